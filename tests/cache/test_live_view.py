@@ -26,6 +26,7 @@ from webhook.model.pods import Pod
 from webhook.model.pools import QuotaPool, QuotaReservation
 from webhook.model.quota_matching import CountedResource
 
+HOST = "kubernetes.io/hostname"
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 COUNTS = [CountedResource(GPU, "requests"), CountedResource("cpu", "requests"), CountedResource("memory", "limits")]
 DEVICES = "gpus.deviceclass.resource.k8s.io/devices"
@@ -51,12 +52,16 @@ def node(name: str, gpus: int = 4, **fields: Any) -> Json:
     return make_node(name, A100 if gpus else {}, **({GPU: gpus} if gpus else {})) | fields
 
 
-def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU) -> Json:
-    """Return a pod, on a node unless `on` is ""."""
+def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU, avoids: str = "") -> Json:
+    """Return a pod, on a node unless `on` is ""; it may exclude pods with a label from nodes like its own."""
     made = make_pod(name).requests("cpu", "2").requests("memory", "8Gi")
     if gpus:
         made.requests(resource, str(gpus))
     claims = [{"name": "c", "resourceClaimTemplateName": template} for template in ("t", "u")[: 2 - gpus]]
+    if avoids:
+        key, _, value = avoids.partition("=")
+        term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {key: value}}}
+        made.spec(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
     return made.spec(nodeName=on, resourceClaims=claims).build() | {"status": {"phase": phase}}
 
 
@@ -140,6 +145,12 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for quota in view.quotas(name)
             for what in COUNTS
         },
+        "excluded": {
+            (name, label): {each.name for i, each in enumerate(fleet.nodes) if excluded >> i & 1}
+            for name in namespaces
+            for label in (("app", "a"), ("app", "b"))
+            for excluded in [view.nodes_excluded_by_pods(name, (label,))]
+        },
         "pools": [(view.pool_usage(pool), view.pool_holders(pool)) for pool in POOLS],
     }
 
@@ -161,6 +172,7 @@ PODS = st.builds(
     st.integers(0, 2),
     st.sampled_from(["Running", "Running", "Pending", "Succeeded", "Failed"]),
     st.sampled_from([GPU, GPU, SMALL]),
+    st.sampled_from(["", "", "app=a", "app=b"]),
 )
 OBJECTS = {
     "nodes": NODES,

@@ -17,10 +17,11 @@ from tests.engine.invariants import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, g
 from tests.example_cluster import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.decide import decide
-from webhook.engine.decision_cache import INDEX_KEYS, MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_BYTES, DecisionCache
+from webhook.engine.decision_cache import MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_BYTES, DecisionCache
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
+from webhook.model.workloads import INDEX_KEYS
 from webhook.policy.policy_set import PolicySet
 
 law = settings(max_examples=150)

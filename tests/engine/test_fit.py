@@ -28,6 +28,7 @@ from webhook.model.usage import UsageView
 GPU, SMALL, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 ONE = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
 SHARED = "nvidia.com/gpu.shared"
+HOSTNAME = "kubernetes.io/hostname"
 SIZING = "mode: enforce\nrightSizing: {}"
 NODES = (whole_node(), mig_node())
 
@@ -69,6 +70,13 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None) -> Json:
 def small() -> PodMaker:
     """Return a pod that requests one GPU and needs 8Gi."""
     return make_pod().gpus(1).needs("8Gi")
+
+
+def quiet_pod(on: str = "mig", namespace: str = "team", **term: Any) -> Json:
+    """Return a pod whose required anti-affinity keeps noisy pods from its node."""
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"noisy": "yes"}}} | term
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return make_pod("quiet").namespace(namespace).spec(nodeName=on, affinity=affinity).build()
 
 
 class Case(NamedTuple):
@@ -133,6 +141,37 @@ CASES = {
     "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
     "the node's selector rules slices out": Case(
         small().spec(nodeSelector={"kubernetes.io/hostname": "whole"}), KeepReason.UNREACHABLE
+    ),
+    "running pods' anti-affinity on every node with slices": Case(
+        small().label("noisy", "yes"), KeepReason.ANTI_AFFINITY, (*NODES, quiet_pod())
+    ),
+    "running pods' anti-affinity that means other pods": Case(
+        small().label("noisy", "no"), SMALL, (*NODES, quiet_pod())
+    ),
+    "running pods' anti-affinity on one node of two": Case(
+        small().label("noisy", "yes"), SMALL, (*NODES, mig_node("other"), quiet_pod())
+    ),
+    "a waiting pod's anti-affinity, which may get any node": Case(
+        small().label("noisy", "yes"), KeepReason.ANTI_AFFINITY, (*NODES, mig_node("other"), quiet_pod(on=""))
+    ),
+    "anti-affinity of pods of another namespace to pods of their own": Case(
+        small().label("noisy", "yes"), SMALL, (*NODES, quiet_pod(namespace="other"))
+    ),
+    "anti-affinity of pods of another namespace to pods of all": Case(
+        small().label("noisy", "yes"),
+        KeepReason.ANTI_AFFINITY,
+        (*NODES, quiet_pod(namespace="other", namespaceSelector={})),
+    ),
+    "anti-affinity to a label that the policy adds": Case(
+        small(),
+        KeepReason.ANTI_AFFINITY,
+        (*NODES, quiet_pod()),
+        policy=f"{SIZING}\ninjection: {{labels: {{noisy: 'yes'}}}}",
+    ),
+    "anti-affinity to pods without a label that the policy adds": Case(
+        small(),
+        KeepReason.ANTI_AFFINITY,
+        (*NODES, quiet_pod(labelSelector={"matchExpressions": [{"key": "noisy", "operator": "DoesNotExist"}]})),
     ),
     "a taint that is not tolerated": Case(small(), KeepReason.UNREACHABLE, (tainted(mig_node(), GPU_TAINT),)),
     "a taint that the pod tolerates": Case(

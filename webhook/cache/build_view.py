@@ -23,6 +23,7 @@ from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_affinity import AntiAffinityTerm
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
@@ -49,6 +50,7 @@ def build_view(
     for name, some in group_by_namespace(quotas).items():
         claims = ClaimContext(claim_templates_by_name(templates.get(name, ())), classes)
         quotas_with_status[name] = tuple(with_quota_status(quota, active.get(name, ()), claims) for quota in some)
+    summaries = {name: _summarize_pods(some) for name, some in active.items()}
     return ClusterView(
         fleet,
         free=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
@@ -58,7 +60,8 @@ def build_view(
         },
         claim_templates=templates,
         device_classes=classes,
-        pods={name: _summarize_pods(some) for name, some in active.items()},
+        pods=summaries,
+        anti_affinity=_nodes_by_term(pod for some in summaries.values() for pod in some.values()),
         quotas=quotas_with_status,
     )
 
@@ -79,6 +82,7 @@ def build_live_view(
     summaries: PodSummaries,
     claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
     device_classes: DeviceClasses,
+    terms: Mapping[AntiAffinityTerm, Sequence[str]],
 ) -> BuiltView:
     """Build the view of a live cluster.
 
@@ -92,6 +96,7 @@ def build_live_view(
         limit_ranges, quotas: By namespace, with the defaults and status of the API server.
         summaries: The active pods.
         claim_templates: By namespace.
+        terms: Required anti-affinity, with the names of the nodes of its pods.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
     free = [free_resources_on_node(node, usage) for node in fleet.nodes]
@@ -104,6 +109,7 @@ def build_live_view(
         claim_templates=claim_templates,
         device_classes=device_classes,
         pods=summaries,
+        anti_affinity=terms,
         complete=True,
     )
     return BuiltView(view, free)
@@ -120,6 +126,14 @@ def group_by_namespace(objects: Iterable[Namespaced]) -> Mapping[str, list[Names
 def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
     """Summarize the pods of one namespace by name; pods without a name get a number."""
     return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
+
+
+def _nodes_by_term(pods: Iterable[PodSummary]) -> dict[AntiAffinityTerm, set[str]]:
+    nodes: dict[AntiAffinityTerm, set[str]] = {}
+    for pod in pods:
+        for term in pod.anti_affinity:
+            nodes.setdefault(term, set()).add(pod.node)
+    return nodes
 
 
 def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, FreeResources]:

@@ -22,6 +22,7 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_clas
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_affinity import AntiAffinityTerm
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
@@ -53,6 +54,7 @@ class ViewChanges:
         limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
         device_classes: A DeviceClass changed.
         pod_namespaces: Namespaces in which pods came or went.
+        terms: Required anti-affinity of pods that came, went or moved.
         bound: Pods that are newly on a node.
         arrived_uids: Uids of pods that are newly known.
     """
@@ -66,6 +68,7 @@ class ViewChanges:
     claim_templates: set[str] = field(default_factory=set)
     device_classes: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
+    terms: set[AntiAffinityTerm] = field(default_factory=set)
     bound: list[BoundPod] = field(default_factory=list)
     arrived_uids: list[str] = field(default_factory=list)
 
@@ -154,6 +157,7 @@ class ViewPublisher:
             self.pods.summaries(),
             self._templates.all(),
             device_classes_by_name(self.device_classes.items.values()),
+            self.pods.nodes_by_term(),
         )
         changes = self._changes
         self._changes = ViewChanges(bound=changes.bound, arrived_uids=changes.arrived_uids)
@@ -184,6 +188,8 @@ class ViewPublisher:
             view = view.with_classes(device_classes_by_name(self.device_classes.items.values()))
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
+        if changes.terms:
+            view = view.with_anti_affinity(self.pods.nodes_by_term(changes.terms))
         view = view.without_bound(changes.bound).without_reservations(changes.arrived_uids)
         self._changes = ViewChanges(fleet=changes.fleet, relisted=changes.relisted)
         return view
@@ -244,7 +250,10 @@ class ViewPublisher:
             changes.arrived_uids.append(pod.metadata.uid)
         if before != after and self._listed is None:
             changes.pod_namespaces.add(object_namespace(pod))
-            changes.nodes.update(each.node for each in (before, after) if each is not None and each.node)
+            for each in filter(None, (before, after)):
+                changes.terms.update(each.anti_affinity)
+                if each.node:
+                    changes.nodes.add(each.node)
             self._wake.set()
 
     def on_list_end(self) -> None:

@@ -10,8 +10,11 @@ from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
+from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS, AntiAffinityTerm
 from webhook.model.pod_summary import PodSummary, ResourceAmounts, pod_amounts, summarize_pod
 from webhook.model.pods import Pod, PodSpec, QuantityText
 
@@ -35,21 +38,23 @@ class UsageTotals(NamedTuple):
         summaries: By namespace and name.
         by_node: Nano-units by resource by node; the number of pods under "pods".
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
+        anti_affinity: Pods by node by required anti-affinity term.
     """
 
     summaries: dict[str, dict[str, PodSummary]]
     by_node: dict[str, dict[str, int]]
     shared_namespaces: set[str]
+    anti_affinity: dict[AntiAffinityTerm, dict[str, int]]
 
     def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
         """Replace the summary of one pod, and return the previous one."""
         before = self.summaries.get(namespace, {}).get(name)
         if before != after:
             self._store_summary(namespace, name, after)
-            if before is not None:
-                self._add_to_node(before, -1)
-            if after is not None:
-                self._add_to_node(after, 1)
+            for summary, sign in ((before, -1), (after, 1)):
+                if summary is not None:
+                    self._add_to_node(summary, sign)
+                    self._add_to_terms(summary, sign)
         return before
 
     def _store_summary(self, namespace: str, name: str, after: PodSummary | None) -> None:
@@ -74,10 +79,19 @@ class UsageTotals(NamedTuple):
         if not sums[POD_COUNT]:
             del self.by_node[summary.node]
 
+    def _add_to_terms(self, summary: PodSummary, sign: int) -> None:
+        for term in summary.anti_affinity:
+            by_node = self.anti_affinity.setdefault(term, {})
+            by_node[summary.node] = by_node.get(summary.node, 0) + sign
+            if not by_node[summary.node]:
+                del by_node[summary.node]
+            if not by_node:
+                del self.anti_affinity[term]
+
 
 def empty_usage() -> UsageTotals:
     """Return the state without pods."""
-    return UsageTotals({}, {}, set())
+    return UsageTotals({}, {}, set(), {})
 
 
 class PodEventHandler(Protocol):
@@ -101,6 +115,7 @@ class NodeUsage:
         self.totals = empty_usage()
         self._incoming: UsageTotals | None = None
         self._amounts: dict[PodShape, tuple[ResourceAmounts, ResourceAmounts]] = {}
+        self._terms: dict[tuple[AntiAffinityTerm, ...], tuple[AntiAffinityTerm, ...]] = {}
 
     def on_node(self, node: str) -> Mapping[str, int]:
         """Return the requests on a node, nano-units by resource, and the number of pods under "pods"."""
@@ -111,6 +126,11 @@ class NodeUsage:
         names = list(self.totals.summaries) if namespaces is None else list(namespaces)
         self.totals.shared_namespaces.update(self.totals.summaries.keys() & names)
         return {name: self.totals.summaries.get(name, {}) for name in names}
+
+    def nodes_by_term(self, terms: Iterable[AntiAffinityTerm] | None = None) -> dict[AntiAffinityTerm, tuple[str, ...]]:
+        """Return the names of the nodes of pods with some or all required anti-affinity terms; "" without a node."""
+        found = self.totals.anti_affinity
+        return {term: tuple(found.get(term, ())) for term in (list(found) if terms is None else terms)}
 
     @property
     def pod_count(self) -> int:
@@ -128,7 +148,7 @@ class NodeUsage:
     def upsert(self, pod: Pod) -> None:
         """Store a pod."""
         active = pod.status.phase not in FINISHED_PHASES
-        self._set(pod, summarize_pod(pod, self._amounts_of) if active else None)
+        self._set(pod, self._summarize(pod) if active else None)
 
     def remove(self, pod: Pod) -> None:
         """Remove a pod."""
@@ -149,6 +169,22 @@ class NodeUsage:
             self.totals.set_summary(namespace, name, after)
         if self._handler is not None:
             self._handler.on_pod(pod, before, after)
+
+    def _summarize(self, pod: Pod) -> PodSummary:
+        summary = summarize_pod(pod, self._amounts_of)
+        return replace(summary, anti_affinity=self._share(summary.anti_affinity)) if summary.anti_affinity else summary
+
+    def _share(self, terms: tuple[AntiAffinityTerm, ...]) -> tuple[AntiAffinityTerm, ...]:
+        """Return equal terms of another pod, which need no memory of their own; in a cluster full of terms, a bound."""
+        if (shared := self._terms.get(terms)) is not None:
+            return shared
+        known = (self._incoming or self.totals).anti_affinity
+        if len(known) + len(terms) > MAX_TERMS and not known.keys() >= set(terms):
+            return (EXCLUDES_ALL,)
+        if len(self._terms) >= MAX_TERMS:
+            self._terms.clear()
+        self._terms[terms] = terms
+        return terms
 
     def _amounts_of(self, pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
         shape = _pod_shape(pod.spec)

@@ -37,6 +37,7 @@ from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PoolHolders
 from webhook.model.remaining_quota import QuotaConsumer
 from webhook.model.usage import ObservedUsage, UsageView
+from webhook.model.workloads import INDEX_KEYS
 from webhook.policy.policy_set import PolicySet
 from webhook.policy.selectors import any_labels
 
@@ -51,20 +52,6 @@ MAX_TOTAL_BYTES = 2 * 1024 * 1024
 
 MAX_FINDINGS = 16
 """Most findings of a cached decision: a long list may need more memory than the pod."""
-
-INDEX_KEYS = frozenset(
-    {
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-        "jobset.sigs.k8s.io/job-global-index",
-        "jobset.sigs.k8s.io/job-index",
-        "jobset.sigs.k8s.io/job-key",
-        "leaderworkerset.sigs.k8s.io/worker-index",
-        "statefulset.kubernetes.io/pod-name",
-        "training.kubeflow.org/replica-index",
-    }
-)
-"""Labels and annotations with the index of a pod in its workload. Only policies that select labels depend on them."""
 
 MAX_INDEX_LENGTH = 253
 """Longest name of an object. A longer value is no index, and a decision may depend on its size."""
@@ -141,6 +128,10 @@ class RecordingView(ClusterView):
     def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """Record the query."""
         return self._record_answer(ClusterView.has_free_node, resource, count, nodes, cpu_milli, memory)
+
+    def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
+        """Record the query."""
+        return self._record_answer(ClusterView.nodes_excluded_by_pods, namespace, labels)
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """Record the query."""

@@ -55,17 +55,29 @@ class FeasibleNodes:
         tolerate_gpu_taints: True if policies add tolerations for GPU taints.
         required: Node affinity expressions of policies, a list per section. A list that leaves too few nodes is
             not added to the pod, and is ignored.
+        excluded: Mask of the nodes from which running pods exclude it.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
 
     Attributes:
         pod: The pod that has to fit.
         selected: Mask of the nodes that node selector and required affinity allow, with additions.
         tolerated: Mask of the nodes whose taints the pod tolerates, with additions.
+        excluded: Mask of the nodes from which running pods exclude it by their anti-affinity.
         nodes: Mask of the nodes that may take the pod now, apart from resources.
         ignored_requirements: The lists of `required` that are ignored.
     """
 
-    __slots__ = ("_cpu_milli", "_memory", "ignored_requirements", "nodes", "pod", "selected", "tolerated", "view")
+    __slots__ = (
+        "_cpu_milli",
+        "_memory",
+        "excluded",
+        "ignored_requirements",
+        "nodes",
+        "pod",
+        "selected",
+        "tolerated",
+        "view",
+    )
 
     def __init__(
         self,
@@ -76,6 +88,7 @@ class FeasibleNodes:
         tolerate_gpu_taints: bool = False,
         required: tuple[tuple[NodeSelectorRequirement, ...], ...] = (),
         leaves_enough: NodeMaskTest | None = None,
+        excluded: int = 0,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -93,7 +106,8 @@ class FeasibleNodes:
         if tolerate_gpu_taints:
             tolerations += _gpu_taint_tolerations(fleet)
         self.tolerated = fleet.tolerated_nodes(tolerations)
-        self.nodes = self.selected & self.tolerated & fleet.usable_nodes
+        self.excluded = excluded
+        self.nodes = self.selected & self.tolerated & fleet.usable_nodes & ~excluded
 
     def _has_gpu_nodes(self, nodes: int) -> bool:
         fleet = self.view.fleet

@@ -160,7 +160,8 @@ def _reason_against_offers(
     resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
     eligible = nodes & feasible.nodes
     if not eligible:
-        return KeepRequest(KeepReason.UNREACHABLE, resource)
+        excluded = nodes & feasible.excluded & feasible.selected & feasible.tolerated
+        return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
     if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, eligible):
         return KeepRequest(KeepReason.NO_FREE_CAPACITY, resource)
     # Would the added node affinity also select nodes where the name stands for another size?

@@ -153,7 +153,13 @@ def build_context(
     if not gpu_requests.requests:
         return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
     fleet, additions = view.fleet, policies.additions
-    feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.tolerate_gpu_taints)
+    feasible = FeasibleNodes(
+        view,
+        pod,
+        additions.tolerations,
+        tolerate_gpu_taints=additions.tolerate_gpu_taints,
+        excluded=_excluded_nodes(request.namespace, pod, policies, view) if view.has_anti_affinity else 0,
+    )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(
         *(request, pod, gpu_requests, policies, view, usage, removed),
@@ -162,6 +168,16 @@ def build_context(
         *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
         mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
     )
+
+
+def _excluded_nodes(namespace: str, pod: Pod, policies: MatchedPolicies, view: ClusterView) -> int:
+    """Return the nodes from which other pods exclude a pod, with its labels or with those that policies add."""
+    labels = pod.metadata.labels
+    excluded = view.nodes_excluded_by_pods(namespace, tuple(labels.items()))
+    added = dict(label for _, section in policies.injections for label in section.labels)
+    if added.keys() <= labels.keys():
+        return excluded
+    return excluded | view.nodes_excluded_by_pods(namespace, tuple((added | labels).items()))
 
 
 def is_mirror_pod(pod: Pod) -> bool:

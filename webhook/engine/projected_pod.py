@@ -93,6 +93,7 @@ def _feasible_with_additions(
         tolerate_gpu_taints=additions.tolerate_gpu_taints,
         required=additions.required,
         leaves_enough=leaves_enough,
+        excluded=context.feasible.excluded,
     )
 
 

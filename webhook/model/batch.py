@@ -15,13 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
-from webhook.model.api_struct import ApiStruct
 from webhook.model.node_labels import CLIQUE_LABEL, parse_count
+from webhook.model.pod_affinity import PodAffinityTerm, PodLabelSelector, parse_affinity_term
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 
 QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
@@ -91,23 +89,6 @@ class Gang(NamedTuple):
     name: str
     size: int
     domain: str
-
-
-class _SelectorExpression(ApiStruct, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class _LabelSelector(ApiStruct, frozen=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[_SelectorExpression, ...] = ()
-
-
-class _PodAffinityTerm(ApiStruct, frozen=True):
-    topology_key: str = ""
-    label_selector: _LabelSelector | None = None
-    namespaces: tuple[str, ...] = ()
 
 
 def gang_of(pod: Pod) -> Gang | None:
@@ -198,25 +179,18 @@ def _parse_gang_size(text: str) -> int:
     return found if found is not None and found <= MAX_GANG_SIZE else 0
 
 
-def _own_affinity_term(pod: Pod) -> _PodAffinityTerm | None:
+def _own_affinity_term(pod: Pod) -> PodAffinityTerm | None:
     """Return the first term of its affinity that selects pods with its own labels, required terms first."""
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     if affinity is None:
         return None
     weighted = [each for each in affinity.preferred if isinstance(each, dict) and isinstance(each.get("weight"), int)]
     preferred = [each.get("podAffinityTerm") for each in sorted(weighted, key=lambda each: -each["weight"])]
-    terms = map(_parse_affinity_term, (*affinity.required, *preferred))
+    terms = map(parse_affinity_term, (*affinity.required, *preferred))
     return next((term for term in terms if _selects_pod(term, pod)), None)
 
 
-def _parse_affinity_term(data: Any) -> _PodAffinityTerm:
-    try:
-        return msgspec.convert(data, _PodAffinityTerm)
-    except msgspec.ValidationError:
-        return _PodAffinityTerm()
-
-
-def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
+def _selects_pod(term: PodAffinityTerm, pod: Pod) -> bool:
     """Return whether a term selects pods like this one."""
     selector, labels = term.label_selector, pod.metadata.labels
     if not term.topology_key or selector is None or not (selector.match_labels or selector.match_expressions):
@@ -228,9 +202,9 @@ def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
     )
 
 
-def _affinity_term_text(term: _PodAffinityTerm) -> str:
+def _affinity_term_text(term: PodAffinityTerm) -> str:
     """Return the pods that a term selects, as text."""
-    selector = term.label_selector or _LabelSelector()
+    selector = term.label_selector or PodLabelSelector()
     metadata = [f"{key}={value}" for key, value in selector.match_labels.items()]
     metadata += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
     return "; ".join(sorted(metadata))

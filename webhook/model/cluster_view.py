@@ -15,6 +15,7 @@ from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, pa
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
+from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_anti_affinity
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_matching import CountedResource
@@ -75,6 +76,7 @@ class ClusterView:
         claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] | None = None,
         device_classes: DeviceClasses | None = None,
         pods: PodSummaries | None = None,
+        anti_affinity: Mapping[AntiAffinityTerm, Iterable[str]] | None = None,
         assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
         stale: bool = False,
@@ -84,6 +86,7 @@ class ClusterView:
         Args:
             free: Free resources by node name; other nodes are empty.
             pods: Pods that have not ended, by namespace and name.
+            anti_affinity: Required anti-affinity of pods, with the names of their nodes; "" for a pod without node.
             assumed: Pods admitted a moment ago.
         """
         self.fleet, self.complete, self.stale = fleet, complete, stale
@@ -97,6 +100,7 @@ class ClusterView:
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes: DeviceClasses = device_classes or {}
         self._usage = QuotaUsage(fleet, pods or {})
+        self._anti_affinity = index_anti_affinity(anti_affinity or {}, fleet)
         self._assumed = AssumedPods(assumed)
         self._index_free(free or {})
 
@@ -190,6 +194,22 @@ class ClusterView:
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         return (self.complete, self.stale, *namespaced, self.claim_context(namespace))
 
+    @property
+    def has_anti_affinity(self) -> bool:
+        """True if a pod has required anti-affinity."""
+        return bool(self._anti_affinity)
+
+    def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
+        """Return the mask of the nodes from which other pods exclude a new one by their required anti-affinity.
+
+        Pods without a node may get any, so they exclude it from all.
+
+        Args:
+            namespace: Namespace of the new pod.
+            labels: Its labels.
+        """
+        return self._anti_affinity.excluded_nodes(namespace, self.labels_of(namespace), dict(labels))
+
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of assumed pods."""
         mask = nodes & offer.nodes
@@ -262,6 +282,11 @@ class ClusterView:
     def with_pods(self, pods: PodSummaries) -> ClusterView:
         """Return the view with all pods of some namespaces replaced."""
         return self._with_usage(self._usage.with_pods(pods))
+
+    def with_anti_affinity(self, nodes_by_term: Mapping[AntiAffinityTerm, Collection[str]]) -> ClusterView:
+        """Return the view with the nodes of pods with some required anti-affinity terms replaced."""
+        masks = {term: excluded_nodes(term, on, self.fleet) if on else 0 for term, on in nodes_by_term.items()}
+        return self._copy_with(_anti_affinity=self._anti_affinity.with_changes(masks))
 
     def _with_usage(self, usage: QuotaUsage) -> ClusterView:
         return self if usage is self._usage else self._copy_with(_usage=usage)

@@ -109,6 +109,10 @@ class KeepReason(StrEnum):
         "MemoryFractionUnsuitable",
         "its framework would take less of the smaller GPU than the pod needs, or more than its limit",
     )
+    ANTI_AFFINITY = (
+        "ExcludedByAntiAffinity",
+        "running pods exclude it by their required anti-affinity from every node with such a slice or share",
+    )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
 
@@ -121,6 +125,7 @@ NEEDS_NODES = frozenset(
         KeepReason.SAVING_TOO_SMALL,
         KeepReason.AMBIGUOUS_NAME,
         KeepReason.NO_FREE_CAPACITY,
+        KeepReason.ANTI_AFFINITY,
         KeepReason.UNREACHABLE,
     }
 )

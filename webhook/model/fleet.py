@@ -284,6 +284,12 @@ class Fleet:
         """Return the nodes with a label, whatever its value."""
         return self._index.keys.get(key, 0)
 
+    def nodes_in_domain(self, key: str, node: str) -> int:
+        """Return the nodes with the same value of a label as a node; none if it has no such label or is unknown."""
+        index = self.by_name.get(node)
+        value = self.nodes[index].labels.get(key) if index is not None else None
+        return self._index.nodes_with(key, value) if value is not None else 0
+
     def max_units(self, resource: str, nodes: int) -> int:
         """Return the most units of a GPU resource on one node of the mask; 0 for none."""
         return self._levels.get(resource, EMPTY_INDEX).max_amount(nodes)

@@ -10,6 +10,7 @@ import msgspec
 from webhook.model.bounded_cache import request_cache
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pod_affinity import AntiAffinityTerm, anti_affinity_terms
 from webhook.model.pod_resources import effective_amount, effective_requests
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quantity import NANO
@@ -36,6 +37,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         constraints: Where it may run, while it has no node.
         kind: Scopes by which quotas count it.
         claim_templates: Names of its ResourceClaimTemplates.
+        anti_affinity: Its required anti-affinity.
     """
 
     node: str
@@ -44,6 +46,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     constraints: NodeConstraints | None = None
     kind: PodScopeAttributes = PodScopeAttributes()
     claim_templates: tuple[str, ...] = ()
+    anti_affinity: tuple[AntiAffinityTerm, ...] = ()
 
     def counted_amount(self, what: CountedResource) -> int:
         """Return nano-units of what a quota counts."""
@@ -73,7 +76,8 @@ def summarize_pod(
     kind = scope_attributes(pod, best_effort=best_effort)
     constraints = node_constraints(pod) if requests_gpus and not node else None
     templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
-    return PodSummary(node, requests, limits, constraints, kind, tuple(intern(name) for name in templates if name))
+    names = tuple(intern(name) for name in templates if name)
+    return PodSummary(node, requests, limits, constraints, kind, names, anti_affinity_terms(pod))
 
 
 def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:

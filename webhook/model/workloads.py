@@ -18,6 +18,20 @@ JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 TEMPLATE_HASHES = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
 """Labels whose value ends the name of a ReplicaSet, and the kind of its owner."""
 
+INDEX_KEYS = frozenset(
+    {
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "jobset.sigs.k8s.io/job-global-index",
+        "jobset.sigs.k8s.io/job-index",
+        "jobset.sigs.k8s.io/job-key",
+        "leaderworkerset.sigs.k8s.io/worker-index",
+        "statefulset.kubernetes.io/pod-name",
+        "training.kubeflow.org/replica-index",
+    }
+)
+"""Labels and annotations with the index of a pod in its workload. Only policies that select labels depend on them."""
+
 _MINUTES = re.compile(r"-(2[6-9]|3\d|4\d)\d{6}$")
 """Minutes since 1970, at the end of the name of a CronJob's Job."""
 

@@ -1,0 +1,152 @@
+"""Required anti-affinity of a cluster's pods: the nodes from which it excludes a new pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Json, make_node, make_pod
+from webhook.model.fleet import Fleet
+from webhook.model.objects import Node
+from webhook.model.pod_affinity import (
+    EXCLUDES_ALL,
+    MAX_TERM_BYTES,
+    MAX_TERMS_CHECKED,
+    AntiAffinityIndex,
+    AntiAffinityTerm,
+    anti_affinity_terms,
+    index_anti_affinity,
+)
+from webhook.model.pods import NodeSelectorRequirement, parse_pod
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+FLEET = Fleet(
+    [
+        msgspec.convert(make_node(name, {ZONE: zone} if zone else {}), Node)
+        for name, zone in (("a", "east"), ("b", "east"), ("c", "west"), ("d", ""))
+    ]
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+RESEARCH = {"tier": "research", "kubernetes.io/metadata.name": "team"}
+
+
+def quiet(*terms: Json, namespace: str = "team") -> tuple[AntiAffinityTerm, ...]:
+    """Return the required anti-affinity of a pod."""
+    data = make_pod().namespace(namespace).spec(affinity={"podAntiAffinity": {REQUIRED: list(terms)}}).build()
+    return anti_affinity_terms(parse_pod(data))
+
+
+def term(key: str = HOST, **fields: Any) -> Json:
+    """Return a term that selects noisy pods."""
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"noisy": "yes"}}} | fields
+
+
+def expression(key: str, operator: str, *values: str) -> Json:
+    """Return the selector of a term."""
+    return {"labelSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}}
+
+
+class Case(NamedTuple):
+    term: Json
+    excluded: str
+    on: str = "a"
+    labels: Mapping[str, str] = {"noisy": "yes"}
+    namespace: str = "team"
+
+
+CASES = {
+    "the node of the running pod": Case(term(), "a"),
+    "every node of its zone": Case(term(ZONE), "ab"),
+    "no node, where its node has no zone": Case(term(ZONE), "", on="d"),
+    "every node, where it has none yet": Case(term(), "abcd", on=""),
+    "no node, where it is on a node that is gone": Case(term(), "", on="z"),
+    "no pod with another value": Case(term(), "", labels={"noisy": "no"}),
+    "no pod without the label": Case(term(), "", labels={}),
+    "each pod with an empty selector": Case(term(labelSelector={}), "a", labels={}),
+    "no pod without a selector": Case({"topologyKey": HOST}, ""),
+    "In": Case(term(**expression("noisy", "In", "no", "yes")), "a"),
+    "not In": Case(term(**expression("noisy", "In", "no", "maybe")), ""),
+    "NotIn": Case(term(**expression("noisy", "NotIn", "no")), "a"),
+    "NotIn without the label": Case(term(**expression("noisy", "NotIn", "no")), "a", labels={}),
+    "not NotIn": Case(term(**expression("noisy", "NotIn", "yes")), ""),
+    "Exists": Case(term(**expression("noisy", "Exists")), "a"),
+    "not Exists": Case(term(**expression("loud", "Exists")), ""),
+    "DoesNotExist": Case(term(**expression("loud", "DoesNotExist")), "a"),
+    "not DoesNotExist": Case(term(**expression("noisy", "DoesNotExist")), ""),
+    "the index of a pod, which decisions leave out": Case(
+        term(**expression("apps.kubernetes.io/pod-index", "In", "3")), "a", labels={}
+    ),
+    "not another namespace": Case(term(), "", namespace="other"),
+    "a namespace by name": Case(term(namespaces=["other"]), "a", namespace="other"),
+    "only namespaces by name": Case(term(namespaces=["other"]), ""),
+    "a namespace by label": Case(term(namespaceSelector={"matchLabels": {"tier": "research"}}), "a"),
+    "not a namespace with other labels": Case(term(namespaceSelector={"matchLabels": {"tier": "x"}}), ""),
+    "all namespaces": Case(term(namespaceSelector={}), "a", namespace="other"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_term_excludes(case: Case) -> None:
+    index = index_anti_affinity({each: [case.on] for each in quiet(case.term)}, FLEET)
+    namespace_labels = RESEARCH if case.namespace == "team" else {}
+    assert names(index.excluded_nodes(case.namespace, namespace_labels, case.labels)) == case.excluded
+
+
+def names(mask: int) -> str:
+    return "".join(node.name for i, node in enumerate(FLEET.nodes) if mask >> i & 1)
+
+
+def test_a_pod_without_required_anti_affinity_excludes_nothing() -> None:
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term()}]}
+    for affinity in ({}, {"podAntiAffinity": preferred}, {"podAffinity": {REQUIRED: [term()]}}):
+        assert anti_affinity_terms(parse_pod(make_pod().spec(affinity=affinity).build())) == ()
+
+
+def test_terms_that_are_too_large_exclude_everything() -> None:
+    large = term(**expression("noisy", "In", *(f"value-{i}" for i in range(MAX_TERM_BYTES // 8))))
+    assert quiet(large) == (EXCLUDES_ALL,)
+    assert index_anti_affinity({EXCLUDES_ALL: ["d"]}, FLEET).excluded_nodes("other", {}, {}) == FLEET.all_nodes
+
+
+KEYS, VALUES = st.sampled_from(["app", "noisy"]), st.sampled_from(["x", "y"])
+EXPRESSIONS = st.builds(
+    NodeSelectorRequirement,
+    KEYS,
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(VALUES, min_size=1).map(tuple),
+)
+TERMS = st.builds(
+    AntiAffinityTerm,
+    st.sampled_from([HOST, ZONE]),
+    st.lists(EXPRESSIONS, max_size=2).map(tuple),
+    st.sampled_from([(), ("team",)]),
+    st.sampled_from([None, ()]),
+)
+LABELS = st.dictionaries(KEYS, VALUES)
+CLUSTERS = st.dictionaries(TERMS, st.integers(0, 15), max_size=MAX_TERMS_CHECKED)
+
+
+@given(CLUSTERS, CLUSTERS, LABELS, st.sampled_from(["team", "other"]))
+def test_the_index_finds_the_nodes_of_every_term_that_selects_the_pod(
+    before: dict[AntiAffinityTerm, int], changes: dict[AntiAffinityTerm, int], labels: dict[str, str], namespace: str
+) -> None:
+    index = AntiAffinityIndex(before).with_changes(changes)
+    excluded = 0
+    for each, nodes in (before | changes).items():
+        if each.selects(namespace, {}, labels):
+            excluded |= nodes
+    assert index.excluded_nodes(namespace, {}, labels) == excluded
+    assert bool(index) is any((before | changes).values())
+
+
+@given(st.integers(MAX_TERMS_CHECKED + 1, 200), LABELS)
+def test_many_terms_for_one_label_exclude_every_pod_with_it(count: int, labels: dict[str, str]) -> None:
+    noisy = NodeSelectorRequirement("noisy", "In", ("x",))
+    terms = [AntiAffinityTerm(HOST, (noisy,), (f"ns-{i}",)) for i in range(count)]
+    index = AntiAffinityIndex({each: 1 << i % 4 for i, each in enumerate(terms)})
+    assert index.excluded_nodes("other", {}, labels) == (0b1111 if labels.get("noisy") == "x" else 0)
