@@ -54,6 +54,7 @@ SUMMARY: dict[str, type] = {
     "gpuMilliAfter": int,
     "exemptions": list,
     "skips": list,
+    "policies": list,
 }
 AMOUNT: dict[str, type] = {"milli": int, "microPerHour": int, "unpricedMilli": int}
 WORKLOAD: dict[str, type] = {

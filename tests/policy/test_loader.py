@@ -219,6 +219,57 @@ def test_policy_tests_are_ignored() -> None:
     ]
 
 
+FOREIGN = {
+    "a kustomization without a kind": ("kustomization.yaml", "resources: [guard.yaml]", "kustomization"),
+    "a kustomization with a kind": (
+        "kustomization.yml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", "Kustomization"
+    ),
+    "a ConfigMap": ("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}", "ConfigMap"),
+    "a HelmRelease with an anchor, which policies may not have": (
+        "a.yaml",
+        "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nspec: {values: {a: &x 1, b: *x}}",
+        "HelmRelease",
+    ),
+    "a policy of another program": ("a.yaml", "apiVersion: kyverno.io/v1\nkind: ClusterPolicy", "ClusterPolicy"),
+    "a price list": ("a.yaml", "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPriceList", "GPUPriceList"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "text", "kind"), FOREIGN.values(), ids=FOREIGN)
+def test_objects_of_other_programs_are_skipped_with_a_note(file: str, text: str, kind: str) -> None:
+    loaded = load_policies([(file, text), ("guard.yaml", policy_text("guard"))])
+    assert loaded.errors == ()
+    assert loaded.policies is not None
+    assert [each.name for each in loaded.policies.policies] == ["guard"]
+    assert loaded.skipped == (f"{file}:1:1: skipped: {kind} is not a policy",)
+
+
+def test_a_policy_beside_an_object_of_another_program_in_one_file() -> None:
+    loaded = load_policies([("a.yaml", f"apiVersion: v1\nkind: ConfigMap\n---\n{policy_text('guard')}")])
+    assert loaded.policies is not None
+    assert [each.name for each in loaded.policies.policies] == ["guard"]
+
+
+MEANT_AS_POLICY = {
+    "another version": "apiVersion: rightslice.dev/v1\nkind: GPUPolicy",
+    "a misspelled kind": "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicies",
+    "a misspelled group": "apiVersion: rightslice.io/v1alpha1\nkind: GPUPolicy",
+    "the kind of a policy in the core group": "apiVersion: v1\nkind: GpuPolicy",
+    "a list, which may contain policies": "apiVersion: v1\nkind: List\nitems: []",
+    "no kind": "apiVersion: v1",
+    "no apiVersion": "kind: ConfigMap",
+    "neither, in a file of another name": "resources: [guard.yaml]",
+    "an anchor in a policy": "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: &a b}",
+}
+
+
+@pytest.mark.parametrize("text", MEANT_AS_POLICY.values(), ids=MEANT_AS_POLICY)
+def test_what_may_be_meant_as_a_policy_is_an_error(text: str) -> None:
+    loaded = load_policies([("a.yaml", text), ("guard.yaml", policy_text("guard"))])
+    assert loaded.policies is None
+    assert loaded.skipped == ()
+
+
 NO_POLICY = {
     "an empty file": [("a.yaml", "")],
     "only comments": [("a.yaml", "# later\n---\n# more\n")],

@@ -498,7 +498,7 @@ WHOLE = {
     ),
     "a pod": (
         "apiVersion: v1\nkind: Pod",
-        "p.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'. Write apiVersion: rightslice.dev",
+        "p.yaml:1:1: must contain at least one GPUPolicy, found none. Write one",
     ),
     "no API version": (
         "kind: GPUPolicy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.report.sample import AUDITED, BROKEN, DENIED, EVERYTHING, HELM, RIGHT_SIZED, THREE, WARNED, checked, located
@@ -74,3 +75,10 @@ def test_the_verdict_is_the_strictest_finding() -> None:
         decision_verdict(each.decision) for each in (DENIED, WARNED, RIGHT_SIZED)
     ]
     assert decision_verdict(checked(CheckVerdict.ALLOWED, AUDITED).decision) is CheckVerdict.ALLOWED
+
+
+def test_a_workload_whose_pods_are_denied_is_shown_as_denied() -> None:
+    finding = msgspec.structs.replace(THREE, mode=PolicyMode.WARN, denies_pods=True)
+    result = checked(CheckVerdict.DENIED, finding)
+    assert decision_verdict(result.decision) is CheckVerdict.DENIED
+    assert next(check_lines([result], least=PolicyMode.ENFORCE)).split()[1] == "deny"

@@ -92,6 +92,7 @@ def load_policy_set(paths: Sequence[str] | None, *, verbose: bool = False) -> Po
     """Load policy files. Exits, after printing every error, if they cannot be used."""
     files = read_policy_files(paths)
     loaded = load_policies(files)
+    note_skipped_documents(loaded)
     if loaded.policies is None:
         for line in policy_error_lines(loaded):
             print_note(line)
@@ -100,6 +101,12 @@ def load_policy_set(paths: Sequence[str] | None, *, verbose: bool = False) -> Po
         names = ", ".join(policy.name for policy in loaded.policies.policies)
         print_note(f"policies: {names or 'none'} (from {len(files)} files, digest {loaded.policies.digest})")
     return loaded.policies
+
+
+def note_skipped_documents(loaded: LoadResult) -> None:
+    """Print the objects among policy files that are not policies."""
+    for sentence in loaded.skipped:
+        print_note(sanitize(f"note: {sentence}"))
 
 
 def policy_error_lines(loaded: LoadResult) -> Iterable[str]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from webhook.documents.document import UNKNOWN_MARK, Document
-from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, PolicyFileError, SourceLocation
 from webhook.policy import compiler
 from webhook.policy.lint import find_conflicts
@@ -23,6 +22,7 @@ from webhook.policy.validation import (
     closest_word,
     document_kind,
     kind_error,
+    read_policy_documents,
     validate_document,
     value_error,
 )
@@ -58,20 +58,24 @@ class LoadResult(NamedTuple):
     Attributes:
         policies: The set; None if there is any error.
         errors: First the errors of single documents, file by file, then those between documents.
+        skipped: A sentence for each object of another program, with its place.
     """
 
     policies: PolicySet | None
     errors: tuple[PolicyFileError, ...]
+    skipped: tuple[str, ...] = ()
 
 
 def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
     """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are ignored.
 
+    Objects of other programs are skipped with a note: folders of policies also contain a kustomization or a ConfigMap.
     Files without any policy are an error, because an empty set would allow everything. No files are an empty set.
     """
     errors: list[PolicyFileError] = []
+    skipped: list[str] = []
     texts = list(sources)
-    loaded = [source for file, text in texts for source in _read_policy_file(file, text, errors)]
+    loaded = [source for file, text in texts for source in _read_policy_file(file, text, errors, skipped)]
     models = [(source, source.model) for source in loaded if isinstance(source.model, GPUPolicy)]
     exceptions = [(source, source.model) for source in loaded if isinstance(source.model, GPUPolicyException)]
 
@@ -86,8 +90,8 @@ def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
         message = f"must contain at least one GPUPolicy, found none{files}. Write one: rightslice policy new NAME"
         errors.append(PolicyFileError(SourceLocation(texts[0][0], 1, 1), message, UNREADABLE))
     if errors:
-        return LoadResult(None, tuple(errors))
-    return LoadResult(_build_policy_set(policies, loaded), ())
+        return LoadResult(None, tuple(errors), tuple(skipped))
+    return LoadResult(_build_policy_set(policies, loaded), (), tuple(skipped))
 
 
 def check_with_others(document: Document, others: Sequence[PolicySource]) -> list[PolicyFileError]:
@@ -129,12 +133,15 @@ def _build_policy_set(policies: list[Policy], sources: list[PolicySource]) -> Po
     return PolicySet(policies, exemptions + exceptions, templates, tuple(sources))
 
 
-def _read_policy_file(file: str, text: str | bytes, errors: list[PolicyFileError]) -> Iterator[PolicySource]:
+def _read_policy_file(
+    file: str, text: str | bytes, errors: list[PolicyFileError], skipped: list[str]
+) -> Iterator[PolicySource]:
     try:
-        documents = read_documents(text, file)
+        documents, others = read_policy_documents(text, file)
     except DocumentError as error:
         errors.append(PolicyFileError(error.location, error.message, UNREADABLE))
         return
+    skipped += others
     for document in documents:
         model = _validate_policy(document, errors)
         if model is not None:

@@ -347,6 +347,11 @@ class PolicySet:
             MAX_CACHE_ENTRIES
         )
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the policies, sorted."""
+        return [policy.name for policy in self.policies]
+
     def candidates_for(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
     ) -> CandidatePolicies:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from webhook.documents.document import Document
-from webhook.errors import PolicyFileError, quote_text, shorten_text
+from webhook.documents.reader import read_documents
+from webhook.errors import DocumentError, PolicyFileError, quote_text, shorten_text
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.policy.written.base import SPEC_ERROR, SpecModel
-from webhook.well_known import API_VERSION, GROUP
+from webhook.well_known import API_VERSION, APP_NAME, GROUP
 
 MAX_LISTED_CHOICES = 8
 MAX_LIST_LENGTH = 60
@@ -66,6 +67,64 @@ AnySpecModel = TypeVar("AnySpecModel", bound=SpecModel)
 
 _SERVER_FIELDS = ("metadata", "status")
 """Fields where `kubectl get -o yaml` prints nulls."""
+
+
+OTHER_OWN_KINDS = ("GPUPriceList", "GPUNode")
+"""Kinds of the API group that are neither policies nor tests of them."""
+
+KUSTOMIZATION_FILES = ("kustomization.yaml", "kustomization.yml")
+"""Names of files that need no kind."""
+
+
+class PolicyDocuments(NamedTuple):
+    """The documents of a policy file, and a sentence for each that belongs to another program."""
+
+    documents: tuple[Document, ...]
+    skipped: tuple[str, ...]
+
+
+def read_policy_documents(content: str | bytes, file: str) -> PolicyDocuments:
+    """Read a policy file. Objects of other programs, such as a ConfigMap or a kustomization, are skipped.
+
+    Raises:
+        DocumentError: The content is not accepted, and contains more than objects of other programs.
+    """
+    try:
+        documents = read_documents(content, file)
+    except DocumentError:
+        if not (documents := _read_foreign_documents(content, file)):
+            raise
+    skipped = tuple(
+        f"{document.locate()}: skipped: {kind} is not a policy"
+        for document in documents
+        if (kind := _foreign_kind(document))
+    )
+    return PolicyDocuments(tuple(each for each in documents if not _foreign_kind(each)), skipped)
+
+
+def _read_foreign_documents(content: str | bytes, file: str) -> tuple[Document, ...]:
+    """Return the documents of a file without policies, which may use more of YAML; () if it is not one."""
+    try:
+        documents = read_documents(content, file, aliases=True)
+    except DocumentError:
+        return ()
+    return documents if all(map(_foreign_kind, documents)) else ()
+
+
+def _foreign_kind(document: Document) -> str:
+    """Return the kind of an object of another program; "" for anything that may be meant as a policy."""
+    data = document.data
+    if not isinstance(data, dict):
+        return ""
+    version, kind = data.get("apiVersion"), data.get("kind")
+    if "kind" not in data and document.file.rpartition("/")[2] in KUSTOMIZATION_FILES:
+        return "kustomization"
+    if not isinstance(version, str) or not isinstance(kind, str):
+        return ""
+    if version.startswith(GROUP):
+        return kind if version == API_VERSION and kind in OTHER_OWN_KINDS else ""
+    meant_as_policy = APP_NAME in version.lower() or kind.lower().startswith("gpupolicy") or kind.endswith("List")
+    return "" if meant_as_policy else shorten_text(kind)
 
 
 def document_kind(document: Document) -> str:

@@ -152,12 +152,13 @@ def audit_document(
     rows: Iterable[WorkloadReport] = (),
     figures: ClusterUtilization | None = None,
     prices: NodePrices | None = None,
+    policies: Sequence[str] = (),
 ) -> Json:
     """Return what `check` returns, with namespaces, workloads (as an iterator) and utilization.
 
     The prices are part of the utilization; without it they are a part of their own.
     """
-    document = check_document(results) | {
+    document = check_document(results, policies) | {
         "namespaces": list(map(NAMESPACES.to_document, totals_by_namespace(results))),
         "workloads": (WORKLOADS.to_document(row) for row in rows if row.touches_gpus),
     }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.model.decisions import OfferChoice
 from webhook.model.enums import PolicyMode
@@ -36,14 +36,14 @@ def check_lines(
         if result.verdict is CheckVerdict.SKIPPED and not result.quiet:
             yield skip_line(result, paint)
         for located in result.findings:
-            if located.finding.mode >= least:
+            if located.finding.effective_mode >= least:
                 yield from finding_lines(located, result.title, paint)
 
 
 def finding_lines(located: LocatedFinding, title: str, paint: Paint = without_style) -> Iterator[str]:
     """Yield one finding: location, mode, code and object; field and message; fix and policy."""
     finding = located.finding
-    label = paint(LABELS[finding.mode], STYLES[finding.mode])
+    label = paint(LABELS[finding.effective_mode], STYLES[finding.effective_mode])
     yield f"{sanitize(str(located.location))}  {label}  {finding.code}  {sanitize(title)}"
     yield f"  {finding_sentence(finding)}"
     policy_location = f", {located.policy_location}" if located.policy_location else ""
@@ -87,6 +87,18 @@ def audit_findings_line(summary: CheckSummary) -> str:
     if not summary.audit_findings:
         return ""
     return f"{pluralize(summary.audit_findings, 'note')}; -v shows them."
+
+
+class PoliciesUsed(NamedTuple):
+    """The names of the policies that objects were evaluated against, and where these come from."""
+
+    names: Sequence[str]
+    source: str
+
+
+def policies_used_line(used: PoliciesUsed) -> str:
+    """Return which policies were used."""
+    return sanitize(f"Policies: {', '.join(used.names) or 'none'} ({used.source}).")
 
 
 def _gpu_change_text(summary: CheckSummary) -> str:
@@ -134,11 +146,15 @@ OBJECTS = Table[CheckResult](
 """Objects as `-o wide` and JSON show them."""
 
 
-def check_document(results: Sequence[CheckResult]) -> Json:
-    """Return the results as plain data with an iterator of the objects, of which there may be a hundred thousand."""
+def check_document(results: Sequence[CheckResult], policies: Sequence[str] = ()) -> Json:
+    """Return the results as plain data with an iterator of the objects, of which there may be a hundred thousand.
+
+    Args:
+        policies: The names of the policies that were used.
+    """
     return {
         "objects": map(OBJECTS.to_document, results),
-        "summary": _check_summary_document(summarize_results(results), results),
+        "summary": _check_summary_document(summarize_results(results), results) | {"policies": policies},
     }
 
 

@@ -135,8 +135,8 @@ def skipped_result(location: SourceLocation, reason: str, *, invalid: bool = Fal
 
 
 def decision_verdict(decision: Decision) -> CheckVerdict:
-    """Return the verdict of a decision."""
-    if decision.denials:
+    """Return the verdict of a decision: a workload is denied if its pods are, although it is admitted itself."""
+    if any(found.effective_mode is PolicyMode.ENFORCE for found in decision.findings):
         return CheckVerdict.DENIED
     if decision.warnings:
         return CheckVerdict.WARNED

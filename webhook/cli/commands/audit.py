@@ -36,7 +36,7 @@ from webhook.report.audit import (
     sum_all_namespaces,
     totals_by_namespace,
 )
-from webhook.report.check import audit_findings_line, skip_line
+from webhook.report.check import PoliciesUsed, audit_findings_line, skip_line
 from webhook.report.policy_reports import NO_KIND, ReportApi, build_policy_reports
 from webhook.report.results import CheckVerdict, summarize_results
 from webhook.report.serialization import json_chunks, yaml_text
@@ -123,10 +123,11 @@ def audit_command(
     paint, results, nodes = paint_for(no_color=no_color), audit.results, audit.capacities
     workloads = workload_reports(results, audit.prices, nodes or None)
     figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
-    reports = check_reports(results, paint, fail_on) | {
+    names = audit.context.policies.names
+    reports = check_reports(results, PoliciesUsed(names, audit.cluster), paint, fail_on) | {
         "table": lambda: join_lines(_audit_table_lines(audit, workloads, figures, paint, quiet=quiet, verbose=verbose)),
-        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices)),
-        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices)),
+        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names)),
+        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names)),
         "csv": lambda: workload_columns(audit.prices).to_csv(workloads),
         "html": lambda: _render_html(audit, workloads, figures, since, moment),
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),

@@ -10,7 +10,7 @@ from webhook import __version__
 from webhook.audit.evaluate import evaluate_all
 from webhook.audit.object_files import read_objects
 from webhook.cli import flags
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import LIVE, ClusterFlags
 from webhook.cli.inputs import parse_labels, parse_now, read_evaluation_context, read_usage_view
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -26,11 +26,13 @@ from webhook.model.enums import PolicyMode
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.report.check import (
     OBJECTS,
+    PoliciesUsed,
     audit_findings_line,
     check_document,
     check_lines,
     check_summary_line,
     object_names,
+    policies_used_line,
 )
 from webhook.report.ci_formats import (
     finding_annotations,
@@ -83,20 +85,28 @@ def check_command(
         verbose=verbose,
     )
     results = list(evaluate_all(read_objects(paths), evaluation))
-    write_reports(targets, check_reports(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
+    source = ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
+    used, paint = PoliciesUsed(evaluation.policies.names, source), paint_for(no_color=no_color)
+    write_reports(targets, check_reports(results, used, paint, fail_on, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
 def check_reports(
-    results: Sequence[CheckResult], paint: Paint, fail_on: flags.FailOn, *, quiet: bool = False, verbose: bool = False
+    results: Sequence[CheckResult],
+    used: PoliciesUsed,
+    paint: Paint,
+    fail_on: flags.FailOn,
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> dict[str, ReportRenderer]:
     """Return the renderer of each format."""
     least = MINIMUM_MODE.get(fail_on, PolicyMode.ENFORCE)
     return {
-        "table": lambda: join_lines(check_table_lines(results, paint, quiet=quiet, verbose=verbose)),
+        "table": lambda: join_lines(check_table_lines(results, used, paint, quiet=quiet, verbose=verbose)),
         "wide": lambda: join_lines(OBJECTS.to_lines(results)),
-        "json": lambda: json_text(check_document(results)),
-        "yaml": lambda: yaml_text(check_document(results)),
+        "json": lambda: json_text(check_document(results, used.names)),
+        "yaml": lambda: yaml_text(check_document(results, used.names)),
         "name": lambda: join_lines(object_names(results)),
         "junit": lambda: junit_xml(finding_junit_cases(results, least=least), "rightslice"),
         "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), __version__)),
@@ -104,7 +114,9 @@ def check_reports(
     }
 
 
-def check_table_lines(results: Sequence[CheckResult], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
+def check_table_lines(
+    results: Sequence[CheckResult], used: PoliciesUsed, paint: Paint, *, quiet: bool, verbose: bool
+) -> list[str]:
     """Return the report for people, with the totals at its end."""
     if quiet:
         problems = [each for each in results if each.invalid or each.findings]
@@ -112,7 +124,8 @@ def check_table_lines(results: Sequence[CheckResult], paint: Paint, *, quiet: bo
     table = list(check_lines(results, paint, least=PolicyMode.AUDIT if verbose else PolicyMode.WARN))
     summary = summarize_results(results)
     notes = audit_findings_line(summary) if not verbose else ""
-    return [*table, *([""] if table else []), check_summary_line(summary), *([notes] if notes else [])]
+    totals = [check_summary_line(summary), *([notes] if notes else []), policies_used_line(used)]
+    return [*table, *([""] if table else []), *totals]
 
 
 def exit_code_of_checks(results: Sequence[CheckResult], fail_on: flags.FailOn) -> int:

@@ -11,7 +11,14 @@ import typer
 
 from webhook.cli import flags
 from webhook.cli.commands.policy_diff import diff_policies
-from webhook.cli.inputs import load_policy_set, parse_now, policy_error_lines, read_policy_files, shipped_path
+from webhook.cli.inputs import (
+    load_policy_set,
+    note_skipped_documents,
+    parse_now,
+    policy_error_lines,
+    read_policy_files,
+    shipped_path,
+)
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, print_note, print_result
 from webhook.documents.reader import read_documents
 from webhook.model.enums import PolicyMode
@@ -54,6 +61,7 @@ def lint_policies(paths: PolicyPaths = None, now: flags.Now = "") -> None:
     paths = paths or [LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")]
     files = read_policy_files(paths)
     loaded = load_policies(files)
+    note_skipped_documents(loaded)
     print_result(list(map(sanitize, policy_error_lines(loaded))))
     for note in _policy_notes(loaded.policies, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
