@@ -21,7 +21,7 @@ from webhook.model.pods import Pod, parse_pod
 
 def cuda_findings(pod: Pod, offers: Sequence[GpuOffer]) -> list[PolicyFinding]:
     """Return the CUDA findings of a pod, with its GPU containers found as the engine finds them."""
-    return cuda_violations(pod, offers, gpu_requests_of_pod(pod).requesting_containers())
+    return cuda_violations(pod, offers, gpu_requests_of_pod(pod).containers)
 
 
 def offer(

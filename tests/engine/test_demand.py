@@ -10,8 +10,7 @@ import pytest
 from tests.builders import PodMaker, make_pod
 from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.demand import DemandInput, need_by_evidence
-from webhook.engine.gpu_requests import gpu_requests_of_pod
-from webhook.engine.pod_context import DeclaredNeed, declared_need_of
+from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of, gpu_requests_of_pod
 from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import parse_pod

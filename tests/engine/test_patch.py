@@ -8,7 +8,8 @@ import jsonpatch
 import pytest
 
 from tests.builders import Json, make_pod
-from webhook.engine.mutation import PodMutation, build_patch
+from webhook.engine.patch import build_patch
+from webhook.engine.pod_context import PodMutation
 from webhook.model.pods import NodeSelectorRequirement, Toleration, parse_pod
 from webhook.report.object_diff import apply_json_patch
 

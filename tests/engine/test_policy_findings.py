@@ -8,7 +8,8 @@ import pytest
 
 from tests.builders import make_pod
 from tests.example_cluster import request_of
-from webhook.engine.policy_findings import PolicyFinding, SectionFinding, settle
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding
+from webhook.engine.settle import settle
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import parse_pod

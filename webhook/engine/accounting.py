@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from webhook.engine.gpu_requests import container_at
 from webhook.engine.limitrange.findings import paths_below_minimum
-from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.enums import PolicyMode

@@ -257,7 +257,7 @@ def offers_sure_to_run(
     context: GpuPodContext, offers: tuple[GpuOffer, ...], feasible: FeasibleNodes
 ) -> tuple[GpuOffer, ...]:
     """Return the offers on whose reachable nodes all images of the pod will run."""
-    requirements = tuple(stated_requirements(context.pod, context.gpu_requests.requesting_containers()))
+    requirements = tuple(stated_requirements(context.pod, context.gpu_requests.containers))
     fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
     current = _CurrentHardware(

@@ -127,6 +127,7 @@ def toolkit_requirement(toolkit: Version) -> CudaRequirement:
     return CudaRequirement((), toolkit, own, FLOORS.get(toolkit[0]) or own)
 
 
+@request_cache(1024)
 def image_cuda_version(image: str) -> Version:
     """Return the CUDA version in an image name, () without one.
 
@@ -135,11 +136,7 @@ def image_cuda_version(image: str) -> Version:
     >>> image_cuda_version("rayproject/ray-llm:2.56.0-py312-cu130")
     (13, 0)
     """
-    return _parse_image_version(image[:MAX_IMAGE_LENGTH])
-
-
-@request_cache(1024)
-def _parse_image_version(image: str) -> Version:
+    image = image[:MAX_IMAGE_LENGTH]
     if "cu" not in image.lower():
         return ()
     name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")

@@ -25,20 +25,17 @@ import msgspec
 from webhook.engine.demand import estimate_need
 from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
-from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import guard_pod
 from webhook.engine.limitrange.findings import final_amounts, name_default_sources
-from webhook.engine.limitrange.injected_gpus import find_injected_gpus
 from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
-from webhook.engine.match import match_policies
-from webhook.engine.matched_policies import without_changes
-from webhook.engine.mutate import kept_finding, mutate_pod
-from webhook.engine.mutation import PodMutation, build_patch
-from webhook.engine.pod_context import build_context
-from webhook.engine.policy_findings import SectionFinding, settle
+from webhook.engine.match import context_without_changes, match_policies
+from webhook.engine.mutate import mutate_pod
+from webhook.engine.patch import build_patch
+from webhook.engine.pod_context import PodMutation
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
-from webhook.engine.quota.shared_quotas import compute_quota_charge
+from webhook.engine.settle import settle
 from webhook.engine.workload_review import (
     TemplateDecision,
     combine_template_decisions,
@@ -76,7 +73,7 @@ def decide(
     if request.operation not in EVALUATED_OPERATIONS:
         return EMPTY_DECISION
     if request.pod is not None:
-        return decide_pod(request, request.pod, policies, view, usage, now)
+        return decide_pod(request, request.pod, policies, view, usage, now).decision
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
     decisions: list[TemplateDecision] = []
@@ -86,6 +83,13 @@ def decide(
         decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
         view = decided.view
     return combine_template_decisions(decisions)
+
+
+class PodDecision(NamedTuple):
+    """The decision about a pod, and the changes that it makes."""
+
+    decision: Decision
+    mutation: PodMutation
 
 
 class ReplicaDecision(NamedTuple):
@@ -114,7 +118,7 @@ def decide_replicas(
     now: datetime,
 ) -> ReplicaDecision:
     """Run the eight steps for a pod, and charge its replicas to the quotas one after another."""
-    decision, mutation = _decide_pod(request, pod, policies, view, usage, now)
+    decision, mutation = decide_pod(request, pod, policies, view, usage, now)
     quotas = view.quotas(request.namespace)
     if not quotas and not decision.quota_charge:
         return ReplicaDecision(decision, 0 if decision.denials else replicas, (), view)
@@ -128,7 +132,8 @@ def decide_replicas(
     partial: list[tuple[int, Finding]] = []
     for code, count in counts.items():
         if 0 < count < replicas:
-            after = decide_pod(request, pod, policies, charge_replicas(view, charge, count), usage, now)
+            charged = charge_replicas(view, charge, count)
+            after = decide_pod(request, pod, policies, charged, usage, now).decision
             partial += [(count, finding) for finding in after.findings if finding.code == code]
     limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
     admitted = 0 if decision.denials else min(limits)
@@ -137,73 +142,50 @@ def decide_replicas(
 
 def decide_pod(
     request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
-) -> Decision:
+) -> PodDecision:
     """Run the eight steps for one pod."""
-    return _decide_pod(request, pod, policies, view, usage, now)[0]
-
-
-def _decide_pod(
-    request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
-) -> tuple[Decision, PodMutation]:
-    created, gpu_requests = request.operation == "CREATE", gpu_requests_of_pod(pod)
-    ranges = view.ranges(request.namespace)
-    injected = find_injected_gpus(pod, ranges) if created and ranges.gpu_defaults else ()
-    # 1 match
-    matched = match_policies(request, pod, gpu_requests, injected, policies, view)
-    # 2 guard
-    bypasses = guard_pod(request, pod, gpu_requests, injected, matched.policies, view)
-    context = build_context(request, pod, gpu_requests, injected, matched.policies, view, usage)
-    # 3 demand
+    context, failures = match_policies(request, pod, policies, view, usage)
+    bypasses = guard_pod(context)
     need = estimate_need(context)
-    # 4 fit
     choice = choose_offer(context, need)
-    # 5 mutate
     mutation, additions = mutate_pod(context, choice)
-    # 6 patch
-    patch = build_patch(mutation, matched.policies.names, policies.digest)
+    patch = build_patch(mutation, context.policies.names, policies.digest)
     if patch is None:
         # The decision record does not fit into the annotations: leave the pod unchanged.
-        unchanged = without_changes(matched.policies)
-        context = build_context(request, pod, gpu_requests, injected, unchanged, view, usage)
-        choice, patch, additions = RECORD_TOO_LARGE, (), [_record_too_large(mutation)]
-        mutation = PodMutation(pod)
-    # 7 evaluate
-    charges_shared_quota = bool(
-        policies.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource
-    )
-    quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet) if charges_shared_quota else ()
-    violations = evaluate_pod(context, mutation, quota_charge)
-    # 8 settle
-    found = [*matched.failures, *bypasses, *additions, *violations]
-    found = name_default_sources(found, mutation, ranges) if found and ranges else found
-    findings, exempted = settle(found, policies.exemptions, request, pod, now) if found else ((), ())
-    before = after = total_milli(gpu_requests.totals, view.fleet) if gpu_requests.totals else 0
-    if mutation.applied_choice is not None:
-        after = mutation.applied_choice.gpu_milli
-    elif context.gpu_requests is not gpu_requests:
-        after = total_milli(context.gpu_requests.totals, view.fleet)
+        context, choice, patch = context_without_changes(context), RECORD_TOO_LARGE, ()
+        mutation, additions = PodMutation(pod), [_record_too_large(mutation)]
+    violations, quota_charge = evaluate_pod(context, mutation)
+    found = [*failures, *bypasses, *additions, *violations]
+    if found and (ranges := view.ranges(request.namespace)):
+        found = name_default_sources(found, mutation, ranges)
+    findings, exempted = settle(found, policies.exemptions, request, pod, now)
+
+    fleet, submitted, fit = view.fleet, context.submitted_requests, mutation.applied_choice
+    after = total_milli(context.gpu_requests.totals, fleet)
+    before = after if context.gpu_requests is submitted else total_milli(submitted.totals, fleet)
     decision = Decision(
         findings=findings,
         exempted=exempted,
         patch=patch,
         outcome=choice,
-        applied=mutation.applied_choice is not None,
+        applied=fit is not None,
         gpu_milli_before=before,
-        gpu_milli_after=after,
+        gpu_milli_after=after if fit is None else fit.gpu_milli,
         requested_units=context.gpu_requests.totals,
-        policies=matched.policies.names,
-        audit_policies=matched.policies.outside_rollout,
+        policies=context.policies.names,
+        audit_policies=context.policies.outside_rollout,
         quota_charge=quota_charge,
-        involves_gpus=bool(gpu_requests.requests or gpu_requests.unknown_resources or findings or exempted),
+        involves_gpus=bool(submitted.requests or submitted.unknown_resources or findings or exempted),
     )
-    return decision, mutation
+    return PodDecision(decision, mutation)
 
 
 def _record_too_large(mutation: PodMutation) -> SectionFinding:
     """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
-    path, fix = ("metadata", "annotations"), "Shorten its annotations; the total limit is 256 KiB."
-    policy = (PolicyMode.WARN, ", ".join(mutation.changes_by_policy))
-    return policy, kept_finding(RECORD_TOO_LARGE, path, PolicyMode.WARN, fix)
+    message = f"not right-sized: {RECORD_TOO_LARGE}"
+    fix, reason = "Shorten its annotations; the total limit is 256 KiB.", RECORD_TOO_LARGE.reason.value
+    finding = PolicyFinding("GPU-R103", ("metadata", "annotations"), message, fix, PolicyMode.WARN, reason)
+    return (PolicyMode.WARN, ", ".join(mutation.changes_by_policy)), finding
 
 
 def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:

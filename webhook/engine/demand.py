@@ -14,10 +14,10 @@ from operator import itemgetter
 
 import msgspec
 
-from webhook.engine.gpu_requests import GpuRequest
+from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, GpuRequest
 from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
-from webhook.engine.pod_context import NOTHING_DECLARED, DeclaredNeed, GpuPodContext, PodContext, is_mirror_pod
-from webhook.model.annotations import KEEP_ANNOTATION
+from webhook.engine.pod_context import GpuPodContext, PodContext
+from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.batch import gang_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
@@ -98,7 +98,7 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
     pod, spec = context.pod, context.pod.spec
     if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
         return KeepRequest(KeepReason.DAEMON_SET)
-    if is_mirror_pod(pod):
+    if MIRROR_ANNOTATION in pod.metadata.annotations:
         return KeepRequest(KeepReason.MIRROR)
     if spec.node_name:
         return KeepRequest(KeepReason.BOUND)

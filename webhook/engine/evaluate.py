@@ -10,15 +10,14 @@ from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
 from webhook.engine.cuda import cuda_violations
-from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind, sum_gpu_requests
+from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
 from webhook.engine.limitrange.default_sources import DefaultSources
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts, limit_range_violations, replace_amount_errors
-from webhook.engine.limitrange.injected_gpus import InjectedGpus, injected_gpu_violations
+from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
 from webhook.engine.limits import find_limit_violations, unreadable_amount_violations
-from webhook.engine.mutation import PodMutation
 from webhook.engine.node_fit import node_fit_violations
-from webhook.engine.pod_context import GpuPodContext, PodContext, is_mirror_pod
+from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
@@ -26,8 +25,9 @@ from webhook.engine.quota.findings import (
     quota_violations,
     update_quota_violations,
 )
-from webhook.engine.quota.shared_quotas import shared_quota_violations
-from webhook.engine.topology import invalid_annotations
+from webhook.engine.quota.shared_quotas import compute_quota_charge, shared_quota_violations
+from webhook.engine.topology import PARSED_ANNOTATIONS, invalid_annotations
+from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath
@@ -40,24 +40,23 @@ from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, Injected
 _NO_AMOUNT_RULES = AmountRuleSet()
 
 
-def evaluate_pod(context: PodContext, mutation: PodMutation, quota_charge: GpuWeight) -> list[SectionFinding]:
-    """Return everything that a pod with its changes violates.
-
-    Args:
-        quota_charge: The pod's GPUs as counted by quotas that namespaces share.
-    """
-    if context.request.operation != "CREATE":
+def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[SectionFinding], GpuWeight]:
+    """Return everything that a pod with its changes violates, and the pod's GPUs as shared quotas count them."""
+    request, view, policy_set = context.request, context.view, context.policies.policy_set
+    created = request.operation == "CREATE"
+    if not created:
         violations = _evaluate_update(context)
     elif isinstance(context, GpuPodContext):
         violations = _evaluate_gpu_pod(context, mutation)
     else:
         violations = _evaluate_amounts(context, mutation)
-    if quota_charge:
-        namespace, view = context.request.namespace, context.view
-        for policy_ref, section in context.policies.quotas:
-            exceeded = shared_quota_violations(section, context.pod, namespace, quota_charge, view)
-            violations += [(policy_ref, each) for each in exceeded]
-    return violations
+    if not (policy_set.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource):
+        return violations, ()
+    quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet)
+    for policy_ref, section in context.policies.quotas:
+        exceeded = shared_quota_violations(section, context.pod, request.namespace, quota_charge, view)
+        violations += [(policy_ref, each) for each in exceeded]
+    return violations, quota_charge
 
 
 def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[SectionFinding]:
@@ -65,7 +64,7 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
     violations: list[SectionFinding] = []
     if policies.limits:
         injected, amounts = context.limit_range_gpus, container_amounts(pod.spec)
-        requested = _user_gpu_requests(gpu_requests, injected) if injected.amounts else gpu_requests
+        requested = without_injected_gpus(gpu_requests, injected) if injected.amounts else gpu_requests
         rejections = _namespace_rejections(context, mutation, amounts)
         known = None if injected.amounts else amounts
         resized = fit is not None and not pod.has_uid
@@ -76,18 +75,19 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
                 violations += [(policy_ref, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
                 violations += _reported_rejections(policy_ref, limits, rejections, injected)
-            if limits.accounting and not is_mirror_pod(pod):
+            if limits.accounting and MIRROR_ANNOTATION not in pod.metadata.annotations:
                 wrong = [*accounting_mismatches(context, mutation), *missing_accounting(context, mutation, sections)]
                 violations += [(policy_ref, each) for each in wrong]
     if policies.cuda:
         offers = fit.offers if fit is not None else context.offers
-        unsuitable = cuda_violations(pod, offers, gpu_requests.requesting_containers())
+        unsuitable = cuda_violations(pod, offers, gpu_requests.containers)
         if unsuitable:
             violations += [(policy_ref, each) for policy_ref in policies.cuda for each in unsuitable]
     obstacles = node_fit_violations(context, mutation) if fit is None else []
-    if obstacles or gpu_requests.errors or pod.metadata.annotations:
+    invalid = () if PARSED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else invalid_annotations(pod)
+    if obstacles or gpu_requests.errors or invalid:
         errors = replace_amount_errors(gpu_requests.errors, mutation, context.view.ranges(context.request.namespace))
-        general = (*errors, *invalid_annotations(pod), *obstacles)
+        general = (*errors, *invalid, *obstacles)
         violations += [(policies.general_policy, each) for each in general]
     return violations
 
@@ -159,12 +159,6 @@ def _reported_rejections(
 
 def _quota_users_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
     return lambda quota, counted: view.quota_users(quota, namespace, counted)
-
-
-def _user_gpu_requests(gpu_requests: PodGpuRequests, injected: InjectedGpus) -> PodGpuRequests:
-    """Return the GPU requests of the user, without those that LimitRanges inject."""
-    own = tuple(one for one in gpu_requests.requests if not injected.contains(one.path, one.resource.name))
-    return gpu_requests if len(own) == len(gpu_requests.requests) else sum_gpu_requests(own)
 
 
 def _evaluate_update(context: PodContext) -> list[SectionFinding]:

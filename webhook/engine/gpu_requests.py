@@ -1,4 +1,4 @@
-"""The GPU requests of a pod: the amounts of every container, and their totals as the scheduler computes them."""
+"""GPU requests of a pod: its containers' amounts, their totals as the scheduler counts, and its declared need."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from webhook.engine.policy_findings import PolicyFinding
+from webhook.errors import QuantityError
+from webhook.model.annotations import GPU_COMPUTE_ANNOTATION, GPU_MEMORY_ANNOTATION
 from webhook.model.bounded_cache import request_cache
+from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import GpuResource, parse_gpu_resource
 from webhook.model.pod_resources import is_sidecar, peak_with_init
 from webhook.model.pods import Container, Pod, PodSpec
-from webhook.model.quantity import parse_whole_number
+from webhook.model.quantity import parse_mebibytes, parse_nano, parse_whole_number
+
+MAX_MEMORY_MIB = 16 * 1024 * 1024
+"""16 TiB: more than any card has; a larger declaration has a wrong unit."""
 
 
 class GpuRequest(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +45,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
         unknown_resources: Names under nvidia.com/ that are no known GPU resource (vGPU types, gpumem …).
         errors: Amounts that the API server will reject.
         max_count: The most units of one name in one container.
+        containers: The containers that request GPUs, by path.
     """
 
     requests: tuple[GpuRequest, ...] = ()
@@ -46,14 +53,11 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     unknown_resources: tuple[str, ...] = ()
     errors: tuple[PolicyFinding, ...] = ()
     max_count: int = 0
+    containers: dict[FieldPath, Container] = {}
 
     def fields(self) -> frozenset[tuple[FieldPath, str]]:
         """Return the path of the container and the resource of each request."""
         return frozenset([(one.path, one.resource.name) for one in self.requests])
-
-    def requesting_containers(self) -> dict[FieldPath, Container]:
-        """Return the containers that request GPUs, by path."""
-        return {one.path: one.container for one in self.requests}
 
 
 NO_GPU_REQUESTS = PodGpuRequests()
@@ -95,8 +99,10 @@ def sum_gpu_requests(
 ) -> PodGpuRequests:
     """Return requests of a pod, init containers first, with their totals."""
     totals: dict[str, int] = {}
+    containers: dict[FieldPath, Container] = {}
     max_count = 0
     for one in requests:
+        containers[one.path] = one.container
         totals[one.resource.name] = totals.get(one.resource.name, 0) + one.count
         max_count = max(max_count, one.count)
     if requests and requests[0].path[1] == "initContainers":
@@ -104,7 +110,7 @@ def sum_gpu_requests(
         for one in requests:
             by_name.setdefault(one.resource.name, []).append(one)
         totals = {name: _peak_units(named) for name, named in by_name.items()}
-    return PodGpuRequests(requests, totals, unknown_resources, errors, max_count)
+    return PodGpuRequests(requests, totals, unknown_resources, errors, max_count, containers)
 
 
 def _peak_units(requests: Sequence[GpuRequest]) -> int:
@@ -174,3 +180,67 @@ def containers_of_every_kind(spec: PodSpec) -> list[tuple[FieldPath, Container]]
             (("spec", "ephemeralContainers", i), container) for i, container in enumerate(spec.ephemeral_containers)
         ]
     return found
+
+
+class DeclaredNeed(msgspec.Struct, frozen=True, gc=False):
+    """The GPU need that a pod's annotations declare.
+
+    Attributes:
+        text: The memory as written.
+        memory_mib: None if nothing readable is declared; likewise `compute_milli`.
+        errors: Annotations that cannot be parsed.
+    """
+
+    text: str = ""
+    memory_mib: int | None = None
+    compute_milli: int | None = None
+    errors: tuple[PolicyFinding, ...] = ()
+
+
+NOTHING_DECLARED = DeclaredNeed()
+
+NEED_ANNOTATIONS = frozenset({GPU_MEMORY_ANNOTATION, GPU_COMPUTE_ANNOTATION})
+
+
+def declared_need_of(pod: Pod) -> DeclaredNeed:
+    """Parse the GPU need that a pod declares."""
+    annotations = pod.metadata.annotations
+    text, compute = annotations.get(GPU_MEMORY_ANNOTATION, ""), annotations.get(GPU_COMPUTE_ANNOTATION, "")
+    memory_mib, compute_milli = _parse_memory_mib(text), _parse_percent_milli(compute)
+    errors: list[PolicyFinding] = []
+    if GPU_MEMORY_ANNOTATION in annotations and memory_mib is None:
+        errors.append(_unreadable_annotation(GPU_MEMORY_ANNOTATION, text, "1Mi to 16Ti of GPU memory", "8Gi"))
+    if GPU_COMPUTE_ANNOTATION in annotations and compute_milli is None:
+        errors.append(_unreadable_annotation(GPU_COMPUTE_ANNOTATION, compute, "a percentage from 1% to 100%", "20%"))
+    return DeclaredNeed(text, memory_mib, compute_milli, tuple(errors))
+
+
+@request_cache(64)
+def _parse_memory_mib(text: str) -> int | None:
+    try:
+        size = parse_mebibytes(text) if text else 0
+    except QuantityError:
+        return None
+    return size if 0 < size <= MAX_MEMORY_MIB and parse_nano(text) >= parse_nano("1Mi") else None
+
+
+@request_cache(64)
+def _parse_percent_milli(text: str) -> int | None:
+    """Return thousandths of "20%" or "12.5%"."""
+    if not text.endswith("%") or not text.isascii():
+        return None
+    try:
+        share = -(-parse_nano(text[:-1].strip()) // 100_000_000)
+    except QuantityError:
+        return None
+    return share if 0 < share <= 1000 else None
+
+
+def _unreadable_annotation(key: str, found: str, must: str, example: str) -> PolicyFinding:
+    return PolicyFinding(
+        "GPU-R104",
+        ("metadata", "annotations", key),
+        f"must be {must} (found {found[:60]!r})",
+        f'Write {key}: "{example}".',
+        at_most=PolicyMode.WARN,
+    )

@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind, requests_gpu_share
 from webhook.engine.guarding.annotations import (
+    RECORD_ANNOTATIONS,
     find_changed_records,
     find_device_annotations,
     find_forged_records,
@@ -36,15 +37,13 @@ from webhook.engine.guarding.host_access import (
     find_host_path_volumes,
     find_shared_processes,
 )
-from webhook.engine.limitrange.injected_gpus import InjectedAmount
-from webhook.engine.matched_policies import MatchedPolicies
+from webhook.engine.pod_context import InjectedAmount, PodContext
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import request_cache
 from webhook.model.claims import NO_CLAIMS, ClaimContext, DeviceClasses, gpu_classes_of_claim, may_hold_gpus
-from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, GpuResource, parse_gpu_resource
@@ -73,28 +72,20 @@ _SIGNS = frozenset(
 _NOTHING: frozenset[str] = frozenset()
 
 
-def guard_pod(
-    request: AdmissionRequest,
-    pod: Pod,
-    gpu_requests: PodGpuRequests,
-    injected: Sequence[InjectedAmount],
-    policies: MatchedPolicies,
-    view: ClusterView,
-) -> list[SectionFinding]:
-    """Return every bypass in a pod that a policy denies; `injected` are GPUs that LimitRanges inject."""
-    if not policies.security:
-        return []
-    shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
-    shares_processes_on_shared_gpu = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
+def guard_pod(context: PodContext) -> list[SectionFinding]:
+    """Return every bypass in a pod that a policy denies."""
     violations: list[SectionFinding] = []
-    for policy_ref, section in policies.security:
+    pod, gpu_requests = context.pod, context.submitted_requests
+    for policy_ref, section in context.policies.security:
+        shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
         bypasses = find_bypasses(
-            request,
+            context.request,
             pod,
             gpu_requests,
-            shares_processes_on_shared_gpu=shares_processes_on_shared_gpu,
-            claiming=view.claim_context(request.namespace),
-            injected=injected,
+            shares_processes_on_shared_gpu=shares_processes
+            and requests_gpu_share(gpu_requests.totals, context.view.fleet),
+            claiming=context.view.claim_context(context.request.namespace),
+            injected=context.limit_range_gpus.amounts,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
         )
@@ -138,7 +129,7 @@ def find_bypasses(
     if old is not None:
         old_results = set(_scan_pod(request, old, *rules)) if results else set()
         results = [one for one in results if one not in old_results] + find_changed_records(old, pod)
-    elif pod.metadata.annotations:
+    elif not pod.metadata.annotations.keys().isdisjoint(RECORD_ANNOTATIONS):
         results += find_forged_records(pod)
     if results and MIRROR_ANNOTATION in pod.metadata.annotations and is_kubelet_request(request):
         # A static pod already runs on its node.
@@ -161,7 +152,7 @@ def _scan_pod(
     variables = find_gpu_variables(containers)
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
-        requesting = gpu_requests.requesting_containers()
+        requesting = gpu_requests.containers
         others = bool(gpu_requests.unknown_resources) or any(_describe_gpu_claims(spec.resource_claims, claiming))
         results += find_legacy_images(variables, requesting)
         results += find_driver_features(variables, requesting, others_may_use_gpus=others)
@@ -186,7 +177,7 @@ def _scan_pod(
         if container.env_from:
             results += find_unreadable_sources(path, container.env_from)
     certain = not results and not gpu_requests.unknown_resources
-    if certain and not spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX):
+    if certain and spec.init_containers and not spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX):
         containers = _without_setup_containers(containers, gpu_requests, variables)
     results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
@@ -214,7 +205,7 @@ def _without_setup_containers(
 
     Each could be a pod of its own, whose privileges are not checked either.
     """
-    using = {*gpu_requests.requesting_containers(), *(path[:-2] for path, each in variables if implies_gpu_use(each))}
+    using = {*gpu_requests.containers, *(path[:-2] for path, each in variables if implies_gpu_use(each))}
     return [
         (path, container)
         for path, container in containers

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from webhook.engine.demand import exclusion_reason, unmodeled_constraints
 from webhook.engine.feasible_nodes import gpu_taints
-from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
@@ -38,14 +37,17 @@ _HINT_FIELDS: dict[str, FieldPath] = {
 
 def apply_injection(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
     """Add the hints of an injection section; report what was added and what could not be."""
-    before = len(mutation.changed)
+    before, fit = len(mutation.changed), mutation.applied_choice
+    candidates = context.offer_nodes  # of the chosen offers, else of the requested ones
+    if fit is not None:
+        candidates = union_masks([offer.nodes for offer in fit.offers]) & fit.selected
     findings: list[PolicyFinding] = []
     if section.tolerations_auto or section.tolerations:
         namespace = context.view.namespace(context.request.namespace)
         if namespace is None or TOLERATIONS_WHITELIST not in namespace.metadata.annotations:
-            _add_tolerations(section, mutation, context)
+            _add_tolerations(section, mutation, context, candidates)
     if section.node_affinity or section.node_affinity_auto:
-        findings += _add_node_affinity(section, mutation, context)
+        findings += _add_node_affinity(section, mutation, context, candidates)
     if section.runtime_class_name:
         findings += _set_runtime_class(section, mutation)
     if section.spread is not SpreadMode.OFF and not mutation.spread_constraints:
@@ -68,11 +70,11 @@ def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
     return PolicyFinding("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
 
 
-def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> None:
+def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int) -> None:
     present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
-        nodes = candidate_nodes(mutation, context) & context.feasible.selected
+        nodes = candidates & context.feasible.selected
         for taint, tainted in gpu_taints(context.view.fleet):
             if tainted & nodes and not tolerates_all(present, (taint,)):
                 operator = "Equal" if taint.value else "Exists"
@@ -89,15 +91,8 @@ def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool
     return bool(taint.key and taint.effect) and tolerates_all(present, (taint,))
 
 
-def candidate_nodes(mutation: PodMutation, context: GpuPodContext) -> int:
-    """Return the mask of the nodes where the pod may run: of the chosen offers, else of the requested ones."""
-    if mutation.applied_choice is None:
-        return context.offer_nodes
-    return union_masks([offer.nodes for offer in mutation.applied_choice.offers]) & mutation.applied_choice.selected
-
-
 def _add_node_affinity(
-    section: InjectionRules, mutation: PodMutation, context: GpuPodContext
+    section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int
 ) -> tuple[PolicyFinding, ...]:
     rules, required = section.node_affinity, mutation.required_node_affinity
     if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
@@ -107,7 +102,7 @@ def _add_node_affinity(
     missing = [rule for rule in rules if rule not in required and not is_already_required(mutation.pod, rule)]
     if not missing:
         return ()
-    nodes = candidate_nodes(mutation, context) & context.feasible.matching_nodes(required)
+    nodes = candidates & context.feasible.matching_nodes(required)
     remaining = nodes & context.feasible.matching_nodes(missing)
     enough = bool(remaining) if mutation.applied_choice is not None else context.leaves_suitable_node(remaining, nodes)
     if nodes and not enough:

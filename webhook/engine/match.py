@@ -1,58 +1,124 @@
-"""Step 1, match: the policies that match a pod."""
+"""Step 1, match: the policies that match a pod, and its context under them: what it requests, and where it may run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.limitrange.injected_gpus import InjectedAmount
-from webhook.engine.matched_policies import MatchedPolicies, combine_policies
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.gpu_requests import NEED_ANNOTATIONS, NOTHING_DECLARED, declared_need_of, gpu_requests_of_pod
+from webhook.engine.limitrange.injected_gpus import find_injected_gpus, remove_injected_gpus, without_injected_gpus
+from webhook.engine.matched_policies import MatchedPolicies, combine_policies, without_additions, without_changes
+from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
+from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import Pod
+from webhook.model.usage import UsageView
 from webhook.model.workloads import rollout_workload
 from webhook.policy.policy_set import ConditionError, MatchCondition, Policy, PolicySet, as_audit
 
+NO_FAILURES: tuple[SectionFinding, ...] = ()
 
-class MatchResult(msgspec.Struct, frozen=True):
-    """The policies that match a pod, and the match conditions that failed at run time."""
 
-    policies: MatchedPolicies
-    failures: tuple[SectionFinding, ...] = ()
+class MatchResult(NamedTuple):
+    """The context of a pod under the policies that match it, and the match conditions that failed at run time."""
+
+    context: PodContext
+    failures: tuple[SectionFinding, ...]
 
 
 def match_policies(
-    request: AdmissionRequest,
-    pod: Pod,
-    gpu_requests: PodGpuRequests,
-    injected: Sequence[InjectedAmount],
-    policies: PolicySet,
-    view: ClusterView,
+    request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView
 ) -> MatchResult:
-    """Find the policies that match a pod, or a template read as one.
+    """Find the policies that match a pod, or a template read as one, and build its context."""
+    created, namespace = request.operation == "CREATE", request.namespace
+    gpu_requests, ranges = gpu_requests_of_pod(pod), view.ranges(namespace)
+    injected = find_injected_gpus(pod, ranges) if created and ranges.gpu_defaults else ()
+    requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
+    names = tuple(dict.fromkeys(requested))
+    candidates, conditional = candidate_policies(request, pod, names, policies, view.labels_of(namespace))
+    outside = _outside_rollouts(request, pod, policies) if policies.rollouts else 0
+    matching, failures = candidates, NO_FAILURES
+    if conditional:
+        matching, failures = _evaluate_conditions(candidates, conditional, outside, request, view, policies)
+    matched = combine_policies(policies, matching, outside & matching)
+    submitted = PodContext(
+        request, pod, gpu_requests, gpu_requests, matched, candidates, view, usage, InjectedGpus(injected)
+    )
+    return MatchResult(build_context(submitted) if created and matched.names else submitted, failures)
 
-    Args:
-        injected: GPUs that LimitRanges inject; they count as requested.
+
+def build_context(submitted: PodContext) -> PodContext:
+    """Return the context of a new pod under its policies: a `GpuPodContext` if it requests GPUs.
+
+    GPUs that a LimitRange injects and a policy removes do not count from here on; step 5 writes their removal.
+
+    A pod that comes with its node must stay there, so policies add nothing that could prevent it: only injected GPUs
+    are removed, which no kubelet minds, and its GPUs are accounted, because a node name must not bypass a quota. A
+    mirror of a static pod stays unchanged; no kubelet runs a mirror that another client created.
     """
-    labels, names = view.labels_of(request.namespace), matched_resource_names(gpu_requests, injected)
-    matching, conditional = candidate_policies(request, pod, names, policies, labels)
-    outside = 0
-    if policies.rollouts:
-        workload = rollout_workload(pod)
-        excluded = [i for i, rollout in policies.rollouts if not rollout.includes(request.namespace, workload)]
-        outside = matching & sum([1 << index for index in excluded])
-    if not conditional:
-        return MatchResult(combine_policies(policies, matching, outside))
-    matching, failures = _evaluate_conditions(matching, conditional, outside, request, view, policies)
-    return MatchResult(combine_policies(policies, matching, outside & matching), failures)
+    pod, policies, view = submitted.pod, submitted.policies, submitted.view
+    gpu_requests, injected = submitted.gpu_requests, submitted.limit_range_gpus
+    if MIRROR_ANNOTATION in pod.metadata.annotations:
+        policies = without_changes(policies)
+    elif pod.spec.node_name:
+        policies = without_additions(policies)
+    if injected.amounts and policies.limit_range_gpu_policies and not pod.has_uid:
+        injected = remove_injected_gpus(pod, injected.amounts, view.ranges(submitted.request.namespace))
+        gpu_requests = without_injected_gpus(gpu_requests, injected) if injected.removed else gpu_requests
+    if not gpu_requests.requests:
+        return replace(submitted, gpu_requests=gpu_requests, policies=policies, limit_range_gpus=injected)
+    fleet, additions = view.fleet, policies.additions
+    need = NOTHING_DECLARED if NEED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else declared_need_of(pod)
+    feasible = FeasibleNodes(
+        view,
+        pod,
+        additions.tolerations,
+        tolerate_gpu_taints=additions.tolerate_gpu_taints,
+        excluded=_excluded_nodes(submitted.request.namespace, pod, policies, view) if view.has_anti_affinity else 0,
+    )
+    whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
+    return GpuPodContext(
+        *(submitted.request, pod, submitted.submitted_requests, gpu_requests, policies, submitted.candidates),
+        *(view, submitted.usage, injected, need, feasible),
+        *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
+        mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
+    )
+
+
+def _excluded_nodes(namespace: str, pod: Pod, policies: MatchedPolicies, view: ClusterView) -> int:
+    """Return the nodes from which other pods exclude a pod, with its labels or with those that policies add."""
+    labels = pod.metadata.labels
+    excluded = view.nodes_excluded_by_pods(namespace, tuple(labels.items()))
+    added = dict(label for _, section in policies.injections for label in section.labels)
+    if added.keys() <= labels.keys():
+        return excluded
+    return excluded | view.nodes_excluded_by_pods(namespace, tuple((added | labels).items()))
+
+
+def context_without_changes(context: PodContext) -> PodContext:
+    """Return the context of a pod that policies must leave as submitted."""
+    submitted = PodContext(
+        *(context.request, context.pod, context.submitted_requests, context.submitted_requests),
+        *(without_changes(context.policies), context.candidates, context.view, context.usage),
+        InjectedGpus(context.limit_range_gpus.amounts),
+    )
+    return build_context(submitted)
+
+
+def _outside_rollouts(request: AdmissionRequest, pod: Pod, policies: PolicySet) -> int:
+    """Return the policies whose rollout does not include the pod's workload, as a mask."""
+    workload = rollout_workload(pod)
+    excluded = [i for i, rollout in policies.rollouts if not rollout.includes(request.namespace, workload)]
+    return sum([1 << index for index in excluded])
 
 
 def candidate_policies(
@@ -73,14 +139,6 @@ def candidate_policies(
             if rule.conditions:
                 conditional |= 1 << index
     return matching, conditional
-
-
-def matched_resource_names(gpu_requests: PodGpuRequests, injected: Sequence[InjectedAmount]) -> tuple[str, ...]:
-    """Return the resources by which policies match: requested and injected ones."""
-    if not gpu_requests.unknown_resources and not injected:
-        return tuple(gpu_requests.totals)
-    added = [amount.resource for amount in injected]
-    return tuple(dict.fromkeys((*gpu_requests.totals, *gpu_requests.unknown_resources, *added)))
 
 
 def _evaluate_conditions(
@@ -166,14 +224,10 @@ def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | Non
 
     Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
     """
-    request, pod, policies = context.request, context.pod, context.policies.policy_set
-    labels, names = (
-        context.view.labels_of(request.namespace),
-        matched_resource_names(context.gpu_requests, context.limit_range_gpus.amounts),
-    )
-    after, _ = candidate_policies(request, pod, (resource,), policies, labels)
-    before, _ = candidate_policies(request, pod, names, policies, labels)
-    new = after & ~before
+    request, policies = context.request, context.policies.policy_set
+    labels = context.view.labels_of(request.namespace)
+    after, _ = candidate_policies(request, context.pod, (resource,), policies, labels)
+    new = after & ~context.candidates
     if not new:
         return None
     matching = (policy for index, policy in enumerate(policies.policies) if new >> index & 1)

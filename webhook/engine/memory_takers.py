@@ -56,7 +56,7 @@ def takes_visible_memory(context: GpuPodContext) -> bool:
 
 
 def _gpu_containers(context: GpuPodContext) -> Iterable[Container]:
-    return context.gpu_requests.requesting_containers().values()
+    return context.gpu_requests.containers.values()
 
 
 def _variables(container: Container) -> tuple[tuple[str, str], ...]:

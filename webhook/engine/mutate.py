@@ -6,18 +6,18 @@ from webhook.engine.accounting import write_accounting, zero_remaining_accountin
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
-from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import GpuPodContext, PodContext, invalid_keep_annotation
+from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
+from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import NodeSelectorRequirement, QuantityText
+from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText
 
 ContainerResources = dict[FieldPath, dict[str, QuantityText]]
 """Limits or requests by container path."""
@@ -43,6 +43,8 @@ _ISOLATION_NOTES = {
 }
 """The isolation that a share gives up."""
 
+
+KEEP_VALUES = ("true", "false")
 
 INJECTED_GPUS_CHANGE = "injected GPUs"
 """Recorded where injected GPUs are removed."""
@@ -100,18 +102,25 @@ def _apply_right_sizing(
     choice: OfferChoice | KeepRequest,
     mutation: PodMutation,
 ) -> list[SectionFinding]:
+    """Write a chosen offer if right-sizing is enforced; report the outcome and annotations that cannot be parsed."""
     mode, declared = right_sizing.rule.mode, context.declared_need
-    policy_ref = (mode, right_sizing.policy)
     if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
         mutation.policy = choice.policy
         apply_choice(choice, context, mutation)
-    violations: list[SectionFinding] = []
-    if context.pod.metadata.annotations:
-        violations += [(policy_ref, each) for each in (*declared.errors, *invalid_keep_annotation(context.pod))]
+    findings = [*declared.errors]
+    if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "true") not in KEEP_VALUES:
+        findings.append(_invalid_keep_annotation(context.pod))
     report = right_sizing_finding(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
     if report is not None:
-        violations.append((policy_ref, report))
-    return violations
+        findings.append(report)
+    return [((mode, right_sizing.policy), each) for each in findings]
+
+
+def _invalid_keep_annotation(pod: Pod) -> PolicyFinding:
+    """Report an opt-out annotation with another value. It counts as an opt-out, because that was the intention."""
+    field, value = ("metadata", "annotations", KEEP_ANNOTATION), pod.metadata.annotations[KEEP_ANNOTATION]
+    message = f'must be "true" or "false" (found {value[:60]!r}); the pod keeps its request'
+    return PolicyFinding("GPU-R104", field, message, f'Write {KEEP_ANNOTATION}: "true".', PolicyMode.WARN)
 
 
 def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None:
@@ -158,14 +167,9 @@ def right_sizing_finding(
     first = gpu_requests.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     path = (*first.path, "resources", side, first.resource.name)
-    return (
-        _choice_finding(choice, mode, path) if isinstance(choice, OfferChoice) else kept_finding(choice, path, at_most)
-    )
-
-
-def kept_finding(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> PolicyFinding:
-    """Report that a pod keeps its GPU request, and why."""
-    return PolicyFinding("GPU-R103", path, f"not right-sized: {kept}", fix, at_most, kept.reason.value)
+    if isinstance(choice, OfferChoice):
+        return _choice_finding(choice, mode, path)
+    return PolicyFinding("GPU-R103", path, f"not right-sized: {choice}", "", at_most, choice.reason.value)
 
 
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:

@@ -13,8 +13,7 @@ from functools import lru_cache
 
 from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.memory_takers import takes_visible_memory
-from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
 from webhook.model.claims import extended_names

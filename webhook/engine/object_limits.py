@@ -16,7 +16,8 @@ from itertools import chain
 from typing import Any
 
 from webhook.engine.linting import LINTED_KINDS
-from webhook.engine.policy_findings import PolicyFinding, settle
+from webhook.engine.policy_findings import PolicyFinding
+from webhook.engine.settle import settle
 from webhook.engine.templates import read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
-from webhook.engine.mutation import Json
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.pod_context import GpuPodContext, Json
 from webhook.model.admission import AdmissionRequest
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint

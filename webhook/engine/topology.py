@@ -16,8 +16,7 @@ from typing import NamedTuple
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.injection import is_already_required, report_additions
-from webhook.engine.mutation import Json, PodMutation
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.pod_context import GpuPodContext, Json, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import workload_label_key
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
@@ -61,6 +60,9 @@ REPLICA_LABELS = frozenset({"pod-template-hash", "controller-revision-hash"})
 
 NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"
+
+PARSED_ANNOTATIONS = frozenset({TOPOLOGY_ANNOTATION, GANG_SIZE_ANNOTATION})
+"""Annotations of which `invalid_annotations` reports unknown values."""
 
 
 def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
@@ -117,8 +119,6 @@ def _add_links(
 
 def invalid_annotations(pod: Pod) -> tuple[PolicyFinding, ...]:
     """Report topology and gang size annotations that cannot be parsed."""
-    if not pod.metadata.annotations:
-        return ()
     topology, size = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION), invalid_gang_size(pod)
     violations = []
     if topology is not None and topology not in NVLINK_ANNOTATIONS:
@@ -146,7 +146,7 @@ def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
 def _prefer_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     if not linked.nodes:
         return
-    expressions = [{"key": rule.key, "operator": rule.operator, "values": list(rule.values)} for rule in linked.rules]
+    expressions = [rule.to_json() for rule in linked.rules]
     term: Json = {"weight": AFFINITY_WEIGHT, "preference": {"matchExpressions": expressions}}
     affinity = mutation.pod.spec.affinity.node_affinity if mutation.pod.spec.affinity else None
     own, rules = affinity.preferred if affinity else (), set(linked.rules)

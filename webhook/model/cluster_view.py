@@ -186,7 +186,7 @@ class ClusterView:
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """Return the namespace's labels; for an unknown one only its name."""
-        found = self.namespace(namespace)
+        found = self._namespaces.get(namespace)
         return found.metadata.labels if found else {NAMESPACE_NAME: namespace}
 
     def namespace_state(self, namespace: str) -> tuple[object, ...]:

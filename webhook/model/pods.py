@@ -141,6 +141,11 @@ class NodeSelectorRequirement(ApiStruct, frozen=True):
     operator: str = ""
     values: tuple[str, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the expression as a manifest has it."""
+        expression: dict[str, Any] = {"key": self.key, "operator": self.operator}
+        return {**expression, "values": list(self.values)} if self.values else expression
+
 
 class NodeSelectorTerm(ApiStruct, frozen=True):
     """Expressions that must all match. A term without any matches no node."""

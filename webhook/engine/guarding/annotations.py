@@ -33,6 +33,10 @@ _SCHEDULERS_WITHOUT_FRACTIONS = ("", "default-scheduler")
 _INJECTOR = re.compile(INJECTOR_PATTERN.replace("$", r"\Z"))
 
 
+RECORD_ANNOTATIONS = (DECISION_ANNOTATION, ORIGINAL_ANNOTATION)
+"""Annotations that only Rightslice writes."""
+
+
 def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
     """Return annotations by which CDI, an NRI plug-in or a scheduler adds devices, or a user imitates a static pod."""
     results = [
@@ -90,7 +94,7 @@ def find_changed_records(old: Pod, new: Pod) -> list[DetectedBypass]:
             f"{key} must not change, found it {_describe_change(before.get(key), after.get(key))}",
             "Leave the annotation unchanged: it is a record, not an instruction.",
         )
-        for key in (DECISION_ANNOTATION, ORIGINAL_ANNOTATION)
+        for key in RECORD_ANNOTATIONS
         if before.get(key) != after.get(key)
     ]
 

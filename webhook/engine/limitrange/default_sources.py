@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from webhook.engine.gpu_requests import container_at
-from webhook.engine.mutation import PodMutation
+from webhook.engine.pod_context import PodMutation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
 from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, DefaultRecord, read_limit_ranger_annotation

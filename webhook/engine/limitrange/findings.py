@@ -16,7 +16,7 @@ from webhook.engine.limitrange.validation import (
     predict_admission,
     predict_limit_range_refusals,
 )
-from webhook.engine.mutation import PodMutation
+from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from webhook.engine.gpu_requests import container_at, init_then_main_containers
+from webhook.engine.gpu_requests import PodGpuRequests, container_at, init_then_main_containers, sum_gpu_requests
 from webhook.engine.limitrange.findings import first_rejection
 from webhook.engine.limitrange.validation import predict_admission
+from webhook.engine.pod_context import InjectedAmount, InjectedGpus
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
@@ -18,44 +18,6 @@ from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, p
 from webhook.model.pod_amounts import LIMITS, REQUESTS
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import parse_nano_or_none
-
-
-class InjectedAmount(NamedTuple):
-    """One injected GPU amount of one container.
-
-    Attributes:
-        limit_range: The LimitRange that injects it.
-        present: True if the pod already has it; False if LimitRanger's first pass is still to come.
-    """
-
-    path: FieldPath
-    container: str
-    resource: str
-    limit_range: str
-    present: bool
-
-
-class InjectedGpus(NamedTuple):
-    """The injected GPUs of a pod, and their removal.
-
-    Attributes:
-        removed: True if they were removed.
-        kept_reason: Why they could not be removed; "" if removal succeeded or was not tried.
-        limits: The limits that remove them, by container path; likewise `requests`.
-    """
-
-    amounts: tuple[InjectedAmount, ...] = ()
-    removed: bool = False
-    kept_reason: str = ""
-    limits: Mapping[FieldPath, dict[str, QuantityText]] = {}
-    requests: Mapping[FieldPath, dict[str, QuantityText]] = {}
-
-    def contains(self, path: FieldPath, resource: str) -> bool:
-        """Return whether this amount was injected."""
-        return any(one.path == path and one.resource == resource for one in self.amounts)
-
-
-NO_INJECTED_GPUS = InjectedGpus()
 
 
 def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[InjectedAmount, ...]:
@@ -87,6 +49,14 @@ def remove_injected_gpus(pod: Pod, injected: tuple[InjectedAmount, ...], ranges:
     except QuantityError as error:
         return InjectedGpus(injected, kept_reason=str(error))
     return InjectedGpus(injected, removed=True, limits=limits, requests=requests)
+
+
+def without_injected_gpus(gpu_requests: PodGpuRequests, injected: InjectedGpus) -> PodGpuRequests:
+    """Return the GPU requests of the user, without those that LimitRanges inject."""
+    own = tuple([one for one in gpu_requests.requests if not injected.contains(one.path, one.resource.name)])
+    if len(own) == len(gpu_requests.requests):
+        return gpu_requests
+    return sum_gpu_requests(own, gpu_requests.unknown_resources, gpu_requests.errors)
 
 
 def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.mutation import PodMutation
+from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
 from webhook.model.cluster_view import ClusterView

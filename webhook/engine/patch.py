@@ -1,4 +1,4 @@
-"""The changes of a pod, collected by step 5, and step 6, patch: the JSON Patch operations for them.
+"""Step 6, patch: the JSON Patch operations from a pod to its changed form.
 
 Only `add`, and `replace` of members that exist: a patch that does not apply is an error to the user even if the webhook
 may fail. An `add` of a whole list or map works whether it was absent, null or empty.
@@ -6,23 +6,16 @@ may fail. An `add` of a whole list or map works whether it was absent, null or e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from webhook.engine.gpu_requests import container_at
+from webhook.engine.pod_context import Json, PodMutation
 from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
-from webhook.model.decisions import OfferChoice, PatchOperation, patch_add, patch_replace
+from webhook.model.decisions import PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import (
-    NodeSelector,
-    NodeSelectorRequirement,
-    Pod,
-    QuantityText,
-    ResourceRequirements,
-    Toleration,
-)
+from webhook.model.pods import NodeSelector, NodeSelectorRequirement, ResourceRequirements
 
 NODE_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity")
 POD_AFFINITY: FieldPath = ("spec", "affinity", "podAffinity")
@@ -42,57 +35,6 @@ MAX_CHARACTER_BYTES = 4
 """The longest character in UTF-8."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-Json = dict[str, Any]
-
-
-class PodMutation(msgspec.Struct):
-    """Additions to a pod and replacements in it.
-
-    Attributes:
-        pod: The pod before these changes.
-        limits: New limits by container path, whole maps; likewise `requests`.
-        original_resources: GPU amounts before right-sizing, by container name.
-        applied_choice: The chosen offer, if it is applied.
-        required_node_affinity: Expressions to AND into every required node affinity term.
-        preferred_node_affinity: Terms to add; likewise for pod affinity.
-        annotations: Annotations to add, without the decision record.
-        changed: What was changed, one word each, in order.
-        policy: The policy that makes the next changes, or several.
-        changes_by_policy: The words of `changed`, by policy.
-    """
-
-    pod: Pod
-    limits: dict[FieldPath, dict[str, QuantityText]] = {}
-    requests: dict[FieldPath, dict[str, QuantityText]] = {}
-    original_resources: Json = {}
-    applied_choice: OfferChoice | None = None
-    tolerations: list[Toleration] = []
-    required_node_affinity: list[NodeSelectorRequirement] = []
-    preferred_node_affinity: list[Json] = []
-    preferred_pod_affinity: list[Json] = []
-    required_pod_affinity: list[Json] = []
-    spread_constraints: list[Json] = []
-    runtime_class_name: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    changed: list[str] = []
-    policy: str = ""
-    changes_by_policy: dict[str, list[str]] = {}
-
-    def record_change(self, change: str) -> None:
-        """Add a change to the record, by its word."""
-        if change not in self.changed:
-            self.changed.append(change)
-        recorded = self.changes_by_policy.setdefault(self.policy, [])
-        if change not in recorded:
-            recorded.append(change)
-
-    def resources_at(self, path: FieldPath) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
-        """Return limits and requests of a container with the changes so far."""
-        resources = container_at(self.pod, path).resources
-        return self.limits.get(path, resources.limits), self.requests.get(path, resources.requests)
 
 
 def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> tuple[PatchOperation, ...] | None:
@@ -163,7 +105,7 @@ def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
     node_affinity = mutation.required_node_affinity or mutation.preferred_node_affinity
     if not (node_affinity or mutation.required_pod_affinity or mutation.preferred_pod_affinity):
         return []
-    expressions = [_expression_json(rule) for rule in mutation.required_node_affinity]
+    expressions = [rule.to_json() for rule in mutation.required_node_affinity]
     node: Json = {PREFERRED_TERMS: mutation.preferred_node_affinity} if mutation.preferred_node_affinity else {}
     if expressions:
         node = {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}, **node}
@@ -197,13 +139,13 @@ def _required_term_operations(
         return []
     path: FieldPath = (*NODE_AFFINITY, REQUIRED_TERMS)
     if required is None:
-        term = {"matchExpressions": [_expression_json(rule) for rule in rules]}
+        term = {"matchExpressions": [rule.to_json() for rule in rules]}
         return [patch_add(path, {"nodeSelectorTerms": [term]})]
     operations: list[PatchOperation] = []
     for index, present in enumerate(required.node_selector_terms):
         if present.match_expressions or present.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
-            missing = [_expression_json(rule) for rule in rules if rule not in present.match_expressions]
+            missing = [rule.to_json() for rule in rules if rule not in present.match_expressions]
             operations += _add_operations(target, present.match_expressions, missing)
     return operations
 
@@ -218,8 +160,3 @@ def _add_operations(
         return [patch_add(path, added)]
     members = added.items() if isinstance(added, dict) else [("-", each) for each in added]
     return [patch_add((*path, key), value) for key, value in members]
-
-
-def _expression_json(rule: NodeSelectorRequirement) -> Json:
-    expression: Json = {"key": rule.key, "operator": rule.operator}
-    return {**expression, "values": list(rule.values)} if rule.values else expression
