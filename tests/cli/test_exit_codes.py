@@ -227,6 +227,18 @@ def test_lint_names_policies_that_match_no_pod(rightslice: Run) -> None:
     assert "matches no pod: match.resources must include a name of nvidia.com/*, found amd.com/gpu" in result.err
 
 
+@pytest.mark.parametrize(("namespace", "text"), [("nobody-*", "namespaces fits match"), ("team-*", "")])
+def test_policy_lint_of_a_cluster_notes_a_policy_that_matches_nothing_there(
+    rightslice: Run, namespace: str, text: str
+) -> None:
+    text_of = POLICY.replace("spec: {", f"spec: {{match: {{namespaces: ['{namespace}']}}, ")
+    result = rightslice("policy", "lint", "-", "--cluster", "demo", stdin=text_of)
+
+    assert result.code == 0
+    assert ("matches no pod: none of the cluster's" in result.err) == bool(text)
+    assert text in result.err
+
+
 def test_sources_are_printed_to_stderr_only(rightslice: Run) -> None:
     result = rightslice("check", "deploy/sized.json", *INPUTS, "-o", "json", "-v")
     assert json.loads(result.out)

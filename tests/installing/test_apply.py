@@ -1,15 +1,18 @@
-"""`install`: its last message."""
+"""`install`: its last message, and the webhooks that it creates; `doctor` reads metrics before it probes."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.installing import apply
 from webhook.installing.apply import InstallError, install_manifests
+from webhook.installing.facts import read_cluster_facts
 from webhook.manifests.objects import WEBHOOK_KINDS
 
 TRUSTED = json_answer({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
@@ -32,6 +35,7 @@ OTHERS = error_answer(403, "Forbidden", "minimum cpu usage per Container is 1, b
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(apply, "SETTLE_SECONDS", 0.001)
 
 
 async def last_message(folder: Path, *answers: Answer, seconds: float = 60) -> str:
@@ -67,8 +71,38 @@ UNTRUSTED = json_answer({"webhooks": [{"clientConfig": {}}]})
 @pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
 async def test_timeout_reports_the_effect_on_pods(tmp_path: Path, mode: str, closed: bool) -> None:
     objects = [one for one in shipped_manifests(InstallMode(mode)) if one["kind"] in WEBHOOK_KINDS]
-    created = [answer for one in objects for answer in (error_answer(404, "NotFound"), json_answer(one, 201))]
+    missing = error_answer(404, "NotFound")
+    created = [answer for one in objects for answer in (missing, missing, json_answer(one, 201))]
     async with scripted_api(tmp_path, READY, *created, UNTRUSTED) as (_, api):
         with pytest.raises(InstallError) as caught:
             await install_manifests(api, objects, lambda _: None, seconds=-1)
     assert ("Until then GPU pods are rejected. To admit them: rightslice install" in str(caught.value)) is closed
+
+
+async def test_webhooks_are_created_with_the_bundle_of_the_replica_that_is_ready(tmp_path: Path) -> None:
+    created: list[Any] = []
+
+    async def store(request: web.Request) -> web.StreamResponse:
+        created.append(await request.json())
+        return web.json_response(created[-1], status=201)
+
+    objects = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] in WEBHOOK_KINDS]
+    missing, secret = error_answer(404, "NotFound"), json_answer({"data": {"ca.crt": "eA=="}})
+    answers = [answer for _ in objects for answer in (missing, secret, store)]
+    async with scripted_api(tmp_path, READY, *answers, TRUSTED, TRUSTED, BOTH) as (_, api):
+        await install_manifests(api, objects, lambda _: None, seconds=60)
+
+    assert {webhook["clientConfig"]["caBundle"] for one in created for webhook in one["webhooks"]} == {"eA=="}
+
+
+EMPTY = {"items": [], "metadata": {}, "spec": {"template": {"spec": {}}}}
+"""An answer to every GET of `doctor`."""
+
+
+async def test_the_dry_run_pod_of_doctor_does_not_count_in_the_metrics_that_it_reads(tmp_path: Path) -> None:
+    async with scripted_api(tmp_path, *[json_answer(EMPTY)] * 40) as (server, api):
+        await read_cluster_facts(api)
+
+    calls = [(request.method, request.path) for request in server.requests]
+    assert calls.index(("GET", "/metrics")) < calls.index(("POST", "/api/v1/namespaces/default/pods"))
+    assert calls.index(("GET", "/metrics")) == 1, "only the version is read before"

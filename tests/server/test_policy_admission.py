@@ -1,16 +1,18 @@
-"""/policies rejects an object with the errors of `policy lint` for the same file."""
+"""/policies rejects an object with the errors of `policy lint` for the same file, and warns of one without effect."""
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
 
-from tests.builders import Json
+from tests.builders import Json, make_node
+from tests.example_cluster import view_of
 from tests.policy.policy_texts import exception_text, policy_text
 from tests.policy.test_validation import CASES, HEAD
-from tests.server.site import NOW, review, serve_site
+from tests.server.site import NOW, encoded, review, serve_site
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
 from webhook.documents.reader import read_documents
@@ -18,6 +20,10 @@ from webhook.errors import DocumentError
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
+from webhook.server.policy_admission import ACCEPTED_SECONDS, PolicyAdmissionHandler
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+from webhook.web.http_messages import HttpRequest
 
 FILES = [(file.name, file.read_text()) for file in sorted(bundled_folder("policies").glob("*.yaml"))]
 RULED = policy_text("classes", injection={"runtimeClassName": "nvidia"})
@@ -85,7 +91,10 @@ def test_every_shipped_policy_is_admitted_with_the_others(file: str) -> None:
     assert data is not None
     data["metadata"] |= OF_THE_SERVER
 
-    assert answers(data, *texts.values()) == {"uid": "u-1", "allowed": True}
+    response = answers(data, *texts.values())
+
+    assert response.pop("warnings")[0].startswith(f"GPUPolicy {data['metadata']['name']} has the name of one in the")
+    assert response == {"uid": "u-1", "allowed": True}
 
 
 def test_the_message_has_the_object_and_the_number_of_errors() -> None:
@@ -159,3 +168,113 @@ def test_objects_of_other_kinds_are_rejected() -> None:
         400,
         {"error": "request.kind must be a kind of rightslice.dev: GPUPolicy, GPUPolicyException"},
     )
+
+
+def mine(name: str, **spec: Any) -> Json:
+    """Return a policy as data."""
+    data: Json = json.loads(policy_text(name, **spec))
+    return data
+
+
+KATA, NVIDIA = {"injection": {"runtimeClassName": "kata"}}, {"injection": {"runtimeClassName": "nvidia"}}
+
+
+def handler_of(*texts: str) -> tuple[PolicyAdmissionHandler, list[float]]:
+    """Return a handler with these policies active, and its clock, which a test sets."""
+    now = [0.0]
+    telemetry = Telemetry(make_logger("info", io.StringIO()))
+    return PolicyAdmissionHandler(state_with(*texts), telemetry, lambda: now[0]), now
+
+
+def is_accepted(handler: PolicyAdmissionHandler, data: Json, **request: Any) -> bool:
+    """Return whether an object is accepted."""
+    body = encoded(of(data, **request))
+    answer = handler.handle(HttpRequest(body, "", 0.0, ""))
+    return bool(json.loads(answer.body)["response"]["allowed"])
+
+
+def test_of_two_contradicting_policies_applied_together_one_is_rejected() -> None:
+    handler, now = handler_of()
+
+    assert is_accepted(handler, mine("one", **KATA))
+    assert not is_accepted(handler, mine("two", **NVIDIA)), "no watch has delivered the first"
+    assert is_accepted(handler, mine("one", **NVIDIA)), "the author corrects the first"
+    assert is_accepted(handler, mine("two", **NVIDIA))
+    now[0] += ACCEPTED_SECONDS
+    assert is_accepted(handler, mine("two", **KATA)), "nothing was ever delivered: another webhook rejected both"
+
+
+def test_what_a_watch_delivers_replaces_what_was_accepted() -> None:
+    handler, _ = handler_of(policy_text("one", **NVIDIA))
+    assert is_accepted(handler, mine("one", **KATA))
+    assert not is_accepted(handler, mine("two", **NVIDIA))
+
+    handler.state.policies = state_with(policy_text("one", mode="warn")).policies
+    assert is_accepted(handler, mine("two", **NVIDIA)), "a later change of the first was accepted by another replica"
+
+
+def test_a_dry_run_is_not_remembered() -> None:
+    handler, _ = handler_of()
+
+    assert is_accepted(handler, mine("one", **KATA), dryRun=True)
+    assert is_accepted(handler, mine("two", **NVIDIA))
+
+
+def test_an_exception_may_follow_its_policy_at_once() -> None:
+    handler, _ = handler_of()
+
+    assert not is_accepted(handler, json.loads(exception_text(policyName="classes")))
+    assert is_accepted(handler, mine("classes", **KATA))
+    assert is_accepted(handler, json.loads(exception_text(policyName="classes")))
+
+
+NAMESPACES = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    for name, labels in {"team-a": {"tier": "gold"}, "ml": {}, "kube-system": {}}.items()
+]
+NODES = [make_node("n1", {"nvidia.com/gpu.product": "NVIDIA-H100"}, **{"nvidia.com/gpu": 8})]
+WITHOUT_EFFECT: dict[str, tuple[Json, str]] = {
+    "a namespace that does not exist": (
+        {"namespaces": ["team-b", "x-*"]},
+        "none of the cluster's 3 namespaces fits match",
+    ),
+    "only namespaces that are excluded by default": ({"namespaces": ["kube-system"]}, "excludes all of match.namesp"),
+    "a label that no namespace has": (
+        {"namespaceSelector": {"matchLabels": {"tier": "silver"}}},
+        "none of the cluster's 3 namespaces fits match",
+    ),
+    "labels that exclude each other": (
+        {"objectSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}},
+        "no labels satisfy every expression of match.objectSelector",
+    ),
+    "a resource that no node offers": (
+        {"resources": ["nvidia.com/mig-*"]},
+        "match.resources has nvidia.com/mig-*, and the cluster's nodes offer nvidia.com/gpu",
+    ),
+    "a resource of another vendor": ({"resources": ["amd.com/gpu"]}, "match.resources must include a name of nvidia"),
+    "a namespace that exists": ({"namespaces": ["team-*"]}, ""),
+    "a label that a namespace has": ({"namespaceSelector": {"matchLabels": {"tier": "gold"}}}, ""),
+    "a resource that nodes offer": ({"resources": ["nvidia.com/*"]}, ""),
+    "labels that no pod has yet": ({"objectSelector": {"matchLabels": {"a": "b"}}}, ""),
+}
+
+
+@pytest.mark.parametrize(("match", "text"), WITHOUT_EFFECT.values(), ids=WITHOUT_EFFECT)
+def test_a_policy_that_matches_nothing_is_accepted_with_a_warning(match: Json, text: str) -> None:
+    state = state_with()
+    state.view = view_of(*NAMESPACES, *NODES)
+    with serve_site(state=state) as site:
+        response = site.evaluate(of(mine("p", match=match, **KATA)), "/policies").response
+
+    assert response["allowed"]
+    warnings = response.get("warnings", [])
+    assert len(warnings) == bool(text)
+    assert all(text in warning and len(warning) <= 256 for warning in warnings)
+
+
+def test_a_policy_object_may_have_the_name_of_another_object() -> None:
+    with serve_site(state=state_with()) as site:
+        loaded = load_policies([("GPUPolicy/classes", RULED)])
+        assert loaded.policies is not None
+        site.server.state.policies = loaded.policies
+        assert "warnings" not in site.evaluate(of(mine("classes", **KATA)), "/policies").response

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from webhook.cache.policy_objects import PolicyObjects
 from webhook.policy.loader import load_policies
 from webhook.server.policy_sources import CombinedPolicies, LastLoaded, combine_sources
 
@@ -100,3 +101,44 @@ def test_there_is_no_set_if_files_never_loaded() -> None:
     combined = combine_sources((("policies/f.yaml", BAD),), [], LastLoaded(), load_policies)
     assert names(combined) == {}, "there is no valid version"
     assert [error.partition(":")[0] for error in combined.errors] == ["policies/f.yaml"]
+
+
+def contradicting(name: str, runtime: str) -> tuple[str, str]:
+    """An object that sets the runtime class of every GPU pod."""
+    text = f"{HEAD}kind: GPUPolicy\nmetadata: {{name: {name}}}\nspec: {{injection: {{runtimeClassName: {runtime}}}}}\n"
+    return f"GPUPolicy/{name}", text
+
+
+@pytest.mark.parametrize("newer", ["a", "z"])
+def test_of_two_objects_that_contradict_each_other_the_active_one_stays(newer: str) -> None:
+    active = contradicting("m", "nvidia")
+    first = combine_sources((), [active], LastLoaded(), load_policies)
+    both = sorted([active, contradicting(newer, "kata")])
+    second = combine_sources((), both, first.last_loaded, load_policies)
+
+    assert list(names(second)) == ["m"]
+    [(source, unused)] = second.unused.items()
+    assert source == f"GPUPolicy/{newer}"
+    assert unused.reason == "Conflict"
+    assert "must agree with policy 'm'" in unused.message
+    assert list(names(combine_sources((), both, second.last_loaded, load_policies))) == ["m"], "at the next load too"
+
+
+def test_a_restarted_replica_keeps_the_older_of_two_objects() -> None:
+    objects = PolicyObjects()
+    for name, runtime, created in (("a", "kata", "2026-06-02T00:00:00Z"), ("b", "nvidia", "2026-06-01T00:00:00Z")):
+        spec = {"injection": {"runtimeClassName": runtime}}
+        objects.policies.upsert({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec})
+
+    assert list(names(combine_sources((), objects.texts(), LastLoaded(), load_policies))) == ["b"]
+
+
+def test_the_digest_does_not_depend_on_the_order_of_sources() -> None:
+    objects = [
+        ("GPUPolicy/o", policy("o")),
+        ("GPUPolicyException/e", exception("e", "o")),
+        ("GPUPolicyException/g", exception("g", "o")),
+    ]
+    sets = [combine_sources((), order, LastLoaded(), load_policies).policies for order in (objects, objects[::-1])]
+
+    assert len({each.digest for each in sets if each is not None}) == 1

@@ -39,8 +39,9 @@ class PolicyObjects:
         self.delivered = False
 
     def texts(self) -> list[tuple[str, str]]:
-        """Return the display name and the text of each object, in order of kind and name."""
-        return sorted((name, policy_text(name.partition("/")[0], data)) for name, data in self.objects().items())
+        """Return the display name and the text of each object, the oldest first: of two that conflict, it stays."""
+        objects = sorted(self.objects().items(), key=_age_order)
+        return [(name, policy_text(name.partition("/")[0], data)) for name, data in objects]
 
     def objects(self) -> dict[str, ObjectData]:
         """Return the objects by display name (kind and name)."""
@@ -94,6 +95,11 @@ def _is_condition_true(data: Mapping[str, Any], kind: str) -> bool:
 
 def _evaluated_part(data: ObjectData) -> tuple[str, bool]:
     return policy_text("", data), is_rollout_halted(data)
+
+
+def _age_order(item: tuple[str, ObjectData]) -> tuple[str, str]:
+    name, data = item
+    return str((data.get("metadata") or {}).get("creationTimestamp") or ""), name
 
 
 def _policy_object_key(data: ObjectData) -> str:

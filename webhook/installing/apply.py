@@ -25,6 +25,9 @@ TLS_SECRET_PATH = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/{APP_NAME}-tls
 MAX_TRIES = 5
 
 POLL_SECONDS = 0.5
+SETTLE_SECONDS = 1.0
+"""Time for nodes to learn the address of a ready replica, and for API servers to load a webhook, before a call."""
+
 OTHERS_GRACE_SECONDS = 10.0
 """Time that others may reject the dry-run pod: a new namespace gets its service account late."""
 
@@ -37,6 +40,8 @@ async def install_manifests(
     api: KubeClient, objects: Sequence[Json], say: Progress, *, seconds: float, dry_run: bool = False
 ) -> None:
     """Apply all objects, the webhooks last, once a replica is ready; then wait until the webhooks answer a dry-run pod.
+
+    The webhooks are created with the caBundle of that replica, so that no call fails because of its certificate.
 
     If something else rejects that pod first, this is reported, because it says nothing about the webhooks.
 
@@ -59,6 +64,7 @@ async def install_manifests(
         await _apply_and_report(api, one, say, dry_run=dry_run)
     if not dry_run:
         await _wait_until(lambda: _replicas_ready(api), seconds, "a replica that is ready", _PODS_HINT)
+        await asyncio.sleep(SETTLE_SECONDS)
         say("replicas are ready")
     for one in webhooks:
         await _apply_and_report(api, one, say, dry_run=dry_run)
@@ -77,6 +83,7 @@ async def _wait_for_webhooks(api: KubeClient, configurations: Sequence[Json], se
     """Wait until the webhooks answer, and return the outcome as text."""
     try:
         await _wait_until(lambda: all_have_ca_bundle(api), seconds, "the caBundle of the webhooks", _DOCTOR_HINT)
+        await asyncio.sleep(SETTLE_SECONDS)
         return await _wait_for_probe(api, seconds)
     except InstallError as error:
         webhooks = [webhook for one in configurations for webhook in one.get("webhooks", ())]
@@ -155,14 +162,23 @@ async def apply_object(api: KubeClient, one: Json, *, dry_run: bool = False) -> 
 async def _replace_object(api: KubeClient, one: Json, params: dict[str, str]) -> None:
     path = api_path(one)
     before = await find_object(api, path)
+    bundle = await _read_bundle(api) if "webhooks" in one else ""
     if before is None:
-        await api.create(path.rpartition("/")[0], one, params)
-        return
-    bundle = ""  # of the serving certificate's Secret, if that can be read
-    if "webhooks" in one:
-        secret = await find_object(api, TLS_SECRET_PATH, (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN))
-        bundle = str(((secret or {}).get("data") or {}).get("ca.crt") or "")
-    await api.replace(path, build_replacement(one, before, bundle), params)
+        created = one | {"webhooks": trust_bundle(one["webhooks"], bundle)} if bundle else one
+        await api.create(path.rpartition("/")[0], created, params)
+    else:
+        await api.replace(path, build_replacement(one, before, bundle), params)
+
+
+async def _read_bundle(api: KubeClient) -> str:
+    """Return the authorities of the serving certificate, base64; "" if their Secret cannot be read."""
+    secret = await find_object(api, TLS_SECRET_PATH, (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN))
+    return str(((secret or {}).get("data") or {}).get("ca.crt") or "")
+
+
+def trust_bundle(webhooks: Sequence[Json], bundle: str) -> list[Json]:
+    """Return webhooks with this caBundle, base64."""
+    return [{**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": bundle}} for webhook in webhooks]
 
 
 def build_replacement(one: Json, before: Json, bundle: str) -> Json:
@@ -186,9 +202,7 @@ def build_replacement(one: Json, before: Json, bundle: str) -> Json:
     existing = before.get("webhooks") or ()
     trusting = {webhook["name"] for webhook in existing if webhook["clientConfig"].get("caBundle") == bundle}
     webhooks = [
-        {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": bundle}}
-        if bundle and webhook["name"] in trusting
-        else webhook
-        for webhook in one["webhooks"]
+        trusted if bundle and webhook["name"] in trusting else webhook
+        for webhook, trusted in zip(one["webhooks"], trust_bundle(one["webhooks"], bundle), strict=True)
     ]
     return {**one, "metadata": metadata, "webhooks": webhooks}

@@ -113,6 +113,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
             refused[name] = error
             return name, None
 
+    metrics = await read_part("metrics", _read_text(api, "/metrics"))  # before the dry-run pod, which may count there
     parts = {
         "mutating": api.get(f"{_ADMISSION}/mutatingwebhookconfigurations/{APP_NAME}"),
         "validating": api.get(f"{_ADMISSION}/validatingwebhookconfigurations/{APP_NAME}"),
@@ -122,7 +123,6 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "settings": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-policies"),
         "ready": _read_status(api, APP_NAME),
         "answer": probe_webhooks(api),
-        "metrics": _read_text(api, "/metrics"),
         "policies": list_all(api, f"{GROUP_PATH}/gpupolicies"),
         "exceptions": list_all(api, f"{GROUP_PATH}/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"),
         "nodes": list_all(api, "/api/v1/nodes"),
@@ -137,7 +137,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases"),
     }
     facts = await asyncio.gather(*(read_part(name, request) for name, request in parts.items()))
-    return ClusterFacts(version=version, refused=refused, **dict(facts))
+    return ClusterFacts(version=version, refused=refused, **dict([metrics, *facts]))
 
 
 async def _read_scheduler_configuration(api: KubeClient) -> str:

@@ -122,6 +122,10 @@ class ClusterView:
             return _with_name_label(name, Namespace())
         return found
 
+    def all_namespaces(self) -> Mapping[str, Namespace]:
+        """Return the known namespaces by name, with their labels."""
+        return self._namespaces
+
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         """Return the namespace's LimitRanges, by name."""
         return self._limit_ranges.get(namespace, ())

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from webhook.documents.document import Document
 from webhook.errors import PolicyFileError
+from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIXES
 from webhook.model.pods import NodeSelectorRequirement
 from webhook.model.quantity import format_nano
 from webhook.policy import selectors
-from webhook.policy.compiler import node_requirement, selector_requirements
+from webhook.policy.compiler import compile_match, node_requirement, selector_requirements
 from webhook.policy.written.kinds import GPUPolicy, PolicySpec
 from webhook.policy.written.match import MatchSpec
 from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpressionSpec, TolerationSpec
@@ -54,12 +55,16 @@ def find_conflicts(policies: Sequence[tuple[Document, GPUPolicy]]) -> list[Polic
     ]
 
 
-def find_unmatched(policy: GPUPolicy) -> Iterator[str]:
-    """Yield a sentence, without full stop, if a policy or its limits apply to no pod."""
+def find_unmatched(policy: GPUPolicy, view: ClusterView | None = None) -> Iterator[str]:
+    """Yield a sentence, without full stop, if a policy or its limits apply to no pod, or with a view to none there."""
     name, globs = policy.metadata.name, policy.spec.match.resources
     if globs is not None and not any(globs_overlap(glob, EVALUATED_RESOURCES) for glob in globs):
         must = f"match.resources must include a name of {EVALUATED_RESOURCES}, found {', '.join(globs[:3])}"
         yield f"policy {name} matches no pod: {must}. {IGNORED_RESOURCES_NOTE}"
+        return
+    match = policy.spec.match
+    if reasons := list(_contradictions(match)) or list(_unmatched_in(match, view) if view is not None else ()):
+        yield f"policy {name} matches no pod: {'; '.join(reasons)}"
         return
     limits = policy.spec.limits
     rules = (*limits.per_pod, *limits.per_container, *limits.per_gpu) if limits is not None else ()
@@ -68,6 +73,29 @@ def find_unmatched(policy: GPUPolicy) -> Iterator[str]:
     if foreign:
         only = f"apply only to pods that also request {EVALUATED_RESOURCES}"
         yield f"limits of policy {name} on {', '.join(foreign[:3])} {only}. {IGNORED_RESOURCES_NOTE}"
+
+
+def _contradictions(match: MatchSpec) -> Iterator[str]:
+    """Yield why no object can match, whatever the cluster."""
+    if match.namespaces is not None and not _remaining_namespaces(match, match):
+        excluded = ", ".join(match.exclude_namespaces[:3])
+        yield f"match.excludeNamespaces ({excluded}) excludes all of match.namespaces"
+    for key, selector in (("namespaceSelector", match.namespace_selector), ("objectSelector", match.object_selector)):
+        if requirements_conflict(selector_requirements(selector)):
+            yield f"no labels satisfy every expression of match.{key}"
+
+
+def _unmatched_in(match: MatchSpec, view: ClusterView) -> Iterator[str]:
+    """Yield why no pod of a cluster can match at present."""
+    compiled = compile_match(match, (), fail=False)
+    namespaces = view.all_namespaces()
+    if namespaces and not any(compiled.namespace(each, found.metadata.labels) for each, found in namespaces.items()):
+        written = "namespaces, excludeNamespaces and namespaceSelector"
+        yield f"none of the cluster's {len(namespaces)} namespaces fits match ({written})"
+    offered = view.fleet.resources()
+    if offered and compiled.resource is not None and not any(map(compiled.resource, offered)):
+        written, present = ", ".join((match.resources or ())[:3]), ", ".join(offered[:5])
+        yield f"match.resources has {written}, and the cluster's nodes offer {present}"
 
 
 def _conflict_error(

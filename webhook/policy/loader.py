@@ -94,20 +94,24 @@ def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
     return LoadResult(_build_policy_set(policies, loaded), (), tuple(skipped))
 
 
-def check_with_others(document: Document, others: Sequence[PolicySource]) -> list[PolicyFileError]:
-    """Return the errors of one document, alone and together with others that are already loaded.
-
-    Args:
-        others: Valid policies and exceptions. The document replaces one of the same kind and name.
-    """
-    errors: list[PolicyFileError] = []
+def validate_policy(document: Document, errors: list[PolicyFileError]) -> PolicySource | None:
+    """Return the policy or exception of a document; None for a test, and after an error, which is appended."""
     model = _validate_policy(document, errors)
-    if model is None:
-        return errors
-    new = PolicySource(document, model)
-    kept = [other for other in others if (other.model.kind, other.name) != (model.kind, new.name)]
     if isinstance(model, GPUPolicy):
         _compile_conditions(document, model, errors)
+    return PolicySource(document, model) if model is not None else None
+
+
+def check_with_others(new: PolicySource, others: Sequence[PolicySource]) -> list[PolicyFileError]:
+    """Return the errors of a valid policy or exception together with others.
+
+    Args:
+        others: Valid policies and exceptions. The new one replaces one of the same kind and name.
+    """
+    errors: list[PolicyFileError] = []
+    document, model = new
+    kept = [other for other in others if (other.model.kind, other.name) != (model.kind, new.name)]
+    if isinstance(model, GPUPolicy):
         for other in kept:
             if isinstance(other.model, GPUPolicy):
                 errors += find_conflicts([(other.document, other.model), (document, model)])

@@ -308,7 +308,7 @@ class PolicySet:
 
     Attributes:
         policies: Sorted by name.
-        exemptions: From policies and from GPUPolicyException objects.
+        exemptions: From policies and from GPUPolicyException objects, sorted by policy and name.
         template_paths: Paths of pod templates by workload kind.
         rollouts: Rollouts, with the indices of their policies.
         has_shared_quotas: True if any policy has a shared quota, so that every GPU pod must be counted.
@@ -336,7 +336,7 @@ class PolicySet:
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
         self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
-        self.exemptions = tuple(exemptions)
+        self.exemptions = tuple(sorted(exemptions, key=lambda one: (one.policy, one.name)))
         self.has_shared_quotas = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
         self.template_paths = template_paths
         self.sources = sources

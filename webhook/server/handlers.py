@@ -1,6 +1,4 @@
-"""The HTTP routes of the webhook: admission of pods and workloads, and of policies.
-
-Decisions are made in `webhook.engine`; policies are validated like files, together with the active ones.
+"""The HTTP routes of the webhook, and the admission of pods and workloads. Decisions are made in `webhook.engine`.
 
 * HTTP 4xx or 5xx: the request could not be evaluated. The webhook's `failurePolicy` decides.
 * HTTP 200 with `allowed: false`: the request was evaluated and denied.
@@ -12,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import monotonic, perf_counter
-from typing import Any
-
-import orjson
 
 from webhook.engine.object_limits import (
     MAX_SKIPPED_VALUES,
@@ -24,36 +19,25 @@ from webhook.engine.object_limits import (
     deny_oversized_pod,
     find_exceeded_limit,
 )
-from webhook.errors import PolicyFileError, ReviewError, shorten_text
+from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import CacheBudget
 from webhook.model.decisions import Decision
-from webhook.policy.loader import (
-    POLICY_MODELS,
-    PolicySource,
-    check_with_others,
-    document_from_object,
-    is_being_deleted,
-    is_spec_unchanged,
-)
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import pluralize
 from webhook.server.admission_request import (
-    REVIEW_API_VERSION,
-    REVIEW_KIND,
     parse_api_server_review,
     parse_large_review,
     parse_review,
 )
 from webhook.server.admission_response import (
-    MAX_MESSAGE_LENGTH,
-    MAX_REASON_LENGTH,
     is_self_probe,
     render_mutation,
     render_self_probe,
     render_validation,
 )
 from webhook.server.admission_state import AdmissionState, Clock, Decide
+from webhook.server.policy_admission import ROUTE_NAME, PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
@@ -62,12 +46,9 @@ from webhook.web.http_messages import (
     HttpRoute,
     busy_response,
     error_response,
-    strip_control_characters,
 )
 from webhook.web.limits import request_deadline
-from webhook.well_known import GROUP
 
-ROUTE_NAME = "policies"
 API_SERVER = "kube-apiserver-admission"
 """The User-Agent of an API server that calls a webhook."""
 
@@ -87,13 +68,10 @@ def admission_routes(
 ) -> Mapping[str, HttpRoute]:
     """Return all routes; a request must arrive within `receive_timeout` seconds."""
 
-    def handle_policy(request: HttpRequest) -> HttpResponse:
-        return review_policy(request, state.policies.sources, telemetry)
-
     handlers = [AdmissionHandler(each, state, clock, decide, telemetry, receive_timeout) for each in (MUTATE, VALIDATE)]
     return {
         **{f"/{handler.route}": HttpRoute(handler.route, True, handler.handle) for handler in handlers},
-        "/policies": HttpRoute(ROUTE_NAME, True, handle_policy),
+        "/policies": HttpRoute(ROUTE_NAME, True, PolicyAdmissionHandler(state, telemetry).handle),
         **health_routes(checks, telemetry.metrics_text),
     }
 
@@ -227,44 +205,3 @@ def _cluster_checks(state: AdmissionState) -> list[HealthCheck]:
     stale = ": stale, right-sizing is off" if view.stale else ""
     message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}" if cluster.ready else "not known yet"
     return [HealthCheck("cluster", ok=cluster.ready, message=message), *map(watch_check, cluster.states)]
-
-
-def review_policy(
-    http_request: HttpRequest, active_sources: Sequence[PolicySource], telemetry: Telemetry
-) -> HttpResponse:
-    """Validate a policy or exception together with the active ones."""
-    try:
-        request = parse_review(http_request.body)
-        errors = _policy_errors(request, active_sources)
-        response: dict[str, Any] = {"uid": request.uid, "allowed": not errors}
-        if errors:
-            response["status"] = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, errors)}
-        review = {"apiVersion": REVIEW_API_VERSION, "kind": REVIEW_KIND, "response": response}
-        return HttpResponse(HTTPStatus.OK, orjson.dumps(review))
-    except ReviewError as error:
-        telemetry.record_rejection("invalid_review")
-        return error_response(HTTPStatus.BAD_REQUEST, str(error))
-    except Exception as error:
-        telemetry.record_internal_error(ROUTE_NAME, error)
-        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
-
-
-def _policy_errors(request: AdmissionRequest, active_sources: Sequence[PolicySource]) -> Sequence[PolicyFileError]:
-    """Validate a changed spec. An object with an unchanged spec may still get a status, labels, or be deleted."""
-    if request.group != GROUP or request.kind not in POLICY_MODELS:
-        raise ReviewError(f"request.kind must be a kind of {GROUP}: {', '.join(POLICY_MODELS)}")
-    if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
-        return ()
-    data: Mapping[str, Any] = request.load_object()
-    if is_being_deleted(data) or is_spec_unchanged(data, request.load_old_object()):
-        return ()
-    return check_with_others(document_from_object(data), active_sources)
-
-
-def policy_error_message(request: AdmissionRequest, errors: Sequence[PolicyFileError]) -> str:
-    """Return the message for the author: the errors of `policy lint`, without file and line."""
-    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-    lines = [f"{count} in {request.kind} {document_from_object(request.load_object()).data['metadata']['name']}"]
-    lines += [f"[{error.code}] {error.message}" for error in errors]
-    lines = [shorten_text(strip_control_characters(line), MAX_REASON_LENGTH) for line in lines]
-    return shorten_text("\n".join(lines), MAX_MESSAGE_LENGTH)

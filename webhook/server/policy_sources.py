@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from webhook.documents.reader import is_document_file
+from webhook.policy.lint import CONFLICT_CODE
 from webhook.policy.loader import SAME_NAME, LoadResult
 from webhook.policy.policy_set import PolicySet
 
@@ -99,8 +100,11 @@ class CombinedPolicies(NamedTuple):
 def combine_sources(
     files: PolicyTextList, objects: PolicyTextList, last_loaded: LastLoaded, load: PolicyLoader
 ) -> CombinedPolicies:
-    """Load all sources; repeat with the last valid version of those with errors, until there is no error."""
-    named = dict(objects)
+    """Load all sources; repeat with the last valid version of those with errors, until there is no error.
+
+    A conflict is an error of the later of two sources, so those that have not changed come first, in the given order.
+    """
+    named = dict(sorted(objects, key=lambda each: last_loaded.objects.get(each[0]) != each[1]))
     errors: dict[str, str] = {}
     unused: dict[str, UnusedReason] = {}
     while True:
@@ -117,7 +121,8 @@ def combine_sources(
             errors[str(error)] = source
             if source in before[1]:
                 _revert_object(named, source, before[1][source], last_loaded)
-                unused.setdefault(source, UnusedReason("Invalid", str(error)))
+                reason = "Conflict" if error.code == CONFLICT_CODE else "Invalid"
+                unused.setdefault(source, UnusedReason(reason, str(error)))
             else:
                 files = last_loaded.files
         if (files, named) == before:

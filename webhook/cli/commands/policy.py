@@ -10,17 +10,20 @@ from typing import Annotated, Any
 import typer
 
 from webhook.cli import flags
+from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.commands.policy_diff import diff_policies
 from webhook.cli.inputs import (
     load_policy_set,
     note_skipped_documents,
     parse_now,
     policy_error_lines,
+    read_cluster_view,
     read_policy_files,
     shipped_path,
 )
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, print_note, print_result
 from webhook.documents.reader import read_documents
+from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.policy.lint import find_unmatched
 from webhook.policy.loader import load_policies
@@ -47,30 +50,46 @@ PolicyPaths = Annotated[
     ),
 ]
 
+LintedCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar=flags.CLUSTER_FORMS, help=f"The cluster that policies should match: {flags.CLUSTER_HELP}."
+    ),
+]
+
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
 
 NewPolicyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]
 
 
 @policy.command("lint")
-def lint_policies(paths: PolicyPaths = None, now: flags.Now = "") -> None:
-    """Check policy files: every error with its position and a fix. Also lists expired exemptions.
+def lint_policies(
+    paths: PolicyPaths = None,
+    cluster: LintedCluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    now: flags.Now = "",
+) -> None:
+    """Check policy files: every error with its position and a fix.
 
-    Exit code: 0 no errors, 1 errors, 2 invalid input.
+    Also lists expired exemptions, and policies that match no pod, with --cluster none of a cluster.
+
+    Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
     paths = paths or [LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")]
     files = read_policy_files(paths)
     loaded = load_policies(files)
     note_skipped_documents(loaded)
     print_result(list(map(sanitize, policy_error_lines(loaded))))
-    for note in _policy_notes(loaded.policies, parse_now(now)) if loaded.policies is not None else ():
+    view = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)) if cluster else None
+    for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
     errors = pluralize(len(loaded.errors), "error") if loaded.errors else "no errors"
     print_note(f"{pluralize(len(files), 'file')} of {sanitize(', '.join(paths))}: {errors}")
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
 
 
-def _policy_notes(policies: PolicySet, now: datetime) -> Iterator[str]:
+def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) -> Iterator[str]:
     """Yield settings that are valid and have no effect, or a surprising one."""
     for exemption in policies.exemptions:
         if now >= exemption.expires:
@@ -89,7 +108,7 @@ def _policy_notes(policies: PolicySet, now: datetime) -> Iterator[str]:
             )
     for source in policies.sources:
         if isinstance(source.model, GPUPolicy):
-            yield from find_unmatched(source.model)
+            yield from find_unmatched(source.model, view)
 
 
 @policy.command("list")
