@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-hostile bench-placement bench-rightsizing bench-usage lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-hostile bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -82,6 +82,14 @@ REVIEWS ?= 10000
 
 bench-hostile: $(VENV)/.dev ## Measure the CPU of hostile reviews, and the memory that REVIEWS of them leave behind
 	@$(BIN)/python -m benchmarks.hostile --reviews $(REVIEWS)
+
+# Hours of a day's creates on a moving clock, hours on the live view, and creates per second.
+SOAK_HOURS ?= 24
+SOAK_LIVE_HOURS ?= 2
+SOAK_RATE ?= 20
+
+soak: $(VENV)/.dev ## Review pods for hours: memory, open files and latency stay flat (SOAK_HOURS=3 SOAK_LIVE_HOURS=0.5: shorter)
+	@$(BIN)/python -m benchmarks.soak --hours $(SOAK_HOURS) --live-hours $(SOAK_LIVE_HOURS) --rate $(SOAK_RATE)
 
 # The openb traces are public (see benchmarks/openb.py); TRACES is a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)

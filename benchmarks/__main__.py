@@ -1,8 +1,8 @@
 """Run every benchmark of this folder, each in its own process: `make bench`.
 
 A benchmark is a module that ends in `if __name__ == "__main__":` (`python -m benchmarks.decide`). It prints its
-figures and exits with 0 if it is within its bounds. Benchmarks that need a control plane are not included: `make
-bench-cluster`.
+figures and exits with 0 if it is within its bounds. Two are not included: `make bench-cluster` needs a control plane,
+and `make soak` takes hours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MARK = '\nif __name__ == "__main__":'
 
 def names() -> list[str]:
     """Return the benchmarks of this folder by module name."""
-    files = (file for file in sorted(HERE.glob("*.py")) if file.name not in ("__main__.py", "cluster.py"))
+    files = (file for file in sorted(HERE.glob("*.py")) if file.name not in ("__main__.py", "cluster.py", "soak.py"))
     return [file.stem for file in files if MARK in file.read_text(encoding="utf-8")]
 
 

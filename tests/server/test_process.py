@@ -47,6 +47,7 @@ class Process:
                 if line.startswith("{") and json.loads(line)["event"] == event:
                     found: dict[str, object] = json.loads(line)
                     return found
+            assert self.popen.poll() is None, self.lines
             time.sleep(0.02)
         raise AssertionError(f"no {event!r} in {self.lines}")
 

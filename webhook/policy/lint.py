@@ -50,8 +50,9 @@ def find_conflicts(policies: Sequence[tuple[Document, GPUPolicy]]) -> list[Polic
     return [
         _conflict_error(document, policy, other_document, other, conflict)
         for (other_document, other), (document, policy) in combinations(policies, 2)
-        if may_overlap(policy.spec.match, other.spec.match)
-        for conflict in spec_conflicts(policy.spec, other.spec)
+        if (conflicts := tuple(spec_conflicts(policy.spec, other.spec)))  # few pairs have any; matches take long
+        and may_overlap(policy.spec.match, other.spec.match)
+        for conflict in conflicts
     ]
 
 
@@ -232,6 +233,8 @@ def globs_overlap(one: str, other: str) -> bool:
     >>> globs_overlap("team-*", "*-dev"), globs_overlap("team-*", "ml-?")
     (True, False)
     """
+    if selectors.is_literal(one) and selectors.is_literal(other):
+        return one == other
     # overlaps[i]: whether some text matches the part of `one` before this character and other[:i].
     overlaps = [not other[:i].strip("*") for i in range(len(other) + 1)]
     for character in one:
