@@ -81,8 +81,7 @@ def pods_of(data: Json, policies: PolicySet) -> list[Json]:
 def templates_of(data: Json, policies: PolicySet) -> list[PodTemplate]:
     """Yield the readable pod templates of a workload."""
     request = request_of(data)
-    paths = policies.template_paths.get((request.group, request.kind), ())
-    return [one for one in read_templates(request, paths) if not one.error]
+    return [one for one in read_templates(request, policies.workload_kinds) if not one.error]
 
 
 def applied(data: Json, policies: PolicySet) -> Json:

@@ -214,7 +214,7 @@ def test_invalid_pod_template_is_an_error_at_its_position(context: EvaluationCon
 OTHERS = {
     "a Service": ({"apiVersion": "v1", "kind": "Service", "spec": {}}, "not a workload", True),
     "a Node": ({"apiVersion": "v1", "kind": "Node"}, "not a workload", True),
-    "a Pod of another group": ({"apiVersion": "example.com/v1", "kind": "Pod"}, "not a workload", True),
+    "a Pod of another group": ({"apiVersion": "example.com/v1", "kind": "Pod"}, "it names no GPUs", True),
     "a workload of an unknown kind": (
         {"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"t": [{"spec": {"containers": []}}]}},
         "spec.match.templates",
@@ -239,7 +239,7 @@ def test_policy_can_name_the_pod_templates_of_a_kind() -> None:
     )
     template = make_pod().gpus(3).build()
     result = evaluate_data({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, context)
-    assert result.verdict is CheckVerdict.WARNED
+    assert result.verdict is CheckVerdict.DENIED
 
 
 def test_evaluating_the_patched_pod_again_adds_no_denials(library: EvaluationContext) -> None:

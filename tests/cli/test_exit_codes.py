@@ -26,6 +26,8 @@ CODES = {
     "a workload whose pods will be denied": (("check", "workload.yaml", *INPUTS), 1),
     "denied pods with --fail-on never": (("check", "workload.yaml", *INPUTS, "--fail-on", "never"), 0),
     "a warning with --fail-on warn": (("check", "deploy/sized.json", *INPUTS, "--fail-on", "warn"), 1),
+    "an unknown kind that names GPUs": (("check", "odd/trainer.yaml", *INPUTS), 0),
+    "an unknown kind with --fail-on skipped": (("check", "odd/trainer.yaml", *INPUTS, "--fail-on", "skipped"), 1),
     "a note never counts": (("check", "deploy/debug.yaml", *INPUTS, "--fail-on", "warn"), 0),
     "an expired exemption": (
         ("check", "deploy/debug.yaml", "--policies", "policies", "--now", "2027-01-01T00:00:00Z"),

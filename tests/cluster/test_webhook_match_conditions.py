@@ -13,7 +13,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.well_known import EXCLUDED_NAMESPACES
 
 NAMESPACE = "hooks-try"
@@ -254,7 +254,7 @@ def of_kind(kind: str, maker: PodMaker, name: str) -> Json:
 
 
 def test_every_built_in_kind_is_tested() -> None:
-    assert {kind for group, kind in WORKLOAD_TEMPLATES if group in ("", "apps", "batch")} == TEMPLATES.keys()
+    assert {kind for group, kind in WORKLOAD_KINDS if group in ("", "apps", "batch")} == TEMPLATES.keys()
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)

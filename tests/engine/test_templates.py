@@ -12,16 +12,17 @@ from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.field_paths import format_path
 from webhook.model.pods import HostPathVolumeSource
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.workload_kinds import WORKLOAD_KINDS, PodSource, WorkloadTemplates
 
 GPU = {"name": "main", "image": "example/app:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 SPEC = {"containers": [GPU]}
 POD = {"metadata": {"annotations": {"a": "b"}}, "spec": SPEC}
 
 
-def templates_of(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[PodTemplate]:
+def templates_of(group: str, kind: str, data: Any, *sources: PodSource) -> list[PodTemplate]:
     request = AdmissionRequest("CREATE", group, kind, "team", "x", None, lambda: data)
-    return list(read_templates(request, paths or WORKLOAD_TEMPLATES[group, kind]))
+    kinds = {**WORKLOAD_KINDS, (group, kind): WorkloadTemplates(sources)} if sources else WORKLOAD_KINDS
+    return list(read_templates(request, kinds))
 
 
 class Case(NamedTuple):

@@ -17,7 +17,7 @@ from tests.strategies import anything, odd_pods, pods
 from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.templates import PodTemplate
 from webhook.model.field_paths import format_path
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.workload_kinds import WORKLOAD_KINDS, PodSource
 
 OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
     "every member of a map": ({"roles": {"a": POD, "b": POD}}, ("roles", "*"), ["roles.a", "roles.b"]),
@@ -33,13 +33,15 @@ OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
 
 @pytest.mark.parametrize(("data", "path", "want"), OWN_PATHS.values(), ids=OWN_PATHS)
 def test_paths_that_an_admin_wrote(data: Any, path: tuple[str, ...], want: list[str]) -> None:
-    found = templates_of("example.com", "Trainer", data, path)
+    found = templates_of("example.com", "Trainer", data, PodSource(path))
     assert [format_path(template.path) for template in found] == want
     assert len(gpu_counts(found)) == len(want)
 
 
 def test_two_paths_to_one_value_give_one_template() -> None:
-    found = templates_of("example.com", "Trainer", {"spec": {"a": POD}}, ("spec", "a"), ("spec", "*"))
+    found = templates_of(
+        "example.com", "Trainer", {"spec": {"a": POD}}, PodSource(("spec", "a")), PodSource(("spec", "*"))
+    )
     assert [template.path for template in found] == [("spec", "a")]
 
 
@@ -84,22 +86,22 @@ def test_an_invalid_number_of_replicas_counts_as_one(value: Any) -> None:
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), odd_pods() | anything())
+@given(st.sampled_from(sorted(WORKLOAD_KINDS)), odd_pods() | anything())
 def test_any_value_at_a_template_path_is_handled(kind: tuple[str, str], value: Any) -> None:
-    for path in WORKLOAD_TEMPLATES[kind]:
-        found = templates_of(*kind, nest_at_path(value, path), path)
-        assert len(found) <= 1
+    for source in WORKLOAD_KINDS[kind].sources:
+        found = templates_of(*kind, nest_at_path(value, source.path), source)
+        assert source.embedded or len(found) <= 1
         for template in found:
             assert not (template.error and template.pod.spec.containers)
             assert template.error.isprintable()
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), pods())
+@given(st.sampled_from(sorted(WORKLOAD_KINDS)), pods())
 def test_every_container_is_found_where_it_was_read(kind: tuple[str, str], pod: Json) -> None:
-    for path in WORKLOAD_TEMPLATES[kind]:
-        data = nest_at_path(pod, path)
-        for template in templates_of(*kind, data, path):
+    for source in WORKLOAD_KINDS[kind].sources:
+        data = nest_at_path(pod, source.path)
+        for template in templates_of(*kind, data, source._replace(fields=())):
             for place, container in containers_of_every_kind(template.pod.spec):
                 assert at(data, template.field_path(place)).get("name", "") == container.name
 

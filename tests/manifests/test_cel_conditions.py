@@ -38,7 +38,7 @@ from webhook.manifests.cel_conditions import (
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.usage import UsageView
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.policy.written.sections import Bypass
 from webhook.well_known import EXCLUDED_NAMESPACES
 
@@ -231,7 +231,7 @@ def test_all_known_workloads_are_sent() -> None:
     rules = [rule for one in webhook_configurations() for hook in one["webhooks"] for rule in hook["rules"]]
     sent = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
 
-    assert {(group, f"{kind.lower()}s") for group, kind in WORKLOAD_TEMPLATES} <= sent
+    assert {(group, f"{kind.lower()}s") for group, kind in WORKLOAD_KINDS} <= sent
 
 
 def test_system_namespaces_are_excluded() -> None:

@@ -125,10 +125,10 @@ def test_every_field_is_compiled() -> None:
     assert policy.security.deny == {"privileged"}
     assert policy.security.allowed_runtime_classes == {"nvidia"}
     assert policy.security.allowed_capabilities == {"video"}
-    assert policies.template_paths["example.com", "Trainer"] == (
+    assert [one.path for one in policies.workload_kinds["example.com", "Trainer"].sources] == [
         ("spec", "template"),
         ("spec", "roles", "*", "template"),
-    )
+    ]
 
 
 def test_match() -> None:

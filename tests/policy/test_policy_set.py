@@ -6,7 +6,7 @@ import pytest
 
 from tests.policy.policy_texts import exception_text, load_texts, policy_text
 from webhook.policy.policy_set import MAX_CACHE_ENTRIES, CandidatePolicies, PolicySet
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.workload_kinds import WORKLOAD_KINDS
 
 
 @pytest.fixture
@@ -86,13 +86,16 @@ def test_the_cache_is_bounded_and_correct(policies: PolicySet) -> None:
 def test_an_empty_set_has_no_candidates() -> None:
     empty = PolicySet()
     assert empty.candidates_for("team", {}, "CREATE", GPU) == NO_CANDIDATES
-    assert empty.template_paths is WORKLOAD_TEMPLATES
+    assert empty.workload_kinds is WORKLOAD_KINDS
     assert len(empty.digest) == 12
 
 
 def test_template_paths_of_policies_are_added() -> None:
     own = {"apiGroup": "batch", "kind": "Job", "paths": ["spec.extra", "spec.template"]}
     policies = load_texts(policy_text(match={"templates": [own]}))
-    assert policies.template_paths["batch", "Job"] == (("spec", "template"), ("spec", "extra"))
-    assert policies.template_paths["apps", "Deployment"] == (("spec", "template"),)
-    assert WORKLOAD_TEMPLATES["batch", "Job"] == (("spec", "template"),)
+    assert [one.path for one in policies.workload_kinds["batch", "Job"].sources] == [
+        ("spec", "template"),
+        ("spec", "extra"),
+    ]
+    assert policies.workload_kinds["apps", "Deployment"] is WORKLOAD_KINDS["apps", "Deployment"]
+    assert [one.path for one in WORKLOAD_KINDS["batch", "Job"].sources] == [("spec", "template")]

@@ -11,6 +11,7 @@ from webhook.audit.evaluate import (
     EvaluationContext,
     build_admission_request,
     evaluate_object,
+    find_unknown_pods,
     unreadable_result,
     with_limit_range_defaults,
 )
@@ -34,7 +35,7 @@ from webhook.report.results import CheckResult, CheckVerdict
 def reject_unplaceable(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[SourceObject | SkippedDocument]:
-    """Replace objects whose pods or replica counts are invalid by the error."""
+    """Replace objects whose pods or replica counts are invalid or unknown by the reason."""
     for each in documents:
         yield _unplaceable_reason(each, context) or each if isinstance(each, SourceObject) else each
 
@@ -44,10 +45,13 @@ def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> Ski
         return SkippedDocument(invalid.location, f"{invalid.title}: {invalid.reason}", invalid=True)
     try:
         request = build_admission_request(source.data, context)
+        unknown = find_unknown_pods(source, context)
     except ReviewError:
         return None
+    if unknown is not None and not unknown.quiet:
+        return SkippedDocument(source.locate(unknown.path), unknown.reason)
     for template, _, _ in pods_of_workload(request, context.policies, context.view):
-        for path, value in invalid_counts(source.data, template.path):
+        for path, value in invalid_counts(source.data, template):
             must = f"must be a whole number, 0 or more, found {quote_text(value)}"
             return SkippedDocument(source.locate(path), f"{format_path(path)}: {must}. Write a number", invalid=True)
     return None

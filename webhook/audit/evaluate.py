@@ -13,6 +13,7 @@ import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
+from webhook.audit.unknown_kinds import UnknownPods, unknown_kind, unknown_pods
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation
@@ -31,7 +32,6 @@ from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
 
 POD = ("", "Pod")
-NOT_A_WORKLOAD = "not a workload: it runs no pods"
 
 POLICY_KEYS = {
     "GPU-S": "security.deny",
@@ -86,12 +86,12 @@ def with_limit_range_defaults(source: SourceObject, context: EvaluationContext) 
 def unreadable_result(source: SourceObject, context: EvaluationContext) -> CheckResult | None:
     """Return the error of an object whose pods cannot be read; None if they can, or if it has none."""
     kind = _group_kind(source)
-    if kind != POD and kind not in context.policies.template_paths:
+    if kind != POD and kind not in context.policies.workload_kinds:
         return None
     try:
         request = build_admission_request(source.data, context)
         _check_amounts_of(request.pod)
-        for each in read_templates(request, context.policies.template_paths.get(kind, ())):
+        for each in read_templates(request, context.policies.workload_kinds):
             if each.error:
                 return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
             _check_amounts_of(each.pod, each.field_path)
@@ -115,18 +115,16 @@ def _check_amounts_of(pod: Pod | None, locate: Callable[[FieldPath], FieldPath] 
 
 def evaluate_object(source: SourceObject, context: EvaluationContext, *, operation: str = "CREATE") -> CheckResult:
     """Evaluate one object as if it were created now."""
-    kind = _group_kind(source)
-    if kind != POD and kind not in context.policies.template_paths:
-        skipped = _skipped_result(source)
-        if not _contains_containers(source.data):
-            return msgspec.structs.replace(skipped, reason=NOT_A_WORKLOAD, quiet=True)
-        reason = f"no policy names the pod templates of a {source.data['kind']}: add them to spec.match.templates"
-        return msgspec.structs.replace(skipped, reason=reason)
     try:
         request = build_admission_request(source.data, context, operation)
+        unknown = find_unknown_pods(source, context)
     except ReviewError as error:
         return _invalid_result(source, error)
+    if unknown is not None and _group_kind(source) not in context.policies.workload_kinds:
+        return _unknown_result(source, unknown)
     decision = decide(request, context.policies, context.view, context.usage, context.now)
+    if unknown is not None and not decision.findings:
+        return _unknown_result(source, unknown)
     without_nodes = not context.view.fleet.nodes
     if without_nodes:
         findings = tuple(finding for finding in decision.findings if finding.reason not in NEEDS_NODES)
@@ -149,6 +147,32 @@ def evaluate_object(source: SourceObject, context: EvaluationContext, *, operati
         stored=request.load_object(),
         without_nodes=without_nodes,
     )
+
+
+def find_unknown_pods(source: SourceObject, context: EvaluationContext) -> UnknownPods | None:
+    """Return why the pods of an object are not known, or that it has none; None if they are evaluated.
+
+    Raises:
+        ReviewError: it is an invalid Pod.
+    """
+    kind, kinds = _group_kind(source), context.policies.workload_kinds
+    if kind == POD:
+        return None
+    if kind not in kinds:
+        return unknown_kind(source.data, kind[0])
+    request = build_admission_request(source.data, context)
+    return unknown_pods(request, list(read_templates(request, kinds)), kinds)
+
+
+def is_unknown_kind(source: SourceObject, context: EvaluationContext) -> bool:
+    """Return whether an object of a kind that is not known names GPUs."""
+    kind = _group_kind(source)
+    return kind != POD and kind not in context.policies.workload_kinds and not unknown_kind(source.data, kind[0]).quiet
+
+
+def _unknown_result(source: SourceObject, unknown: UnknownPods) -> CheckResult:
+    place = source.locate(unknown.path)
+    return msgspec.structs.replace(_skipped_result(source), location=place, reason=unknown.reason, quiet=unknown.quiet)
 
 
 def build_admission_request(
@@ -227,20 +251,6 @@ def _skipped_result(source: SourceObject) -> CheckResult:
         name=_text_field(metadata, "name") or (f"{generate_name}*" if generate_name else "(no name)"),
         verdict=CheckVerdict.SKIPPED,
     )
-
-
-def _contains_containers(data: Any) -> bool:
-    """Return whether there is a list under the key `containers` anywhere in the object."""
-    stack = [data]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            if isinstance(value.get("containers"), list):
-                return True
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
-    return False
 
 
 def _invalid_result(source: SourceObject, error: ReviewError) -> CheckResult:

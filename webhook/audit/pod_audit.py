@@ -23,6 +23,7 @@ from webhook.audit.evaluate import (
     build_admission_request,
     evaluate_all,
     evaluate_object,
+    is_unknown_kind,
     written_namespace,
 )
 from webhook.audit.gpu_time import allocated_milli, bound_node
@@ -49,7 +50,7 @@ MeasureMilli = Callable[[Mapping[str, int]], int]
 def audit_pods(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
-    """Evaluate the active pods; invalid documents are returned as skipped, other objects are not returned."""
+    """Evaluate the active pods; invalid documents and unknown kinds with GPUs are returned as skipped."""
     unsized = without_right_sizing(context.policies)
     for each in documents:
         if isinstance(each, SkippedDocument):
@@ -57,6 +58,8 @@ def audit_pods(
                 yield skipped_result(each.location, each.reason, invalid=True)
         elif is_active_pod(each.data):
             yield audit_pod(each, context, unsized)
+        elif not is_pod(each.data) and is_unknown_kind(each, context):
+            yield evaluate_object(each, context)
 
 
 def evaluate_for_explain(
@@ -120,7 +123,7 @@ def _measure_result(result: CheckResult, requests: PodGpuRequests, measure: Meas
 def without_right_sizing(policies: PolicySet) -> PolicySet:
     """Return the policies without their right-sizing sections."""
     unsized = (msgspec.structs.replace(policy, right_sizing=None) for policy in policies.policies)
-    return PolicySet(unsized, policies.exemptions, policies.template_paths)
+    return PolicySet(unsized, policies.exemptions, policies.workload_kinds)
 
 
 def is_pod(data: dict[str, Any]) -> bool:

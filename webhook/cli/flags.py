@@ -112,17 +112,22 @@ Now = Annotated[
 
 
 class FailOn(StrEnum):
-    """The mildest finding that makes the exit code 1."""
+    """The mildest finding that makes the exit code 1, or also objects that were not evaluated."""
 
     DENY = "deny"
     WARN = "warn"
+    SKIPPED = "skipped"
     NEVER = "never"
 
 
 Output = Annotated[list[str] | None, output_option("table, wide, json, yaml, name, junit, sarif or github")]
 FailOnFlag = Annotated[
     FailOn,
-    typer.Option("--fail-on", help="Exit with 1 on denials (also of a workload's pods), on warnings, or never."),
+    typer.Option(
+        "--fail-on",
+        help="Exit with 1 on denials (also of a workload's pods), on warnings, on denials and objects that were not "
+        "evaluated, or never.",
+    ),
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colors, as NO_COLOR and TERM=dumb do.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only denials, warnings and errors, no totals.")]

@@ -265,11 +265,11 @@ def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False
 
 
 def report_broken_files(documents: Sequence[SourceObject | SkippedDocument]) -> bool:
-    """Print what cannot be read, and why. Returns whether there was any."""
-    broken = [each for each in documents if isinstance(each, SkippedDocument) and each.invalid]
-    for each in broken:
-        print_note(sanitize(f"error: {each.location}: {each.reason}"))
-    return bool(broken)
+    """Print what cannot be read or is not evaluated, and why. Returns whether anything is invalid."""
+    skipped = [each for each in documents if isinstance(each, SkippedDocument)]
+    for each in skipped:
+        print_note(sanitize(f"{'error' if each.invalid else 'note'}: {each.location}: {each.reason}"))
+    return any(each.invalid for each in skipped)
 
 
 def reject_broken_files(documents: Sequence[SourceObject | SkippedDocument]) -> None:

@@ -70,6 +70,8 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
         return KeepRequest(KeepReason.MULTIPLE_GPUS)
     if sign := gang_sign(context.pod):
         return KeepRequest(KeepReason.GANG_MEMBER, sign)
+    if context.request.unknown_parts:
+        return KeepRequest(KeepReason.POD_UNKNOWN, context.request.unknown_parts)
     declared, usage, rule = context.declared_need, context.usage, right_sizing.rule
     if declared.errors:
         return UNREADABLE_NEED

@@ -82,8 +82,7 @@ def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
     if request.kind in LINTED_KINDS and not request.group:
         return _exceeded_limit(_count_namespace_limits(request.load_object()))
     # Each template is read only once those before it are counted.
-    paths = policies.template_paths.get((request.group, request.kind), ())
-    return _exceeded_by(template.pod for template in read_templates(request, paths))
+    return _exceeded_by(template.pod for template in read_templates(request, policies.workload_kinds))
 
 
 def deny_oversized_pod(request: AdmissionRequest, bound: str, policies: PolicySet, now: datetime) -> Decision:

@@ -13,11 +13,9 @@ from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, Json
-from webhook.model.admission import AdmissionRequest
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
-from webhook.policy.template_paths import WorkloadKind
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -32,25 +30,6 @@ WORKLOAD_LABELS = (
     "controller-revision-hash",
 )
 """Labels that controllers set on all pods of one workload, the largest group first."""
-
-_LEADER_WORKER_SET: WorkloadKind = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
-_GROUP_LABEL = "leaderworkerset.sigs.k8s.io/group-key"
-
-_POD_LABELS: Mapping[WorkloadKind, str] = {
-    ("apps", "Deployment"): "pod-template-hash",
-    ("apps", "StatefulSet"): "controller-revision-hash",
-    ("apps", "DaemonSet"): "controller-revision-hash",
-    ("batch", "Job"): "batch.kubernetes.io/job-name",
-    ("batch", "CronJob"): "batch.kubernetes.io/job-name",
-    **{
-        ("kubeflow.org", kind): "training.kubeflow.org/job-name"
-        for kind in ("PyTorchJob", "TFJob", "MPIJob", "JAXJob", "XGBoostJob", "PaddleJob")
-    },
-    **{("ray.io", kind): "ray.io/cluster" for kind in ("RayCluster", "RayJob", "RayService")},
-    ("jobset.x-k8s.io", "JobSet"): "jobset.sigs.k8s.io/jobset-name",
-    _LEADER_WORKER_SET: "leaderworkerset.sigs.k8s.io/name",
-}
-"""The label that controllers set on the pods of each kind."""
 
 
 def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes:
@@ -153,21 +132,6 @@ def default_requests(context: GpuPodContext, sections: Sequence[LimitRules]) -> 
         for index, defaults in policy_default_requests(section, context.pod, context.gpu_requests).items():
             amounts[index] = {**defaults, **amounts[index]} if index in amounts else defaults
     return amounts
-
-
-def expected_pod_labels(workload: AdmissionRequest) -> dict[str, str]:
-    """Return the labels that the pods of a workload will have; empty, because their values are not known yet."""
-    kind = (workload.group, workload.kind)
-    labels = {_POD_LABELS[kind]: ""} if kind in _POD_LABELS else {}
-    if kind == _LEADER_WORKER_SET and _group_size(workload.load_object()) > 1:
-        labels[_GROUP_LABEL] = ""
-    return labels
-
-
-def _group_size(leader_worker_set: Json) -> int:
-    template = (leader_worker_set.get("spec") or {}).get("leaderWorkerTemplate") or {}
-    size = template.get("size")
-    return size if isinstance(size, int) else 1
 
 
 def workload_label_key(pod: Pod) -> str:

@@ -1,8 +1,10 @@
 """The pod templates of a workload, each read as a pod.
 
-A policy set lists the paths of a kind's templates. The value there may be a pod template, a bare pod spec (Notebook), a
-bare container, an Argo Workflows template or a KServe predictor. Each template maps the fields of its pod back to the
-fields of the workload. Sources: the API types of Argo Workflows (`Template`; `createWorkflowPod` for what all its pods
+The table of kinds lists where a kind describes its pods. The value there may be a pod template, a bare pod spec, a bare
+container, a map whose fields the table names, an Argo Workflows template or a KServe predictor. Each template maps the
+fields of its pod back to the fields of the workload.
+
+Sources: the API types of Argo Workflows (`Template`; `createWorkflowPod` for what all its pods
 have) and KServe (`PredictorSpec`).
 """
 
@@ -15,9 +17,11 @@ import msgspec
 
 from webhook.errors import ReviewError, quote_text
 from webhook.model.admission import AdmissionRequest
+from webhook.model.batch import QUEUEING_PREFIXES
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import ObjectMeta, Pod, PodSpec, parse_pod
-from webhook.policy.template_paths import TemplatePath
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec, parse_pod
+from webhook.policy.workload_kinds import POD_OBJECT, PodSource, TemplatePath, WorkloadKinds, WorkloadTemplates
 
 Json = dict[str, Any]
 PathMove = tuple[FieldPath, FieldPath]
@@ -45,6 +49,7 @@ _ARGO_WITHOUT_POD = ("steps", "dag", "suspend", "resource", "data", "http", "plu
 _ARGO_INHERITED = ("nodeSelector", "tolerations", "affinity", "hostNetwork", "schedulerName", "serviceAccountName")
 _KSERVE_MODELS = (
     "model",
+    "tensorrt",
     "huggingface",
     "pytorch",
     "tensorflow",
@@ -64,10 +69,18 @@ PathStep = tuple[Json, str]
 FoundValue = tuple[FieldPath, tuple[PathStep, ...], Any]
 """A value at a path, with the maps on the way."""
 
+SourceValue = tuple[FieldPath, tuple[PathStep, ...], Any, PodSource]
+"""A value that describes pods, and the row of the table that leads to it."""
+
+QueueingMetadata = dict[int, tuple[dict[str, str], dict[str, str]]]
+"""The labels and annotations of queueing systems on the maps around templates, by identity: each is read once."""
+
+MAX_SCALING_GROUPS = 32
+"""Groups, and members of each, that are looked at."""
+
 _NO_POD = Pod(ObjectMeta(), PodSpec())
-_MULTIPLIER_KEYS = ("replicas", "numOfHosts")
-_COUNT_KEYS = (*_MULTIPLIER_KEYS, "parallelism", "completions")
-"""Keys of pod counts on the path to a template."""
+_PARALLEL, _COMPLETIONS = ("parallelism",), ("completions",)
+"""Keys of the numbers of pods of a Job."""
 
 
 class PodTemplate(msgspec.Struct, frozen=True):
@@ -83,6 +96,10 @@ class PodTemplate(msgspec.Struct, frozen=True):
         error: Why it is no pod template, without the path; "" if it is one.
         error_path: The field of the error.
         moves: Path prefixes in the pod and in the workload, the longest first.
+        source: The row of the table that it was found by.
+        owner: The object that creates the pods: the workload, or one that it contains.
+        labels: Labels that controllers add; empty texts, because their values are not known yet.
+        annotations: Annotations that they add.
     """
 
     path: FieldPath
@@ -94,6 +111,10 @@ class PodTemplate(msgspec.Struct, frozen=True):
     error: str = ""
     error_path: FieldPath = ()
     moves: tuple[PathMove, ...] = ()
+    source: PodSource = PodSource(())
+    owner: OwnerReference = OwnerReference()
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
 
     def field_path(self, path: FieldPath) -> FieldPath:
         """Return the path in the workload of a field of the pod.
@@ -108,27 +129,62 @@ class PodTemplate(msgspec.Struct, frozen=True):
         return self.spec_path + path[1:] if path[:1] == ("spec",) else self.path + path
 
 
-def read_templates(request: AdmissionRequest, paths: Iterable[TemplatePath]) -> Iterator[PodTemplate]:
+def read_templates(request: AdmissionRequest, kinds: WorkloadKinds) -> Iterator[PodTemplate]:
     """Read every pod template of the request's object.
 
     Args:
         request: Its object is read as plain data.
-        paths: Paths of templates of this kind; "*" is every member of a list or map.
+        kinds: The known kinds of workloads.
 
     Yields:
-        One template for each value found, in the order of `paths`, each place once. Steps of a workflow without
-        container are skipped. Never raises.
+        One template for each value found, in the order of the kind's sources, each place once. Steps of a workflow
+        without container are skipped. Never raises.
     """
-    data = request.load_object()
+    templates = kinds.get((request.group, request.kind))
+    if templates is None:
+        return
+    owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
     read: set[FieldPath] = set()
-    for path in paths:
-        values: list[FoundValue] = [((), (), data)]
-        for key in path:
+    queues: QueueingMetadata = {}
+    for place, steps, value, source in _find_sources(templates, ((), (), request.load_object())):
+        found = [((place, steps, value, source), templates, owner)]
+        if source.embedded:
+            found = list(_find_embedded(place, steps, value, kinds))
+        for one, of_kind, of_owner in found:
+            if one[0] not in read and (form := _read_source(*one)) is not None:
+                read.add(one[0])
+                yield _build_template(of_kind, of_owner, queues, *one, form)
+
+
+def _find_sources(templates: WorkloadTemplates, root: FoundValue) -> Iterator[SourceValue]:
+    """Yield what is at the paths of a kind."""
+    for source in templates.sources:
+        values: list[FoundValue] = [root]
+        for key in source.path:
             values = [child for place, steps, value in values for child in _child_values(place, steps, value, key)]
         for place, steps, value in values:
-            if place not in read and (form := read_template_form(value, place, steps)) is not None:
-                read.add(place)
-                yield _build_template(request.kind, place, steps, form)
+            yield place, steps, value, source
+
+
+def find_values(data: Any, path: TemplatePath) -> Iterator[FieldPath]:
+    """Yield the place of each value at a path."""
+    for place, _, _, _ in _find_sources(WorkloadTemplates((PodSource(path),)), ((), (), data)):
+        yield place
+
+
+def _find_embedded(
+    place: FieldPath, steps: tuple[PathStep, ...], value: Any, kinds: WorkloadKinds
+) -> Iterator[tuple[SourceValue, WorkloadTemplates, OwnerReference]]:
+    """Yield the values of an object inside another one; nothing if its kind is unknown, or wraps objects itself."""
+    if not isinstance(value, dict) or not isinstance(kind := value.get("kind"), str):
+        return
+    group, slash, _ = str(value.get("apiVersion")).rpartition("/")
+    templates = kinds.get((group if slash else "", kind), POD_OBJECT if (group, kind) == ("", "Pod") else None)
+    name = _as_mapping(value.get("metadata")).get("name")
+    owner = OwnerReference(kind=kind, name=name if isinstance(name, str) else "", controller=True)
+    for found in _find_sources(templates, (place, steps, value)) if templates is not None else ():
+        if not found[3].embedded:
+            yield found, templates or POD_OBJECT, owner
 
 
 def _child_values(place: FieldPath, steps: tuple[PathStep, ...], value: Any, key: str) -> Iterator[FoundValue]:
@@ -144,7 +200,16 @@ def _child_values(place: FieldPath, steps: tuple[PathStep, ...], value: Any, key
             yield (*place, name), passed, member
 
 
-def _build_template(kind: str, place: FieldPath, steps: tuple[PathStep, ...], form: TemplateForm) -> PodTemplate:
+def _build_template(
+    templates: WorkloadTemplates,
+    owner: OwnerReference,
+    queues: QueueingMetadata,
+    place: FieldPath,
+    steps: tuple[PathStep, ...],
+    value: Any,
+    source: PodSource,
+    form: TemplateForm,
+) -> PodTemplate:
     if form.error:
         return PodTemplate(place, form.spec_path, _NO_POD, error=form.error, error_path=place)
     try:
@@ -153,9 +218,42 @@ def _build_template(kind: str, place: FieldPath, steps: tuple[PathStep, ...], fo
         sentence = str(error).removeprefix("object: ")
         unread = PodTemplate(place, form.spec_path, _NO_POD, error=sentence, moves=form.moves)
         return msgspec.structs.replace(unread, error_path=unread.field_path(error.path))
-    replicas = form.replicas if form.replicas is not None else _count_template_pods(steps)
-    several = replicas > 1 or kind == "DaemonSet"
-    return PodTemplate(place, form.spec_path, pod, form.data, replicas, several, moves=form.moves)
+    maps = [members for members, _ in steps] + ([value] if isinstance(value, dict) else [])
+    replicas = form.replicas if form.replicas is not None else _count_template_pods(source, maps)
+    labels = {templates.label: ""} if templates.label else {}
+    annotations = {templates.annotation: ""} if templates.annotation else {}
+    for members in maps:
+        if id(members) not in queues:
+            queues[id(members)] = _queueing_metadata(members)
+        of_labels, of_annotations = queues[id(members)]
+        labels |= of_labels
+        annotations |= of_annotations
+    if templates.group_label and any(_count_at(members, source.group_size) > 1 for members in maps):
+        labels[templates.group_label] = ""
+    return PodTemplate(
+        place,
+        form.spec_path,
+        pod,
+        form.data,
+        replicas,
+        replicas > 1 or owner.kind == "DaemonSet",
+        moves=form.moves,
+        source=source,
+        owner=owner,
+        labels=labels,
+        annotations=annotations,
+    )
+
+
+def _queueing_metadata(members: Json) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the first label and annotation of an object by which a queueing system manages it."""
+    metadata = _as_mapping(members.get("metadata"))
+    found: list[dict[str, str]] = []
+    for part in ("labels", "annotations"):
+        texts = _as_mapping(metadata.get(part))
+        key = next((key for key in texts if key.startswith(QUEUEING_PREFIXES)), None)
+        found.append({} if key is None else {key: str(texts[key])})
+    return found[0], found[1]
 
 
 def _parse_template_pod(data: object) -> Pod:
@@ -167,31 +265,88 @@ def _parse_template_pod(data: object) -> Pod:
         return parse_pod(data)
 
 
-def _count_template_pods(steps: tuple[PathStep, ...]) -> int:
+def _count_template_pods(source: PodSource, maps: Sequence[Json]) -> int:
     """Multiply nested counts: a JobSet's jobs by their parallelism, a RayCluster's groups by their hosts."""
     total = 1
-    for members, key in steps:
-        for name in _MULTIPLIER_KEYS:
-            total *= _valid_count(members.get(name), 1)
-        parallel = _valid_count(members.get("parallelism"), 1)
+    for members in maps:
+        for keys in source.counts:
+            count = _count_at(members, keys)
+            led = keys == source.group_size and bool(source.leader)
+            total *= max(1, count - (source.leader in members)) if led else count
+        parallel = _count_at(members, _PARALLEL)
         total *= min(parallel, _valid_count(members.get("completions"), parallel))
-        if key == "workerTemplate":
-            total *= max(1, _valid_count(members.get("size"), 1) - ("leaderTemplate" in members))
+        for group in _as_list(members.get(source.scaling_groups))[:MAX_SCALING_GROUPS]:
+            names = _as_list(_as_mapping(group).get("cliqueNames"))[:MAX_SCALING_GROUPS]
+            if any(isinstance(one.get("name"), str) and one["name"] in names for one in maps):
+                total *= _count_at(group, ("replicas",))
     return total
 
 
-def invalid_counts(data: Any, place: FieldPath) -> Iterator[tuple[FieldPath, object]]:
-    """Yield pod counts of an object, on the path to a template at `place`, that the API server rejects."""
-    for depth, key in enumerate(place):
+def _count_at(members: Json, keys: TemplatePath) -> int:
+    """Return the number of pods at a path; 1 if there is none, 0 for what is switched off."""
+    value = _value_at(members, keys) if keys else None
+    return 0 if value is False else _valid_count(value, 1)
+
+
+def _value_at(value: Any, keys: TemplatePath) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def invalid_counts(data: Any, template: PodTemplate) -> Iterator[tuple[FieldPath, object]]:
+    """Yield pod counts of an object, on the path to a template, that the API server rejects."""
+    place = template.path
+    for depth in range(len(place) + 1):
         if isinstance(data, dict):
-            names = (*_COUNT_KEYS, "size") if key == "workerTemplate" else _COUNT_KEYS
-            counts = [(name, data[name]) for name in names if name != key and data.get(name) is not None]
-            yield from (((*place[:depth], name), value) for name, value in counts if _valid_count(value, -1) < 0)
-        data = data[key]
+            for keys in (*template.source.counts, _PARALLEL, _COMPLETIONS):
+                value = _value_at(data, keys)
+                leads_on = place[depth : depth + 1] == keys[:1] or isinstance(value, dict)
+                if value is not None and not leads_on and keys != ("enabled",) and _valid_count(value, -1) < 0:
+                    yield (*place[:depth], *keys), value
+        data = data[place[depth]] if depth < len(place) else None
 
 
 def _valid_count(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+
+
+def _read_source(
+    place: FieldPath, steps: tuple[PathStep, ...], value: object, source: PodSource
+) -> TemplateForm | None:
+    if not source.fields or not isinstance(value, dict):
+        return read_template_form(value, place, steps)
+    data: Any = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
+    moves: list[PathMove] = []
+    for target, field in source.fields:
+        if (found := _value_at(value, field)) is not None:
+            target = tuple(_resolve_step(step, value) for step in target)
+            data = _with_value(data, target, found)
+            moves.append((target, (*place, *field)))
+    moves.sort(key=lambda move: -len(move[0]))
+    moves += [(("spec", "containers", 0), place), (("spec",), place), (("metadata",), place)]
+    return TemplateForm(data, place, tuple(moves))
+
+
+def _resolve_step(step: str | int, value: Json) -> str | int:
+    """Return the step, or the resource name that it refers to."""
+    if isinstance(step, int) or not step.startswith("="):
+        return step
+    name = _value_at(value, tuple(step[1:].split(".")))
+    return name if isinstance(name, str) and name else WHOLE_GPU
+
+
+def _with_value(data: Any, path: FieldPath, value: Any) -> Any:
+    """Return the data with a value at a path; maps and lists on the way are copied."""
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(step, str):
+        members = _as_mapping(data)
+        return {**members, step: _with_value(members.get(step), rest, value)}
+    items = [*_as_list(data), *([{}] * (step + 1 - len(_as_list(data))))]
+    items[step] = _with_value(items[step], rest, value)
+    return items
 
 
 def read_template_form(value: object, place: FieldPath, steps: Sequence[PathStep]) -> TemplateForm | None:
@@ -203,7 +358,9 @@ def read_template_form(value: object, place: FieldPath, steps: Sequence[PathStep
         if not isinstance(spec, dict):
             return _form_error(place, f"must have a map under spec, found {quote_text(repr(spec))}")
         return TemplateForm({"metadata": value.get("metadata") or {}, "spec": spec}, (*place, "spec"))
-    if any(isinstance(value.get(key), dict) for key in _KSERVE_MODELS):
+    if isinstance(_value_at(value, ("custom", "container")), dict) or any(
+        isinstance(value.get(key), dict) for key in _KSERVE_MODELS
+    ):
         return _form_of_predictor(value, place)
     if "containers" in value:
         return TemplateForm({"spec": value}, place, ((("spec",), place),))
@@ -222,15 +379,16 @@ def _form_error(place: FieldPath, sentence: str) -> TemplateForm:
 
 
 def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
-    """Read a KServe predictor: a pod spec with the first container under `model` or a framework's name."""
-    key = next(key for key in _KSERVE_MODELS if isinstance(value.get(key), dict))
+    """Read a KServe predictor: a pod spec whose first container is under `model`, a framework's name or `custom`."""
+    key = next((key for key in _KSERVE_MODELS if isinstance(value.get(key), dict)), "")
+    main = (key,) if key else ("custom", "container")
     others = _as_list(value.get("containers"))
-    spec = {**value, "containers": [{"name": "kserve-container", **value[key]}, *others]}
+    spec = {**value, "containers": [{"name": "kserve-container", **_value_at(value, main)}, *others]}
     metadata = {name: value.get(name) or {} for name in ("annotations", "labels")}
     least = value.get("minReplicas")
     replicas = least if isinstance(least, int) and least > 1 else 1
     moves = (
-        (("spec", "containers", 0), (*place, key)),
+        (("spec", "containers", 0), (*place, *main)),
         *((("spec", "containers", i + 1), (*place, "containers", i)) for i in range(len(others))),
         (("spec",), place),
         (("metadata",), place),

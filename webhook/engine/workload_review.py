@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from webhook.engine.projected_pod import expected_pod_labels
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -21,7 +20,7 @@ from webhook.model.defaulting import default_object, default_pod, default_pod_da
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.limit_ranges import NamespaceLimitRanges
-from webhook.model.pods import OwnerReference, Pod
+from webhook.model.pods import Pod
 from webhook.policy.policy_set import PolicySet
 
 
@@ -47,16 +46,17 @@ def pods_of_workload(
 
     The workload is used as owner. Unknown fields are absent: name and uid; the label that the controller adds is empty.
     """
-    paths = policies.template_paths.get((request.group, request.kind))
-    if not paths:
-        return
-    ranges, labels = view.ranges(request.namespace), expected_pod_labels(request)
-    owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
-    for template in read_templates(request, paths):
+    ranges = view.ranges(request.namespace)
+    for template in read_templates(request, policies.workload_kinds):
         if template.error:
             continue
         metadata = template.pod.metadata
-        metadata = replace(metadata, owner_references=(owner,), labels={**labels, **metadata.labels})
+        metadata = replace(
+            metadata,
+            owner_references=(template.owner,),
+            labels={**template.labels, **metadata.labels},
+            annotations={**template.annotations, **metadata.annotations},
+        )
         pod = replace(template.pod, metadata=metadata)
         pod = default_pod(pod, ranges) if ranges else pod
         pod_request = replace(
@@ -68,8 +68,16 @@ def pods_of_workload(
             pod=pod,
             load_object=partial(_admission_data, request, template, ranges),
             load_old_object=lambda: None,
+            unknown_parts=_unknown_parts(template),
         )
         yield template, pod_request, pod
+
+
+def _unknown_parts(template: PodTemplate) -> str:
+    """Return what of a template's pods is not known before its controller creates them; "" for nothing."""
+    if template.source.unknown_parts:
+        return f"the controller of {template.owner.kind} completes them"
+    return "" if all(one.image for one in template.pod.spec.containers) else "their image is not in the object"
 
 
 def existing_replicas(request: AdmissionRequest, template: PodTemplate, policies: PolicySet) -> int:
@@ -77,16 +85,17 @@ def existing_replicas(request: AdmissionRequest, template: PodTemplate, policies
     if request.operation == "CREATE":
         return 0
     before = replace(request, load_object=request.load_old_object)
-    paths = policies.template_paths[request.group, request.kind]
-    return next((old.replicas for old in read_templates(before, paths) if old.path == template.path), 0)
+    found = read_templates(before, policies.workload_kinds)
+    return next((old.replicas for old in found if old.path == template.path), 0)
 
 
 def _admission_data(workload: AdmissionRequest, template: PodTemplate, ranges: NamespaceLimitRanges) -> dict[str, Any]:
     """Return a pod of a template as plain data, with the API server's defaults."""
-    owner = {"kind": workload.kind, "name": workload.name, "controller": True}
+    owner = {"kind": template.owner.kind, "name": template.owner.name, "controller": True}
     metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
-    labels = {**expected_pod_labels(workload), **(metadata.get("labels") or {})}
-    metadata |= {"labels": labels} if labels else {}
+    for part, added in (("labels", template.labels), ("annotations", template.annotations)):
+        texts = {**added, **(metadata.get(part) or {})}
+        metadata |= {part: texts} if texts else {}
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
     return default_pod_data(default_object(data, workload.namespace), ranges)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webhook.manifests.cel_conditions import SPEC_OR_ANNOTATIONS_CHANGED, touches_gpus_cel, wide_host_mount_cel
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
@@ -135,7 +135,7 @@ BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 
 def _workload_rules(*, built_in: bool) -> list[Json]:
     plurals: dict[str, list[str]] = defaultdict(list)
-    for group, kind in WORKLOAD_TEMPLATES:
+    for group, kind in WORKLOAD_KINDS:
         if (group in BUILT_IN_GROUPS) == built_in:
             plurals[group].append(f"{kind.lower()}s")
     return [_webhook_rule(group, names, ["CREATE", "UPDATE"]) | {"scope": "*"} for group, names in plurals.items()]

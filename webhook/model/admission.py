@@ -29,6 +29,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         sub_resource: For example "ephemeralcontainers" or "resize"; "" for the object itself.
         user_uid: "" if unknown.
         uid: The uid of the request; "" offline.
+        unknown_parts: For a future pod of a workload: what of it is not known yet, for people.
     """
 
     operation: str
@@ -46,6 +47,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     user_uid: str = ""
     uid: str = ""
     dry_run: bool = False
+    unknown_parts: str = ""
 
 
 class GroupVersionKind(ApiStruct, frozen=True):

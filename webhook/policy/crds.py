@@ -131,7 +131,7 @@ def _structural_schema(node: Json, models: Json) -> Json:
     elif "patternProperties" in node:
         [(pattern, member)] = schema.pop("patternProperties").items()
         schema["additionalProperties"] = _structural_schema(member, models)
-        schema |= cel_rules((f"self.all(key, key.matches(r'{pattern}'))", "keys must be label keys"))
+        schema |= cel_rules((f"self.all(key, key.matches(r'{pattern}'))", "keys must match their pattern"))
     return schema
 
 

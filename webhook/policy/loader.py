@@ -16,7 +16,6 @@ from webhook.policy import compiler
 from webhook.policy.lint import find_conflicts
 from webhook.policy.match_conditions import ExpressionError, compile_match_condition
 from webhook.policy.policy_set import Exemption, MatchCondition, Policy, PolicySet
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 from webhook.policy.validation import (
     UNREADABLE,
     closest_word,
@@ -26,6 +25,7 @@ from webhook.policy.validation import (
     validate_document,
     value_error,
 )
+from webhook.policy.workload_kinds import WORKLOAD_KINDS, with_sources
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 
 
@@ -123,7 +123,7 @@ def check_with_others(new: PolicySource, others: Sequence[PolicySource]) -> list
 def _build_policy_set(policies: list[Policy], sources: list[PolicySource]) -> PolicySet:
     exemptions: list[Exemption] = []
     exceptions: list[Exemption] = []
-    templates = dict(WORKLOAD_TEMPLATES)
+    kinds = dict(WORKLOAD_KINDS)
     for source in sources:
         if isinstance(source.model, GPUPolicyException):
             spec = source.model.spec
@@ -132,9 +132,8 @@ def _build_policy_set(policies: list[Policy], sources: list[PolicySource]) -> Po
         exemptions += [compiler.compile_exemption(one.name, source.name, one) for one in source.model.spec.exemptions]
         for kind in source.model.spec.match.templates:
             key = (kind.api_group, kind.kind)
-            paths = (tuple(path.split(".")) for path in kind.paths)
-            templates[key] = tuple(dict.fromkeys((*templates.get(key, ()), *paths)))
-    return PolicySet(policies, exemptions + exceptions, templates, tuple(sources))
+            kinds[key] = with_sources(kinds.get(key), kind.paths, kind.replicas, kind.fields)
+    return PolicySet(policies, exemptions + exceptions, kinds, tuple(sources))
 
 
 def _read_policy_file(

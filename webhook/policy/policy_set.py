@@ -20,7 +20,7 @@ from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
 from webhook.policy.fair_share import FairShare
 from webhook.policy.rollout import Rollout
-from webhook.policy.template_paths import WORKLOAD_TEMPLATES, TemplatePath, WorkloadKind
+from webhook.policy.workload_kinds import WORKLOAD_KINDS, WorkloadKinds
 
 MAX_CACHE_ENTRIES = 4096
 """Bound of each cache of lookups. A cluster rarely has more namespaces."""
@@ -309,7 +309,7 @@ class PolicySet:
     Attributes:
         policies: Sorted by name.
         exemptions: From policies and from GPUPolicyException objects, sorted by policy and name.
-        template_paths: Paths of pod templates by workload kind.
+        workload_kinds: Where each kind of workload describes its pods.
         rollouts: Rollouts, with the indices of their policies.
         has_shared_quotas: True if any policy has a shared quota, so that every GPU pod must be counted.
         sources: The written policies and exceptions, to check another policy against them.
@@ -324,21 +324,21 @@ class PolicySet:
         "policies",
         "rollouts",
         "sources",
-        "template_paths",
+        "workload_kinds",
     )
 
     def __init__(
         self,
         policies: Iterable[Policy] = (),
         exemptions: Iterable[Exemption] = (),
-        template_paths: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOAD_TEMPLATES,
+        workload_kinds: WorkloadKinds = WORKLOAD_KINDS,
         sources: tuple[PolicySource, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
         self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(sorted(exemptions, key=lambda one: (one.policy, one.name)))
         self.has_shared_quotas = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
-        self.template_paths = template_paths
+        self.workload_kinds = workload_kinds
         self.sources = sources
         lines = [f"{policy.name} {policy.digest}" for policy in self.policies]
         lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in self.exemptions]
@@ -384,7 +384,7 @@ class PolicySet:
 def policies_as_audit(policies: PolicySet, names: Collection[str] | None = None) -> PolicySet:
     """Return the set with the named policies, or all, in audit mode, so that they deny and change nothing."""
     changed = (as_audit(one) if names is None or one.name in names else one for one in policies.policies)
-    return PolicySet(changed, policies.exemptions, policies.template_paths, policies.sources)
+    return PolicySet(changed, policies.exemptions, policies.workload_kinds, policies.sources)
 
 
 def halt_rollouts(policies: PolicySet, names: Collection[str]) -> PolicySet:

@@ -41,13 +41,17 @@ from webhook.report.ci_formats import (
     junit_xml,
     sarif_document,
 )
-from webhook.report.results import CheckResult, summarize_results
+from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import Paint
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
-MINIMUM_MODE = {flags.FailOn.DENY: PolicyMode.ENFORCE, flags.FailOn.WARN: PolicyMode.WARN}
+MINIMUM_MODE = {
+    flags.FailOn.DENY: PolicyMode.ENFORCE,
+    flags.FailOn.WARN: PolicyMode.WARN,
+    flags.FailOn.SKIPPED: PolicyMode.ENFORCE,
+}
 """The mildest mode of a finding that counts as a failure."""
 
 
@@ -129,9 +133,12 @@ def check_table_lines(
 
 
 def exit_code_of_checks(results: Sequence[CheckResult], fail_on: flags.FailOn) -> int:
-    """Return 2 for invalid input, else 1 if a finding is severe enough for --fail-on, else 0."""
+    """Return 2 for invalid input, else 1 for what --fail-on names, else 0."""
     if any(result.invalid for result in results):
         return EXIT_INVALID_INPUT
+    skipped = any(result.verdict is CheckVerdict.SKIPPED and not result.quiet for result in results)
+    if skipped and fail_on is flags.FailOn.SKIPPED:
+        return EXIT_FINDINGS
     least = MINIMUM_MODE.get(fail_on)
     modes = (located.finding.effective_mode for result in results for located in result.findings)
     return EXIT_FINDINGS if least is not None and any(mode >= least for mode in modes) else EXIT_OK

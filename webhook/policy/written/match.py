@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
@@ -87,6 +88,8 @@ class TemplateKindSpec(SpecModel):
     api_group: Text
     kind: Annotated[str, Strict(), Field(min_length=1)]
     paths: tuple[TemplatePathText, ...] = Field(min_length=1, max_length=MAX_ENTRIES)
+    replicas: tuple[TemplatePathText, ...] = Field(default=(), max_length=MAX_ENTRIES)
+    fields: Mapping[TemplatePathText, TemplatePathText] = Field(default={}, max_length=MAX_ENTRIES)
 
 
 class MatchSpec(SpecModel):
