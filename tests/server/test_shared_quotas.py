@@ -20,7 +20,7 @@ from webhook.cache.live_view import ViewPublisher
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.objects import Namespace, Node
 from webhook.model.pods import Pod
-from webhook.server.admission_state import AdmissionState, PolicyLoadStatus, admits_object
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 
 CEILING = 5000
 POLICY = policies_of(policy(f"mode: enforce\nquotas: {{shared: [{{name: lab, gpuMilli: {CEILING}}}]}}"))
@@ -65,7 +65,7 @@ class Replica:
         request = request_of(pod)
         decision = self.cache.decide(request, POLICY, self.state.view, NO_USAGE, NOW)
         self.state.reserve_quota(request, decision, 0.0)
-        return admits_object(decision)
+        return not decision.denials
 
 
 class Cluster:
@@ -197,4 +197,4 @@ async def test_a_dry_run_reserves_nothing() -> None:
         request = request_of(pod, dry_run=True)
         decision = replica.cache.decide(request, POLICY, replica.state.view, NO_USAGE, NOW)
         replica.state.reserve_quota(request, decision, 0.0)
-        assert admits_object(decision)
+        assert not decision.denials

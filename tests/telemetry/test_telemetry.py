@@ -57,7 +57,11 @@ RESULTS = {
     "denied": ("validate", Decision(findings=(DENIED, WARNED)), "denied"),
     "warned": ("validate", Decision(findings=(WARNED, AUDITED)), "warned"),
     "audited": ("validate", Decision(findings=(AUDITED,)), "allowed"),
-    "right-sized, /validate": ("validate", Decision(findings=(RESIZED,), patch=PATCH), "allowed"),
+    "right-sized, /validate": (
+        "validate",
+        Decision(findings=(Finding("GPU-R101", PolicyMode.WARN, (), "was right-sized"),), patch=PATCH),
+        "allowed",
+    ),
 }
 
 

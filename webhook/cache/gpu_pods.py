@@ -8,10 +8,8 @@ from types import MappingProxyType
 import msgspec
 
 from webhook.model.batch import gang_of
-from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod, pod_key
-from webhook.model.quantity import NANO
 from webhook.placement.nodes.device_plugin import ContainerRequests, multi_container_requests
 
 
@@ -110,8 +108,7 @@ class GpuPodTracker:
     def on_pod(self, pod: Pod, before: PodSummary | None, after: PodSummary | None) -> None:
         """Store one pod."""
         node = after.node if after else ""
-        amounts = after.requests if after and node else ()
-        units = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
+        units = dict(after.gpu_units()) if after and node else {}
         entry = GpuPod(pod.metadata.uid, units, multi_container_requests(pod)) if units else None
         if after is not None and node and entry is None and not (before is not None and before.node):
             self._on_cpu_pod(after)

@@ -20,11 +20,11 @@ from webhook.kube.reflector import ReflectorStore
 from webhook.model.cluster_view import FreeResources
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_node import GPUNode
-from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.objects import Node
+from webhook.model.pod_resources import count_gpu_units
 from webhook.model.pod_summary import PodSummary, ResourceAmounts
 from webhook.model.pods import Pod
-from webhook.model.quantity import NANO
 from webhook.placement.devices import NodeDevices, devices_from_report, find_report_error
 from webhook.placement.nodes.device_plugin import PodGpuUnits, current_devices
 from webhook.placement.nodes.node_reservations import NodeReservation
@@ -93,7 +93,7 @@ class NodeInventory:
         for each in pending:
             for resource, amount in each.amounts.items():
                 used[resource] = used.get(resource, 0) + amount
-            units = {name: -(-amount // NANO) for name, amount in each.amounts.items() if parse_gpu_resource(name)}
+            units = count_gpu_units(each.amounts.items())
             pods[each.pod or each.uid] = PodGpuUnits(units, each.container_requests)
         return free_resources_of_node(node, used, used[POD_COUNT]), self._current_devices(node, pods)
 

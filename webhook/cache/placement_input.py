@@ -14,9 +14,8 @@ from webhook.model.cluster_view import FreeResources
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
-from webhook.model.node_masks import bit_positions
 from webhook.model.objects import Node
-from webhook.model.pod_resources import effective_requests
+from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.placement.capacity import PodDemand
@@ -82,8 +81,7 @@ def _devices_by_node(
     pods_by_node: dict[str, dict[str, PodGpuUnits]] = {name: {} for name in usable}
     for pod in pods:
         on_node = pods_by_node.get(pod.spec.node_name)
-        amounts = effective_requests(pod).items() if on_node is not None else ()
-        requested = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
+        requested = count_gpu_units(effective_requests(pod).items()) if on_node is not None else {}
         if on_node is not None and requested:
             on_node[pod_key(pod)] = PodGpuUnits(requested, multi_container_requests(pod))
     return {
@@ -110,10 +108,7 @@ def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[st
 
 
 class PodMixCounter:
-    """Counts the demands of pods, each as its own node counts it, to get a workload mix.
-
-    A pod without a node counts as on the first node that offers what it requests.
-    """
+    """Counts the demands of pods to get their workload mix; `MixEstimator` learns one from arrivals."""
 
     def __init__(self, cluster: SchedulingSnapshot) -> None:
         self._cluster = cluster
@@ -121,14 +116,11 @@ class PodMixCounter:
 
     def add(self, pod: Pod) -> None:
         """Count one pod."""
-        cluster, fleet = self._cluster, self._cluster.fleet
-        required = pod_requirements(pod, fleet)
+        fleet = self._cluster.fleet
         node = fleet.by_name.get(pod.spec.node_name, -1)
-        if node < 0:
-            offering = fleet.nodes_advertising(required.resource) if required.resource else fleet.all_nodes
-            node = next(bit_positions(offering), -1)
-        if node >= 0:
-            self._demands[cluster.pod_demand(required, node)] += 1
+        demand = self._cluster.pod_demand_anywhere(pod_requirements(pod, fleet), node)
+        if demand is not None:
+            self._demands[demand] += 1
 
     def mix(self) -> WorkloadMix:
         """Return the mix so far; flat if no pod requests GPUs."""

@@ -13,7 +13,6 @@ from itertools import chain, islice, repeat
 
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.node_masks import bit_positions
 from webhook.model.pod_summary import PodSummary, ResourceAmounts
 from webhook.placement.fragmentation.workload_mix import HALF_LIFE, MixEstimator, WorkloadMix
 from webhook.placement.nodes.pod_requirements import PodRequirements, requirements_from_amounts
@@ -84,13 +83,12 @@ class WorkloadLearner:
             await asyncio.sleep(0)
 
     def _count(self, cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> None:
-        resource = parse_gpu_resource(requirements.resource)
-        if node < 0 and requirements.resource:
-            node = next(bit_positions(cluster.fleet.nodes_advertising(requirements.resource)), -1)
-        if node < 0:
+        demand = cluster.pod_demand_anywhere(requirements, node) if requirements.resource or node >= 0 else None
+        if demand is None:
             return
+        resource = parse_gpu_resource(requirements.resource)
         if resource is not None and resource.mig:
             self._profiles[resource.profile] += requirements.count
             if self._profiles.total() > 2 * HALF_LIFE:  # older requests count less
                 self._profiles = Counter({name: (times + 1) // 2 for name, times in self._profiles.items()})
-        self.has_new_mix |= self._learner.record_arrival(cluster.pod_demand(requirements, node))
+        self.has_new_mix |= self._learner.record_arrival(demand)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from webhook.errors import QuantityError
 from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pods import Container, Pod, PodSpec, QuantityText, ResourceRequirements
 from webhook.model.quantity import NANO, parse_nano, parse_nano_or_none
 
@@ -165,3 +166,8 @@ def _pod_resource_maps(pod: Pod) -> list[Mapping[str, QuantityText]]:
     if spec.resources is not None:
         maps += [spec.resources.requests, spec.resources.limits]
     return maps
+
+
+def count_gpu_units(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the units of each GPU resource among amounts in nano-units."""
+    return {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name) is not None}

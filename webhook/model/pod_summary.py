@@ -11,9 +11,8 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_affinity import AntiAffinityTerm, anti_affinity_terms
-from webhook.model.pod_resources import effective_amount, effective_requests
+from webhook.model.pod_resources import count_gpu_units, effective_amount, effective_requests
 from webhook.model.pods import NodeSelectorTerm, Pod
-from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
 
 ResourceAmounts = tuple[tuple[str, int], ...]
@@ -60,7 +59,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
 
 @request_cache(4096)
 def _gpu_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
-    return tuple((name, -(-amount // NANO)) for name, amount in requests if parse_gpu_resource(name) is not None)
+    return tuple(count_gpu_units(requests).items())
 
 
 def summarize_pod(

@@ -107,7 +107,7 @@ def render_validation(request: AdmissionRequest, decision: Decision, digest: str
     if decision.findings or decision.policies:
         is_workload = request.pod is None
         findings = [each for each in decision.findings if is_workload or each.code not in MUTATION_CODES]
-        denials = [each for each in findings if each.mode is PolicyMode.ENFORCE and each.code not in MUTATION_CODES]
+        denials = [each for each in findings if each.mode is PolicyMode.ENFORCE]
         if denials:
             response["allowed"] = False
             message = denial_message(request, denials)

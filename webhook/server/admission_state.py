@@ -13,7 +13,6 @@ from webhook.engine.feasible_nodes import assumed_usage
 from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import AssumedPod, ClusterView
-from webhook.model.codes import MUTATION_CODES
 from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_resources import cpu_and_memory
@@ -87,12 +86,7 @@ class AdmissionState:
     def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""
         pod = request.pod
-        if (
-            pod is None
-            or not (decision.quota_charge and pod.metadata.uid)
-            or request.dry_run
-            or not admits_object(decision)
-        ):
+        if pod is None or request.dry_run or decision.denials or not (decision.quota_charge and pod.metadata.uid):
             return
         reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
@@ -103,7 +97,7 @@ class AdmissionState:
         /validate calls it, because the pod is final there. A fit that /mutate chose is assumed already.
         """
         pod = request.pod
-        if pod is None or request.sub_resource or not decision.involves_gpus or not admits_object(decision):
+        if pod is None or request.sub_resource or not decision.involves_gpus or decision.denials:
             return
         if request.dry_run or request.operation != "CREATE":
             return
@@ -138,8 +132,3 @@ class AdmissionState:
         expires_at, earliest = seconds + ASSUME_TTL_SECONDS, seconds - MAX_CLOCK_SKEW_SECONDS
         assumed = AssumedPod(key, resource, nodes, units, expires_at, full_name, *per_unit, earliest)
         self.view = self.view.with_assumed(assumed, seconds)
-
-
-def admits_object(decision: Decision) -> bool:
-    """Return whether /validate admits the object."""
-    return all(finding.code in MUTATION_CODES for finding in decision.denials)

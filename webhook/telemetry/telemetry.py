@@ -66,7 +66,7 @@ class Telemetry(ServerTelemetry):
             metrics.gpu_milli_admitted += decision.gpu_milli_after
         if route == "validate":
             metrics.matches.update(decision.policies)
-            metrics.denials.update({each.policy for each in decision.denials if each.code not in MUTATION_CODES})
+            metrics.denials.update({each.policy for each in decision.denials})
             if result != "allowed":
                 self.owner_events.enqueue(request, decision)
         if result == "denied":
@@ -164,7 +164,7 @@ def response_result(route: str, decision: Decision, *, workload: bool = False) -
         return "patched" if decision.patch else "allowed"
     if not decision.findings:
         return "allowed"
-    if any(finding.code not in MUTATION_CODES for finding in decision.denials):
+    if decision.denials:
         return "denied"
     if any(workload or finding.code not in MUTATION_CODES for finding in decision.warnings):
         return "warned"

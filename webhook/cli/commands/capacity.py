@@ -15,10 +15,8 @@ from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.output import ReportRenderer, exit_with_error, join_lines, paint_for, parse_targets, write_reports
 from webhook.cli.placement_inputs import CapacityOutput, ClusterName, read_placement_input
 from webhook.errors import TopologyError
-from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.pod_resources import effective_requests
+from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
-from webhook.model.quantity import NANO
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
 from webhook.report.capacity import NodeCapacity, capacity_document, capacity_table, node_capacities
 from webhook.report.node_topology import (
@@ -145,7 +143,7 @@ def _pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
     """Return the pods of a node that hold GPUs, with their GPUs."""
     found = []
     for pod in pods:
-        gpus = {name: amount // NANO for name, amount in effective_requests(pod).items() if parse_gpu_resource(name)}
+        gpus = count_gpu_units(effective_requests(pod).items())
         if pod.spec.node_name == node and gpus:
             found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus))
     return found

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import union_masks
-from webhook.model.pod_resources import effective_requests
+from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, Toleration
 from webhook.model.quantity import NANO
 from webhook.placement.nodes.device_plugin import (
@@ -130,7 +130,7 @@ def unsuitable_nodes(pod: Pod, requirements: PodRequirements, selected: int, fle
 
 def requirements_from_amounts(amounts: Mapping[str, int], selected_nodes: int) -> PodRequirements:
     """Return the requirements of a pod with one container, from nano-units by resource; negative ones are ignored."""
-    gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if amount > 0 and parse_gpu_resource(name)}
+    gpus = {name: count for name, count in count_gpu_units(amounts.items()).items() if count > 0}
     resource = max(gpus, key=lambda name: gpus[name], default="")
     return PodRequirements(
         resource=resource,

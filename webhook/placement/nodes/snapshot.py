@@ -12,7 +12,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.node_masks import union_masks
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.products import normalized_product
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
@@ -76,6 +76,13 @@ class SchedulingSnapshot:
         models = [model for model, nodes in self._of_model.items() if nodes & requirements.selected_nodes]
         allowed = tuple(sorted(models)) if len(models) < len(self._of_model) else ()
         return PodDemand(requirements.cpu_milli, requirements.count, share, allowed, requirements.memory_mib)
+
+    def pod_demand_anywhere(self, requirements: PodRequirements, node: int) -> PodDemand | None:
+        """Return a pod's demand on its node, or without one (-1) on the first node that offers what it requests."""
+        if node < 0:
+            name, fleet = requirements.resource, self.fleet
+            node = next(bit_positions(fleet.nodes_advertising(name) if name else fleet.all_nodes), -1)
+        return self.pod_demand(requirements, node) if node >= 0 else None
 
     def free_arrays(self) -> FreeCapacityArrays:
         """Return the free capacity for scorers."""
