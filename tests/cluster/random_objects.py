@@ -67,6 +67,9 @@ def pod(random: Random, name: str) -> Json:
         spec["initContainers"] = [_init_container(random, f"i{i}", resource_probability) for i in range(count)]
     if random.random() < 0.12:
         spec["resources"] = resources(random, ["cpu", "memory", "hugepages-2Mi"][: random.randint(1, 3)])
+        if random.random() < 0.3:  # the API server adds these before it rounds them
+            for container in spec["containers"]:
+                container["resources"] = {"requests": {"cpu": random.choice(("1u", "100u", "1500u", "2n", "1m"))}}
     return {"metadata": {"name": name}, "spec": spec}
 
 

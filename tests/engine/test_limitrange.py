@@ -209,6 +209,14 @@ BROKEN = {
             "2 must be less than or equal to pod limits of 1",
         ],
     ),
+    "requests below thousandths are added for the pod before they are rounded": (
+        make_pod()
+        .requests("cpu", "100u")
+        .container("side", resources={"requests": {"cpu": "100u"}})
+        .spec(resources={"limits": {"cpu": "1"}}),
+        None,
+        ["1m must be greater than or equal to aggregate container requests of 2m"],
+    ),
     "huge pages alone": (make_pod().requests("hugepages-2Mi", "4Mi"), None, ["HugePages require cpu or memory"]),
     "a part of a huge page": (
         make_pod().requests("cpu", "1").requests("hugepages-2Mi", "3Mi"),

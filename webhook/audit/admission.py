@@ -13,7 +13,7 @@ from webhook.audit.evaluate import (
     evaluate_object,
     find_unknown_pods,
     unreadable_result,
-    with_limit_range_defaults,
+    with_admission_defaults,
 )
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.simulation import ArrivingPod
@@ -78,12 +78,12 @@ class AdmittedPod(NamedTuple):
 
 def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[AdmittedPod]:
     """Yield the pods of a valid object; none if it runs no pods."""
-    checked = evaluate_object(with_limit_range_defaults(source, context), context)
+    checked = evaluate_object(with_admission_defaults(source, context), context)
     if checked.verdict is CheckVerdict.SKIPPED:
         return
     if checked.kind == "Pod":
         pod = parse_pod(apply_json_patch(checked.stored, checked.decision.patch))
-        request = build_admission_request(with_limit_range_defaults(source, context).data, context)
+        request = build_admission_request(with_admission_defaults(source, context).data, context)
         yield AdmittedPod(checked, pod, 1, False, *_charge_quotas(request, checked, 1, context))
         return
     workload = build_admission_request(source.data, context)

@@ -19,7 +19,9 @@ from webhook.cache.informers import (
     NAMESPACES,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     QUOTAS,
+    RUNTIME_CLASSES,
     exception_resource,
     policy_resource,
 )
@@ -38,6 +40,7 @@ from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
+from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
 from webhook.well_known import GROUP_PATH
 
@@ -230,7 +233,12 @@ class ClusterReader:
             usage.nodes_by_term(),
         )
         self.free_by_node = dict(zip(fleet.by_name, built.free, strict=True))
-        return built.view
+        return built.view.with_pod_classes(
+            summarize_pod_classes(
+                await self._list_optional(RUNTIME_CLASSES, HTTPStatus.FORBIDDEN),
+                await self._list_optional(PRIORITY_CLASSES, HTTPStatus.FORBIDDEN),
+            )
+        )
 
     async def _placement_objects(self) -> PlacementObjects:
         nodes = await self._list_all(NODES)

@@ -72,15 +72,16 @@ def evaluate_all(
         if isinstance(each, SkippedDocument):
             yield skipped_result(each.location, each.reason, invalid=each.invalid)
         else:
-            yield unreadable_result(each, context) or evaluate_object(with_limit_range_defaults(each, context), context)
+            yield unreadable_result(each, context) or evaluate_object(with_admission_defaults(each, context), context)
 
 
-def with_limit_range_defaults(source: SourceObject, context: EvaluationContext) -> SourceObject:
-    """Return an object as the webhook receives it: the LimitRanger plugin has defaulted a pod once."""
+def with_admission_defaults(source: SourceObject, context: EvaluationContext) -> SourceObject:
+    """Return an object as the webhook receives it: LimitRanges and classes have given a pod their defaults once."""
     if _group_kind(source) != POD:
         return source
     ranges = context.view.ranges(written_namespace(source.data) or context.namespace)
-    return msgspec.structs.replace(source, data=default_pod_data(source.data, ranges)) if ranges else source
+    data = default_pod_data(source.data, ranges) if ranges else source.data
+    return msgspec.structs.replace(source, data=context.view.pod_classes.add_to_data(data))
 
 
 def unreadable_result(source: SourceObject, context: EvaluationContext) -> CheckResult | None:

@@ -23,6 +23,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.well_known import GROUP_PATH
 
 STALE_SECONDS = 60.0
@@ -54,6 +55,11 @@ CLAIM_TEMPLATES = WatchedResource(
 )
 DEVICE_CLASSES = WatchedResource("deviceclasses", f"{DRA_PATH}/deviceclasses", DeviceClass, optional=True)
 """Not served before Kubernetes 1.34."""
+
+RUNTIME_CLASSES = WatchedResource("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", RuntimeClass, optional=True)
+PRIORITY_CLASSES = WatchedResource(
+    "priorityclasses", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClass, optional=True
+)
 
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 

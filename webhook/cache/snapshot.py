@@ -1,7 +1,7 @@
 """Read a cluster from files, as `kubectl get -o yaml` prints it, into the same view that a live cluster gives.
 
-Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates and DeviceClasses are read; other
-kinds are skipped.
+Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates, DeviceClasses, RuntimeClasses
+and PriorityClasses are read; other kinds are skipped.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ import msgspec
 
 from webhook.cache.build_view import build_view
 from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot_objects import RawObject, SnapshotObject, expand_lists, read_snapshot_object, skipped_kind
+from webhook.cache.snapshot_objects import (
+    ClusterScoped,
+    RawObject,
+    SnapshotObject,
+    expand_lists,
+    read_snapshot_object,
+    skipped_kind,
+)
 from webhook.cache.stored_objects import object_namespace
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
-from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pods import Pod
 
 DEMO = "demo"
@@ -89,7 +96,7 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
             skipped.setdefault(kind, []).append(raw.place_at(()))
             continue
         item = read_snapshot_object(raw)
-        namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else object_namespace(item)
+        namespace = "" if isinstance(item, ClusterScoped) else object_namespace(item)
         key = type(item).__name__, namespace, item.metadata.name or f"#{len(by_identity)}"  # pods may have no name
         if key in by_identity:
             notes.append(f"{raw.place_at(())}: {' '.join(filter(None, key))} appears twice; this one is used")
@@ -100,7 +107,7 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
 
 
 def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
-    return build_view(
+    view = build_view(
         nodes=[item for item in objects if isinstance(item, Node)],
         namespaces=[item for item in objects if isinstance(item, Namespace)],
         limit_ranges=[item for item in objects if isinstance(item, LimitRange)],
@@ -109,6 +116,9 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         claim_templates=[item for item in objects if isinstance(item, ResourceClaimTemplate)],
         device_classes=[item for item in objects if isinstance(item, DeviceClass)],
     )
+    runtime_classes = [item for item in objects if isinstance(item, RuntimeClass)]
+    priority_classes = [item for item in objects if isinstance(item, PriorityClass)]
+    return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes))
 
 
 def _snapshot_files(source: str) -> list[FilePath]:

@@ -19,21 +19,28 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
 from webhook.well_known import API_VERSION
 
-SnapshotObject = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode | ResourceClaimTemplate | DeviceClass
+ClusterScoped = Node | Namespace | GPUNode | DeviceClass | RuntimeClass | PriorityClass
+"""The objects of a snapshot that have no namespace."""
+
+SnapshotObject = ClusterScoped | LimitRange | ResourceQuota | Pod | ResourceClaimTemplate
 """The objects of a snapshot."""
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
-    Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass,
+    Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
+    PriorityClass,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {"Pod": StoredPod}
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
     "ResourceClaimTemplate": "resource.k8s.io/v1",
     "DeviceClass": "resource.k8s.io/v1",
+    "RuntimeClass": "node.k8s.io/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
 }
 """apiVersion of the kinds outside the core group."""
 
@@ -115,6 +122,8 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
         yield ("spec", "hard"), item.spec.hard
         yield ("status", "hard"), item.status.hard
         yield ("status", "used"), item.status.used
+    elif isinstance(item, RuntimeClass):
+        yield ("overhead", "podFixed"), item.overhead.pod_fixed
     elif isinstance(item, LimitRange):
         for place, limit in enumerate(item.spec.limits):
             for field in msgspec.structs.fields(limit):

@@ -126,6 +126,8 @@ def _namespace_rejections(
     ranges, remaining = view.ranges(namespace), view.remaining_quotas(namespace)
     if not ranges and not remaining:
         return _NOT_REJECTED
+    if mutation.runtime_class_name:
+        pod = view.pod_classes.add_to_pod(pod, mutation.runtime_class_name)
     claims: tuple[PolicyFinding, ...] = ()
     if pod.spec.resource_claims:
         claim_context, quotas = view.claim_context(namespace), view.quotas(namespace)

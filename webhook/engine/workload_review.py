@@ -19,7 +19,6 @@ from webhook.model.decisions import Decision
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
-from webhook.model.limit_ranges import NamespaceLimitRanges
 from webhook.model.pods import Pod
 from webhook.policy.policy_set import PolicySet
 
@@ -58,7 +57,7 @@ def pods_of_workload(
             annotations={**template.annotations, **metadata.annotations},
         )
         pod = replace(template.pod, metadata=metadata)
-        pod = default_pod(pod, ranges) if ranges else pod
+        pod = view.pod_classes.add_to_pod(default_pod(pod, ranges) if ranges else pod)
         pod_request = replace(
             request,
             operation="CREATE",
@@ -66,7 +65,7 @@ def pods_of_workload(
             kind="Pod",
             name="",
             pod=pod,
-            load_object=partial(_admission_data, request, template, ranges),
+            load_object=partial(_admission_data, request, template, view),
             load_old_object=lambda: None,
             unknown_parts=_unknown_parts(template),
         )
@@ -89,7 +88,7 @@ def existing_replicas(request: AdmissionRequest, template: PodTemplate, policies
     return next((old.replicas for old in found if old.path == template.path), 0)
 
 
-def _admission_data(workload: AdmissionRequest, template: PodTemplate, ranges: NamespaceLimitRanges) -> dict[str, Any]:
+def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: ClusterView) -> dict[str, Any]:
     """Return a pod of a template as plain data, with the API server's defaults."""
     owner = {"kind": template.owner.kind, "name": template.owner.name, "controller": True}
     metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
@@ -97,7 +96,8 @@ def _admission_data(workload: AdmissionRequest, template: PodTemplate, ranges: N
         texts = {**added, **(metadata.get(part) or {})}
         metadata |= {part: texts} if texts else {}
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
-    return default_pod_data(default_object(data, workload.namespace), ranges)
+    data = default_pod_data(default_object(data, workload.namespace), view.ranges(workload.namespace))
+    return view.pod_classes.add_to_data(data)
 
 
 def combine_template_decisions(decisions: Sequence[TemplateDecision]) -> Decision:

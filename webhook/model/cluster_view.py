@@ -16,6 +16,7 @@ from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions,
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_anti_affinity
+from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_matching import CountedResource
@@ -63,6 +64,7 @@ class ClusterView:
         stale: True if the view is too old to rely on what is free: nothing is right-sized.
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
+        pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class ClusterView:
         self._quotas = {name: _sort_by_name(found) for name, found in (quotas or {}).items()}
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes: DeviceClasses = device_classes or {}
+        self.pod_classes = NO_POD_CLASSES
         self._usage = QuotaUsage(fleet, pods or {})
         self._anti_affinity = index_anti_affinity(anti_affinity or {}, fleet)
         self._assumed = AssumedPods(assumed)
@@ -196,7 +199,7 @@ class ClusterView:
     def namespace_state(self, namespace: str) -> tuple[object, ...]:
         """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
-        return (self.complete, self.stale, *namespaced, self.claim_context(namespace))
+        return (self.complete, self.stale, *namespaced, self.claim_context(namespace), self.pod_classes)
 
     @property
     def has_anti_affinity(self) -> bool:
@@ -370,6 +373,10 @@ class ClusterView:
     def with_classes(self, classes: DeviceClasses) -> ClusterView:
         """Return the view with other DeviceClasses."""
         return self._copy_with(classes=classes)
+
+    def with_pod_classes(self, classes: PodClasses) -> ClusterView:
+        """Return the view with other RuntimeClasses and PriorityClasses."""
+        return self._copy_with(pod_classes=classes)
 
     def _copy_with(self, **parts: object) -> Self:
         view = object.__new__(type(self))

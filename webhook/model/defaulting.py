@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from webhook.errors import QuantityError, ReviewError
-from webhook.model.apimachinery import canonical_text
+from webhook.model.apimachinery import canonical_text, round_to_milli
 from webhook.model.bounded_cache import request_cache
 from webhook.model.limit_ranges import CONTAINER, NamespaceLimitRanges, ParsedLimitRange, ResourceList
 from webhook.model.objects import LimitRange, LimitRangeItem
@@ -38,7 +38,6 @@ from webhook.model.pod_amounts import (
     container_amounts,
     is_cacheable,
     named_resources,
-    parse_amount_items,
     parse_container_amounts,
     read_pod_amounts,
     sum_containers,
@@ -131,12 +130,18 @@ def apply_defaults(
 
 
 def apply_request_defaults(amounts: PodAmounts) -> PodAmounts:
-    """Set missing requests to the limits, in containers and at pod level."""
+    """Set missing requests to the limits, in containers and at pod level, and round amounts to thousandths."""
     after = amounts._replace(
         containers=tuple([_default_requests(holder) for holder in amounts.containers]),
         init_containers=tuple([_default_requests(holder) for holder in amounts.init_containers]),
     )
-    return after if after.pod_level is None else after._replace(pod_level=_default_pod_level(after, after.pod_level))
+    if after.pod_level is None:
+        return after
+    return PodAmounts(
+        tuple(map(_round_amounts, after.containers)),
+        tuple(map(_round_amounts, after.init_containers)),
+        _round_amounts(_default_pod_level(after, after.pod_level)),
+    )
 
 
 def apply_limit_range_defaults(amounts: PodAmounts, ranges: Iterable[ParsedLimitRange]) -> PodAmounts:
@@ -260,6 +265,13 @@ def _default_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> LimitsA
     return whole._replace(limits=limits, requests=requests)
 
 
+def _round_amounts(holder: LimitsAndRequests) -> LimitsAndRequests:
+    limits, requests = (
+        {name: round_to_milli(amount) for name, amount in side.items()} for side in (holder.limits, holder.requests)
+    )
+    return holder._replace(limits=limits, requests=requests)
+
+
 def _set_container_sum(target: ResourceList, name: str, amounts: PodAmounts, side: str) -> None:
     amount = sum_containers(amounts, name, side)
     if amount is not None:
@@ -318,10 +330,7 @@ def _compute_defaults(
 ) -> DefaultedPod | None:
     """Return the outcome of the first pass; None if no LimitRange sets anything, or an amount is not a quantity."""
     try:
-        amounts = parse_container_amounts(containers, names)
-        if whole is not None:
-            limits, requests = map(parse_amount_items, whole)
-            amounts = amounts._replace(pod_level=LimitsAndRequests((), "", limits, requests))
+        amounts = parse_container_amounts(containers, names, whole)
     except QuantityError:
         return None
     amounts = apply_request_defaults(amounts)

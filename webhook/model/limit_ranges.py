@@ -124,4 +124,13 @@ def parse_api_quantity(amount: QuantityText) -> Quantity:
     Raises:
         QuantityError: it is not a quantity.
     """
-    return round_to_milli(parse_quantity(amount_text(amount).strip(" ")))
+    return round_to_milli(parse_unrounded_quantity(amount))
+
+
+def parse_unrounded_quantity(amount: QuantityText) -> Quantity:
+    """Parse an amount as the API server first reads it: it computes pod-level requests before it rounds.
+
+    Raises:
+        QuantityError: it is not a quantity.
+    """
+    return parse_quantity(amount_text(amount).strip(" "))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from webhook.model.apimachinery import Quantity, add_quantities, compare_quantities
 from webhook.model.field_paths import FieldPath
-from webhook.model.limit_ranges import ResourceList, parse_api_quantity
+from webhook.model.limit_ranges import ResourceList, parse_api_quantity, parse_unrounded_quantity
 from webhook.model.pod_resources import is_sidecar
 from webhook.model.pods import Container, Pod, PodSpec, QuantityText
 
@@ -107,52 +107,56 @@ def is_cacheable(amounts: ContainerAmounts) -> bool:
 def read_pod_amounts(
     pod: Pod, limits: ResourceChanges = NO_CHANGES, requests: ResourceChanges = NO_CHANGES
 ) -> PodAmounts:
-    """Read the quantities of a pod, some containers' amounts changed.
+    """Read the quantities of a pod, some containers' amounts changed; with a pod level they are not rounded.
 
     Raises:
         QuantityError: an amount is not a quantity, so the API server rejects the pod.
     """
-    spec = pod.spec
+    spec, whole = pod.spec, pod.spec.resources
+    parse = parse_amount_items if whole is None else parse_unrounded_items
     main, init = (
-        tuple([_read_container_amounts(("spec", kind, i), one, limits, requests) for i, one in enumerate(containers)])
+        tuple(
+            [
+                LimitsAndRequests(
+                    path := ("spec", kind, i),
+                    one.name,
+                    parse(limits.get(path, one.resources.limits).items()),
+                    parse(requests.get(path, one.resources.requests).items()),
+                    is_sidecar(one),
+                )
+                for i, one in enumerate(containers)
+            ]
+        )
         for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers))
     )
-    if spec.resources is None:
+    if whole is None:
         return PodAmounts(main, init)
-    written = spec.resources
-    pod_level = LimitsAndRequests(
-        ("spec",), "", parse_amount_items(written.limits.items()), parse_amount_items(written.requests.items())
-    )
+    pod_level = LimitsAndRequests(("spec",), "", parse(whole.limits.items()), parse(whole.requests.items()))
     return PodAmounts(main, init, pod_level)
 
 
-def parse_container_amounts(containers: ContainerAmounts, names: Sequence[str] = ()) -> PodAmounts:
-    """Read the quantities of a cache key; `names` are the containers' names, where they matter.
+def parse_container_amounts(
+    containers: ContainerAmounts, names: Sequence[str] = (), whole: tuple[AmountItems, AmountItems] | None = None
+) -> PodAmounts:
+    """Read the quantities of a cache key.
+
+    Args:
+        names: The containers' names, where they matter.
+        whole: Limits and requests of the pod level, if there is one; then nothing is rounded.
 
     Raises:
         QuantityError: an amount is not a quantity.
     """
     main, init = containers
+    parse = parse_amount_items if whole is None else parse_unrounded_items
     each = tuple(
         [
-            LimitsAndRequests((), name, parse_amount_items(limits), parse_amount_items(requests), sidecar)
+            LimitsAndRequests((), name, parse(limits), parse(requests), sidecar)
             for name, (limits, requests, sidecar) in zip(names or repeat(""), (*main, *init), strict=False)
         ]
     )
-    return PodAmounts(each[: len(main)], each[len(main) :])
-
-
-def _read_container_amounts(
-    path: FieldPath, container: Container, limits: ResourceChanges, requests: ResourceChanges
-) -> LimitsAndRequests:
-    resources = container.resources
-    return LimitsAndRequests(
-        path,
-        container.name,
-        parse_amount_items(limits.get(path, resources.limits).items()),
-        parse_amount_items(requests.get(path, resources.requests).items()),
-        is_sidecar(container),
-    )
+    pod_level = None if whole is None else LimitsAndRequests((), "", parse(whole[0]), parse(whole[1]))
+    return PodAmounts(each[: len(main)], each[len(main) :], pod_level)
 
 
 def parse_amount_items(items: Iterable[tuple[str, QuantityText]]) -> ResourceList:
@@ -162,6 +166,11 @@ def parse_amount_items(items: Iterable[tuple[str, QuantityText]]) -> ResourceLis
         QuantityError: one of them is not a quantity.
     """
     return {name: parse_api_quantity(amount) for name, amount in items}
+
+
+def parse_unrounded_items(items: Iterable[tuple[str, QuantityText]]) -> ResourceList:
+    """Read amounts without rounding. Raises QuantityError if one of them is not a quantity."""
+    return {name: parse_unrounded_quantity(amount) for name, amount in items}
 
 
 def pod_total(pod: PodAmounts, resource: str, side: str) -> Quantity | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_limit_range_defaults
+from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_admission_defaults
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.cli import flags
 from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, shipped_path
@@ -90,7 +90,7 @@ def review_objects(client: WebhookClient, paths: list[str], context: EvaluationC
     for source in read_objects(paths):
         if not isinstance(source, SourceObject):
             continue
-        result = evaluate_object(with_limit_range_defaults(source, context), context)
+        result = evaluate_object(with_admission_defaults(source, context), context)
         if result.verdict is not CheckVerdict.SKIPPED:
             yield _review_object(client, source, result, context)
 

@@ -1,0 +1,87 @@
+"""RuntimeClasses and PriorityClasses: what two admission plug-ins add to a new pod before any webhook sees it.
+
+The RuntimeClass plug-in sets the overhead, which quotas count and LimitRanges do not. The Priority plug-in sets the
+name of the default PriorityClass, which quotas with a scope select.
+Sources: `plugin/pkg/admission/runtimeclass`, `plugin/pkg/admission/priority`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from webhook.model.api_struct import ApiStruct
+from webhook.model.pods import ObjectMeta, Pod, QuantityText
+
+Json = dict[str, Any]
+
+
+class Overhead(ApiStruct, frozen=True):
+    """Amounts that each pod of a RuntimeClass needs in addition to its containers."""
+
+    pod_fixed: dict[str, QuantityText] = {}
+
+
+class RuntimeClass(ApiStruct, frozen=True):
+    """A container runtime."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    overhead: Overhead = Overhead()
+
+
+class PriorityClass(ApiStruct, frozen=True):
+    """A priority of pods; with `global_default` that of pods that name none."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+
+
+class PodClasses(NamedTuple):
+    """The part of the classes that new pods get.
+
+    Attributes:
+        overheads: The overhead of each RuntimeClass that has one.
+        default_priority_class: The PriorityClass of pods that name none; "" if there is no default.
+    """
+
+    overheads: Mapping[str, Mapping[str, QuantityText]] = {}
+    default_priority_class: str = ""
+
+    def add_to_pod(self, pod: Pod, runtime_class: str = "") -> Pod:
+        """Return a new pod with its overhead and PriorityClass; `runtime_class` replaces its RuntimeClass."""
+        spec = pod.spec
+        runtime_class = runtime_class or spec.runtime_class_name
+        overhead = spec.overhead or dict(self.overheads.get(runtime_class, {}))
+        priority_class = spec.priority_class_name or self.default_priority_class
+        if overhead == spec.overhead and priority_class == spec.priority_class_name:
+            return pod
+        spec = replace(spec, runtime_class_name=runtime_class, overhead=overhead, priority_class_name=priority_class)
+        return replace(pod, spec=spec)
+
+    def add_to_data(self, pod: Json) -> Json:
+        """Do the same with plain data."""
+        spec = pod.get("spec")
+        if not isinstance(spec, dict):
+            return pod
+        added: Json = {}
+        runtime_class = spec.get("runtimeClassName")
+        if not spec.get("overhead") and isinstance(runtime_class, str) and runtime_class in self.overheads:
+            added["overhead"] = dict(self.overheads[runtime_class])
+        if not spec.get("priorityClassName") and self.default_priority_class:
+            added["priorityClassName"] = self.default_priority_class
+        return {**pod, "spec": {**spec, **added}} if added else pod
+
+
+NO_POD_CLASSES = PodClasses()
+
+
+def summarize_pod_classes(
+    runtime_classes: Iterable[RuntimeClass], priority_classes: Iterable[PriorityClass]
+) -> PodClasses:
+    """Return what new pods get; of several default PriorityClasses the lowest applies."""
+    defaults = [(each.value, each.metadata.name) for each in priority_classes if each.global_default]
+    overheads = {each.metadata.name: each.overhead.pod_fixed for each in runtime_classes if each.overhead.pod_fixed}
+    return PodClasses(overheads, min(defaults)[1] if defaults else "")
