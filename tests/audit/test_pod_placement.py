@@ -296,6 +296,19 @@ def test_gang_without_domains() -> None:
     assert placement_lines(place_pod(job(2), gpu_node("x", 8, H100)))[2].endswith("no suitable node has that label")
 
 
+DOMAIN_POLICY = policy(
+    "mode: enforce\ntopology: {nvlink: preferred, whenGPUsAtLeast: 2, multiNodeDomain: nvidia.com/gpu.clique}"
+)
+
+
+@pytest.mark.parametrize(("kind", "together"), [("Deployment", False), ("Job", True)])
+def test_replicas_of_a_deployment_are_no_gang_although_a_policy_names_a_domain(kind: str, together: bool) -> None:
+    found = place_pod(deployment(2, make_pod().gpus(8).build(), kind), *CLUSTER, policies=DOMAIN_POLICY)
+
+    assert (placement_document(found)["gang"] is not None) == together
+    assert ("Gang" in "\n".join(placement_lines(found))) == together
+
+
 def test_pod_on_its_own_has_no_gang() -> None:
     found = place_pod(make_pod().gpus(8).build(), *CLUSTER)
 

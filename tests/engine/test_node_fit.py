@@ -30,6 +30,9 @@ SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia
 PINNED: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
 
 
+GPUMEM_FIX = "Remove it, unless the scheduler ignores this name: no node of this cluster advertises it."
+
+
 class Case(NamedTuple):
     pod: PodMaker
     nodes: tuple[Json, ...]
@@ -45,6 +48,43 @@ CASES = {
         (mig_node(),),
         ["warn GPU-T201"],
         "Nearest in this cluster: nvidia.com/mig-1g.10gb, nvidia.com/mig-3g.40gb",
+    ),
+    "a slice that a node offers as nvidia.com/gpu": Case(
+        make_pod().requests("nvidia.com/mig-1g.10gb", "1"),
+        (whole_node(), make_node("single", A100 | SINGLE, **{GPU: 56})),
+        ["warn GPU-T201"],
+        "Node single offers it as nvidia.com/gpu. Write nvidia.com/gpu and the node selector nvidia.com/gpu.product: "
+        "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb.",
+    ),
+    "a share that a node offers as nvidia.com/gpu": Case(
+        make_pod().requests(SHARED, "1"),
+        (whole_node(), UNRENAMED),
+        ["warn GPU-T201"],
+        "offers it as nvidia.com/gpu. Write nvidia.com/gpu and the node selector nvidia.com/gpu.product",
+    ),
+    "a slice of another size": Case(
+        make_pod().requests("nvidia.com/mig-2g.20gb", "1"),
+        (make_node("single", A100 | SINGLE, **{GPU: 56}),),
+        ["warn GPU-T201"],
+        "Nearest in this cluster: nvidia.com/gpu",
+    ),
+    "memory of another program's GPU shares": Case(
+        make_pod().gpus(1).requests("nvidia.com/gpumem", "3000"), (whole_node(),), ["warn GPU-T201"], GPUMEM_FIX
+    ),
+    "only another program's shares": Case(
+        make_pod().requests("nvidia.com/gpumem", "3000"), (whole_node(),), ["warn GPU-T201"], GPUMEM_FIX
+    ),
+    "a share of another program that a node advertises": Case(
+        make_pod().gpus(1).requests("nvidia.com/gpumem", "3000"),
+        (make_node("hami", A100, **{GPU: 8, "nvidia.com/gpumem": 80000}),),
+        [],
+    ),
+    "none of a resource": Case(make_pod().gpus(1).requests("nvidia.com/gpumem", "0"), (whole_node(),), []),
+    "a network card beside a GPU": Case(
+        make_pod().gpus(1).requests("rdma/hca", "1"), (whole_node(),), ["warn GPU-T201"], GPUMEM_FIX
+    ),
+    "resources of Kubernetes and the accounting resource": Case(
+        make_pod().gpus(1).requests("rightslice.dev/gpu-milli", "1000"), (whole_node(),), []
     ),
     "more than any node has": Case(make_pod().gpus(16), (whole_node(),), ["warn GPU-T202"], "Request at most 8."),
     "a product that does not exist": Case(

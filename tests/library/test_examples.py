@@ -56,7 +56,7 @@ STORIES = {
     "10-cuda-too-new": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-C101")),
     "11-limit-range-gave-gpus": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-L202")),
     "12-cpu-only": Story(CheckVerdict.NO_GPU, {}),
-    "13-deployment": Story(CheckVerdict.WARNED, None, warned=codes("GPU-R101", "GPU-S105")),
+    "13-deployment": Story(CheckVerdict.DENIED, None, warned=codes("GPU-R101", "GPU-S105")),
     "14-keep": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-T302")),
     "15-over-quota": Story(CheckVerdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
 }

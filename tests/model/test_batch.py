@@ -14,6 +14,7 @@ from webhook.model.pods import parse_pod
 
 LWS, JOB = "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
 ZONE = "topology.kubernetes.io/zone"
+REPLICAS = {"matchLabels": {"pod-template-hash": "5d4f"}}
 
 
 def term(key: str, selector: Any, **more: Any) -> dict[str, Any]:
@@ -110,6 +111,9 @@ CASES = {
     ),
     "affinity by expressions over its own labels": Case(
         requires(app(), term(ZONE, EITHER)), Gang("team/app in x,y", 0, ZONE)
+    ),
+    "affinity to the other replicas of a Deployment, as the webhook adds it": Case(
+        prefers(make_pod().label("pod-template-hash", "5d4f"), (50, term(CLIQUE_LABEL, REPLICAS))), None
     ),
     "affinity to other pods": Case(requires(app(), term(ZONE, OTHERS)), None),
     "affinity by an unsupported expression": Case(requires(app(), term(ZONE, ANY)), None),

@@ -11,7 +11,7 @@ from webhook.audit.admission import AdmittedPod, admitted_pods, denial_codes
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
-from webhook.model.batch import gang_of, gang_size
+from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -57,12 +57,13 @@ def _nvlink_domain(checked: CheckResult, policies: PolicySet) -> str:
 def _gang_context(pod: Pod, replicas: int, domain: str, placement: PlacementInput) -> GangContext | None:
     """Return the gang of a pod, some pods of which may be placed already.
 
-    The replicas of a template, which no controller has named yet, are a gang if a policy names a domain or the template
-    declares a gang size.
+    The replicas of a template, which no controller has named yet, are a gang if the template declares a gang size. They
+    are also one if a policy names a domain, unless they are independent as those of a Deployment.
     """
     gang = gang_of(pod)
     if gang is None:
-        is_gang = replicas > 1 and (domain or gang_size(pod))
+        together = domain and REPLICA_LABELS.isdisjoint(pod.metadata.labels)
+        is_gang = replicas > 1 and (together or gang_size(pod))
         return GangContext(replicas, domain or CLIQUE_LABEL) if is_gang else None
     members = (one for one in placement.pods if (other := gang_of(one)) and other.name == gang.name)
     positions = placement.cluster.fleet.by_name

@@ -16,7 +16,7 @@ from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts, limit_range_violations, replace_amount_errors
 from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
 from webhook.engine.limits import find_limit_violations, unreadable_amount_violations
-from webhook.engine.node_fit import node_fit_violations
+from webhook.engine.node_fit import node_fit_violations, unoffered_resource_violations
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.quota.findings import (
@@ -50,6 +50,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         violations = _evaluate_gpu_pod(context, mutation)
     else:
         violations = _evaluate_amounts(context, mutation)
+        if context.gpu_requests.unknown_resources and context.policies.names:
+            missing = unoffered_resource_violations(context)
+            violations += [(context.policies.general_policy, each) for each in missing]
     if not (policy_set.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource):
         return violations, ()
     quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet)

@@ -13,7 +13,7 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import GpuResource, parse_gpu_resource
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, GpuResource, parse_gpu_resource
 from webhook.model.pod_resources import is_sidecar, peak_with_init
 from webhook.model.pods import Container, Pod, PodSpec
 from webhook.model.quantity import parse_mebibytes, parse_nano, parse_whole_number
@@ -46,6 +46,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
         errors: Amounts that the API server will reject.
         max_count: The most units of one name in one container.
         containers: The containers that request GPUs, by path.
+        other_resources: Names of other extended resources, such as rdma/hca.
     """
 
     requests: tuple[GpuRequest, ...] = ()
@@ -54,6 +55,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     errors: tuple[PolicyFinding, ...] = ()
     max_count: int = 0
     containers: dict[FieldPath, Container] = {}
+    other_resources: tuple[str, ...] = ()
 
     def fields(self) -> frozenset[tuple[FieldPath, str]]:
         """Return the path of the container and the resource of each request."""
@@ -67,10 +69,11 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
     """Return the GPU requests of a pod."""
     requests: list[GpuRequest] = []
     unknown_resources: list[str] = []
+    other_resources: list[str] = []
     errors: list[PolicyFinding] = []
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
-            known, unknown = _split_nvidia_names((*container.resources.limits, *container.resources.requests))
+            known, unknown, others = _split_extended_names((*container.resources.limits, *container.resources.requests))
             path = ("spec", kind, index)
             for resource in known:
                 error, count = _check_gpu_amount(container, path, resource.name)
@@ -80,22 +83,38 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
                     requests.append(GpuRequest(path, container, resource, count))
             if unknown:
                 unknown_resources += unknown
+            if others:
+                other_resources += others
     if not requests and not unknown_resources:
         return NO_GPU_REQUESTS
     unknown = tuple(dict.fromkeys(unknown_resources)) if unknown_resources else ()
-    return sum_gpu_requests(tuple(requests), unknown, tuple(errors))
+    others = tuple(dict.fromkeys(other_resources)) if other_resources else ()
+    return sum_gpu_requests(tuple(requests), unknown, tuple(errors), others)
 
 
 @request_cache(1024)
-def _split_nvidia_names(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...]]:
-    """Return the GPU resources among the keys of limits and requests, and other names under nvidia.com/."""
+def _split_extended_names(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the GPU resources among the keys of limits and requests, other names under nvidia.com/, and the rest.
+
+    The rest are names that a node must advertise, apart from those of Kubernetes and the accounting resource.
+    """
     names = {name: parse_gpu_resource(name) for name in keys if name.startswith("nvidia.com/")}
     known = tuple(resource for resource in names.values() if resource is not None)
-    return known, tuple(name for name, resource in names.items() if resource is None)
+    others = tuple(name for name in dict.fromkeys(keys) if name not in names and _is_extended_resource(name))
+    return known, tuple(name for name, resource in names.items() if resource is None), others
+
+
+def _is_extended_resource(name: str) -> bool:
+    domain, slash, _ = name.partition("/")
+    own = name == ACCOUNTING_RESOURCE or domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+    return bool(slash) and not own
 
 
 def sum_gpu_requests(
-    requests: tuple[GpuRequest, ...], unknown_resources: tuple[str, ...] = (), errors: tuple[PolicyFinding, ...] = ()
+    requests: tuple[GpuRequest, ...],
+    unknown_resources: tuple[str, ...] = (),
+    errors: tuple[PolicyFinding, ...] = (),
+    other_resources: tuple[str, ...] = (),
 ) -> PodGpuRequests:
     """Return requests of a pod, init containers first, with their totals."""
     totals: dict[str, int] = {}
@@ -110,7 +129,7 @@ def sum_gpu_requests(
         for one in requests:
             by_name.setdefault(one.resource.name, []).append(one)
         totals = {name: _peak_units(named) for name, named in by_name.items()}
-    return PodGpuRequests(requests, totals, unknown_resources, errors, max_count, containers)
+    return PodGpuRequests(requests, totals, unknown_resources, errors, max_count, containers, other_resources)
 
 
 def _peak_units(requests: Sequence[GpuRequest]) -> int:

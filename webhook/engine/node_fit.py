@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from webhook.engine.gpu_requests import GpuRequest
+from webhook.engine.gpu_requests import GpuRequest, containers_of_every_kind
 from webhook.engine.memory_takers import takes_visible_memory
-from webhook.engine.pod_context import GpuPodContext, PodMutation
+from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
 from webhook.model.claims import extended_names
@@ -22,9 +22,11 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_masks import bit_positions
 from webhook.model.objects import Taint
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
+from webhook.model.quantity import parse_whole_number
 from webhook.model.taints import tolerates_all
 
 REQUIRED_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -35,11 +37,29 @@ def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[P
     if not context.view.fleet.nodes:
         return []
     claimable = extended_names(context.view.classes)
-    violations: list[PolicyFinding] = []
+    violations = unoffered_resource_violations(context)
     for one in context.gpu_requests.requests:
         if one.count and one.resource.name not in claimable:
             violations += _check_gpu_request(one, context, mutation)
     return violations
+
+
+def unoffered_resource_violations(context: PodContext) -> list[PolicyFinding]:
+    """Return the extended resources, other than GPUs, that no node advertises."""
+    view, gpu_requests = context.view, context.gpu_requests
+    wanted = (*gpu_requests.unknown_resources, *gpu_requests.other_resources)
+    if not view.fleet.nodes or view.fleet.extended_resources.issuperset(wanted):
+        return []
+    missing = set(wanted) - view.fleet.extended_resources - extended_names(view.classes)
+    fix = "Remove it, unless the scheduler ignores this name: no node of this cluster advertises it."
+    return [
+        _warn("GPU-T201", (*path, "resources", side, name), "must be offered by a node of this cluster", fix)
+        for path, container in containers_of_every_kind(context.pod.spec)
+        for side, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests))
+        for name in amounts
+        if name in missing and parse_whole_number(amounts[name]) != 0
+        if side == "limits" or name not in container.resources.limits
+    ]
 
 
 def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
@@ -51,6 +71,8 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         context.feasible.tolerated,
     )
     if not advertising:
+        if same := _same_share_elsewhere(name, fleet):
+            return [_warn("GPU-T201", field, "must be offered by a node of this cluster", same)]
         near = nearest_resources(name, tuple(fleet.by_resource))
         fix = f"Nearest in this cluster: {', '.join(near)}." if near else "No node of this cluster has GPUs."
         return [_warn("GPU-T201", field, "must be offered by a node of this cluster", fix)]
@@ -73,6 +95,21 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
     if name == WHOLE_GPU and (context.mixes_whole_and_partial or only_partial):
         violations += _partial_gpu_violation(context, mutation, field, total)
     return violations
+
+
+def _same_share_elsewhere(name: str, fleet: Fleet) -> str:
+    """Return a node that offers the same slice or share under another name, and what to write; "" if there is none."""
+    wanted = parse_gpu_resource(name)
+    if wanted is None or not (wanted.mig or wanted.shared):
+        return ""
+    same = (one for one in fleet.offers if (one.profile, one.replicas > 1) == (wanted.profile, wanted.shared))
+    offer = next(same, None)
+    if offer is None:
+        return ""
+    node = fleet.nodes[next(bit_positions(offer.nodes))].name
+    selector = ", ".join(f"{key}: {value}" for key, value in offer.selector)
+    write = f"Write {offer.resource}" + (f" and the node selector {selector}" if selector else "")
+    return f"Node {node} offers it as {offer.resource}. {write}."
 
 
 def _warn(code: str, field: FieldPath, message: str, fix: str) -> PolicyFinding:

@@ -20,7 +20,7 @@ from webhook.engine.pod_context import GpuPodContext, Json, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import workload_label_key
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
-from webhook.model.batch import MAX_GANG_SIZE, invalid_gang_size
+from webhook.model.batch import MAX_GANG_SIZE, REPLICA_LABELS, invalid_gang_size
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -54,9 +54,6 @@ MAX_LINKED_GPUS = 256
 
 AFFINITY_WEIGHT = 50
 """Half of the scale: links to other GPUs should not override the user's preferences."""
-
-REPLICA_LABELS = frozenset({"pod-template-hash", "controller-revision-hash"})
-"""Labels of workloads whose pods are replicas that do not communicate, unlike those of a Job."""
 
 NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"

@@ -2,8 +2,9 @@
 
 A scheduler sees a pod, not the Job that created it. A gang is recognized by what controllers write on each of its pods:
 a shared label and, from some, the number of pods. Pod affinity to pods with the same labels counts too, and gives the
-topology key; the webhook writes that for policies with a `multiNodeDomain`. Queueing systems budget and place a pod
-beside, or instead of, the scheduler, by its template or pod group.
+topology key; the webhook writes that for policies with a `multiNodeDomain`. Replicas of a Deployment are no gang,
+although that affinity keeps them together where it can. Queueing systems budget and place a pod beside, or instead of,
+the scheduler, by its template or pod group.
 
 Sources: scheduler-plugins (coscheduling), Kueue, LeaderWorkerSet, JobSet, Kubeflow's training operator, KubeRay,
 Kubernetes (Indexed Jobs, PodGroup), Grove, torchrun (`PET_NNODES`), Volcano, YuniKorn, KAI-Scheduler (also under its
@@ -55,6 +56,9 @@ _SIZES = {label: size for label, size in GROUP_LABELS.items() if size}
 JOB_LABEL, INDEX_LABEL = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 """The pods of a Job are a gang if each has an index, or if one states the size."""
 
+REPLICA_LABELS = frozenset({"pod-template-hash", "controller-revision-hash"})
+"""Labels of workloads whose pods are replicas that do not communicate, unlike those of a Job."""
+
 NODES_VARIABLE = "PET_NNODES"
 """The number of pods that torchrun waits for; training operators set it."""
 
@@ -94,6 +98,8 @@ class Gang(NamedTuple):
 def gang_of(pod: Pod) -> Gang | None:
     """Return the gang of a pod; None for a pod without one."""
     term, size = _own_affinity_term(pod), gang_size(pod)
+    if term is not None and _selects_replicas(term):
+        term = None
     name = next(_gang_names(pod, size), "") or (_affinity_term_text(term) if term is not None else "")
     if not name or size == 1:
         return None
@@ -200,6 +206,11 @@ def _selects_pod(term: PodAffinityTerm, pod: Pod) -> bool:
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
         one.operator == "In" and labels.get(one.key) in one.values for one in selector.match_expressions
     )
+
+
+def _selects_replicas(term: PodAffinityTerm) -> bool:
+    """Return whether a term selects the replicas of a workload, which the webhook keeps together."""
+    return term.label_selector is not None and not REPLICA_LABELS.isdisjoint(term.label_selector.match_labels)
 
 
 def _affinity_term_text(term: PodAffinityTerm) -> str:

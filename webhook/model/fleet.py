@@ -104,6 +104,7 @@ class Fleet:
         partial_gpu_nodes: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
         partial_gpu_products: Their product labels; () if nodes with whole cards have one of them too.
         nodes_by_taint: Every hard taint, with the mask of its nodes.
+        extended_resources: Names that nodes advertise, other than CPU, memory and the like.
         accounting_nodes: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
     """
 
@@ -112,6 +113,7 @@ class Fleet:
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.usable_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.usable)
         self.cordoned_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
+        self.extended_resources = frozenset(name for node in nodes for name in node.status.allocatable if "/" in name)
         self.accounting_nodes = union_masks(1 << i for i, node in enumerate(nodes) if _advertises_accounting(node))
         self._offer_on: dict[tuple[str, int], GpuOffer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
