@@ -55,7 +55,7 @@ CASES = {
 @pytest.mark.parametrize(("nodes", "pod", "reason"), CASES.values(), ids=CASES)
 def test_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod: PodMaker, reason: str) -> None:
     cluster = placement_input(*nodes)
-    coming = [ArrivingPod(requirements_of(pod, cluster.cluster))] * 3
+    coming = [ArrivingPod(requirements_of(pod, cluster.snapshot))] * 3
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
@@ -64,7 +64,7 @@ def test_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod
 
 def test_pods_are_placed_until_the_shares_are_used_up() -> None:
     cluster = placement_input(shared_node())
-    coming = [ArrivingPod(requirements_of(make_pod().requests(f"{GPU}.shared", "2"), cluster.cluster))] * 3
+    coming = [ArrivingPod(requirements_of(make_pod().requests(f"{GPU}.shared", "2"), cluster.snapshot))] * 3
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
@@ -84,7 +84,7 @@ TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
 def test_both_kinds_of_gpus_of_a_pod_count(running_pods: list[Json], requested: int, allocated: int) -> None:
     """A whole card and seven slices of 143 thousandths."""
     cluster = placement_input(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *running_pods)
-    coming = [ArrivingPod(requirements_of(make_pod().gpus(1).requests(SLICE, "7"), cluster.cluster))]
+    coming = [ArrivingPod(requirements_of(make_pod().gpus(1).requests(SLICE, "7"), cluster.snapshot))]
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 

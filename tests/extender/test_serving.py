@@ -160,8 +160,8 @@ async def test_failing_node_is_logged_and_others_are_ranked() -> None:
     assert of.ranking is not None
     of.refresh(0.0)
     ill = of.fleet.by_name["unhealthy"]
-    broken = replace(of.ranking.cluster.devices[ill], mig_cards=(None,))  # no card at all
-    of.ranking.set_nodes({ill: (of.ranking.cluster.free[ill], broken)})
+    broken = replace(of.ranking.snapshot.devices[ill], mig_cards=(None,))  # no card at all
+    of.ranking.set_nodes({ill: (of.ranking.snapshot.free[ill], broken)})
     async with serve_extender(of) as site:
         small = make_pod("small").requests("nvidia.com/mig-1g.10gb", "1")
         status, ranked = await site.post("/prioritize", extender_body(small, ["healthy", "unhealthy"]))

@@ -103,20 +103,20 @@ def requirements_of(pod: PodMaker, cluster: SchedulingSnapshot) -> PodRequiremen
 
 def preemption_plan(placement: PlacementInput, pod: PodMaker) -> PreemptionPlan | None:
     """Return the preemption plan for a pod that fits on no node."""
-    parsed, nodes = parse_pod(pod.build()), placement.cluster.fleet.nodes
+    parsed, nodes = parse_pod(pod.build()), placement.snapshot.fleet.nodes
     free = [placement.others.get(node.name, {}) for node in nodes]
     return find_preemption(
-        placement.cluster, pod_requirements(parsed, placement.cluster.fleet), iter(placement.pods), parsed, free
+        placement.snapshot, pod_requirements(parsed, placement.snapshot.fleet), iter(placement.pods), parsed, free
     )
 
 
 def ranked_nodes(placement: PlacementInput, pod: PodMaker, **how: Any) -> list[RankedNode]:
     """Return the nodes for a pod, the best first."""
-    return NodeRanking(placement.cluster, mix=placement.mix, profiles=placement.profiles).rank(
-        requirements_of(pod, placement.cluster), **how
+    return NodeRanking(placement.snapshot, mix=placement.mix, profiles=placement.profiles).rank(
+        requirements_of(pod, placement.snapshot), **how
     )
 
 
 def ranked_names(placement: PlacementInput, pod: PodMaker, **how: Any) -> list[str]:
     """Return the names of the ranked nodes."""
-    return [placement.cluster.fleet.nodes[each.node].name for each in ranked_nodes(placement, pod, **how)]
+    return [placement.snapshot.fleet.nodes[each.node].name for each in ranked_nodes(placement, pod, **how)]

@@ -121,7 +121,7 @@ def test_capacity_explains_an_invalid_report() -> None:
     )
     message = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
 
-    *_, warning = capacity_table(node_capacities(placement.cluster, placement.mix))
+    *_, warning = capacity_table(node_capacities(placement.snapshot, placement.mix))
 
     assert warning == f"n: {message}"
 
@@ -131,7 +131,7 @@ def test_capacity_warns_about_an_implausible_gpu_count() -> None:
     del node["metadata"]["labels"]["nvidia.com/gpu.count"]
     placement = placement_input(node)
 
-    *_, warning = capacity_table(node_capacities(placement.cluster, placement.mix))
+    *_, warning = capacity_table(node_capacities(placement.snapshot, placement.mix))
 
     assert warning == "n: reports 1000000000000000 nvidia.com/gpu, more than any node can have: ignored"
 
@@ -145,7 +145,7 @@ def labeled(count: str) -> NodeCapacity:
     node = gpu_node("n", 4)
     node["metadata"]["labels"]["nvidia.com/gpu.count"] = count
     placement = placement_input(node)
-    (stock,) = node_capacities(placement.cluster, placement.mix)
+    (stock,) = node_capacities(placement.snapshot, placement.mix)
     return stock
 
 

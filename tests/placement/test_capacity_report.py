@@ -128,7 +128,7 @@ def test_audit_figures_equal_those_of_capacity(objects: list[Json], amounts: tup
 
 def of(*objects: Json) -> list[NodeCapacity]:
     placement = placement_input(*objects)
-    return node_capacities(placement.cluster, placement.mix)
+    return node_capacities(placement.snapshot, placement.mix)
 
 
 def head(*objects: Json) -> ClusterUtilization:
@@ -211,4 +211,4 @@ STATES: dict[str, tuple[list[Json], list[str]]] = {
 def test_node_picture(objects: list[Json], states: list[str]) -> None:
     placement = placement_input(*objects)
 
-    assert [gpu["state"] for gpu in node_document(placement.cluster, 0, None, [])["gpus"]] == states
+    assert [gpu["state"] for gpu in node_document(placement.snapshot, 0, None, [])["gpus"]] == states

@@ -109,11 +109,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_pod_fits_where_each_container_gets_connected_gpus(case: Case) -> None:
     placement = placement_input(*case.node)
-    requirements = requirements_of(case.pod, placement.cluster)
+    requirements = requirements_of(case.pod, placement.snapshot)
 
     assert len(ranked_nodes(placement, case.pod)) == case.expected
-    assert bool(filter_reasons(placement.cluster, requirements, 0)) is not bool(case.expected)
-    assert NodeRanking(placement.cluster).pod_capacity(requirements).tolist() == [case.expected]
+    assert bool(filter_reasons(placement.snapshot, requirements, 0)) is not bool(case.expected)
+    assert NodeRanking(placement.snapshot).pod_capacity(requirements).tolist() == [case.expected]
     assert len(filter_nodes(scheduler_state(*case.node), case.pod, "n")["NodeNames"] or ()) == case.expected
 
 
@@ -122,7 +122,7 @@ def test_largest_init_container_request_counts() -> None:
     for number in range(500):
         pod.container(f"i{number}", kind="initContainers", resources=limits(1 + number % 2))
 
-    assert requirements_of(pod, placement_input(*pairs()).cluster).container_requests == (
+    assert requirements_of(pod, placement_input(*pairs()).snapshot).container_requests == (
         ContainerRequest(1, passes_on_gpus=True),
         ContainerRequest(2, passes_on_gpus=True),
         ContainerRequest(2),
@@ -175,7 +175,7 @@ REASONS = {
 def test_filter_reasons_of_nodes(pod: PodMaker, node: tuple[Json, ...], expected: str) -> None:
     placement = placement_input(*node)
 
-    (reason,) = filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)
+    (reason,) = filter_reasons(placement.snapshot, requirements_of(pod, placement.snapshot), 0)
 
     assert reason.detail == expected
 
@@ -215,7 +215,7 @@ def test_eviction_helps_if_some_choice_of_free_gpus_does() -> None:
 
 def test_too_many_choices_of_sixteen_gpus_count_as_resolvable() -> None:
     crossed = {(gpu, 15 - gpu): 1 for gpu in range(8)}
-    topology = placement_input(gpu_node("n", 16), gpu_node_report("n", 16, crossed)).cluster.devices[0].topology
+    topology = placement_input(gpu_node("n", 16), gpu_node_report("n", 16, crossed)).snapshot.devices[0].topology
 
     assert can_ever_get_connected_gpus(topology, (*[ContainerRequest(1)] * 8, ContainerRequest(2)))
     assert not can_ever_get_connected_gpus(topology, (*[ContainerRequest(1)] * 13, ContainerRequest(2)))

@@ -29,10 +29,10 @@ H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"
 def names(
     placement: PlacementInput, pod: PodMaker, strategy: ScoringStrategy = ScoringStrategy.TAB, **how: Any
 ) -> list[str]:
-    order = NodeRanking(placement.cluster, strategy, mix=placement.mix, profiles=placement.profiles).order(
-        requirements_of(pod, placement.cluster), **how
+    order = NodeRanking(placement.snapshot, strategy, mix=placement.mix, profiles=placement.profiles).order(
+        requirements_of(pod, placement.snapshot), **how
     )
-    return [placement.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
+    return [placement.snapshot.fleet.nodes[node].name for node in order.nodes.tolist()]
 
 
 def half_used(name: str, count: int, cpu: str) -> list[Json]:

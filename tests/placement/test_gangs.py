@@ -89,8 +89,8 @@ def test_excluded_nodes_do_not_count_as_capacity_of_a_domain() -> None:
 def test_nodes_outside_the_request_count_as_capacity_of_a_domain() -> None:
     """With 100 nodes or more, the scheduler sends only a sample."""
     placement = placement_input(*nodes_of("a", 4, 4), *nodes_of("b", 4, 4, 4, 4))
-    ranking = NodeRanking(placement.cluster, mix=placement.mix)
-    requirements = requirements_of(make_pod().gpus(4), placement.cluster)
+    ranking = NodeRanking(placement.snapshot, mix=placement.mix)
+    requirements = requirements_of(make_pod().gpus(4), placement.snapshot)
     among = ranking.pod_capacity(requirements) < 0
     among[[0, 2]] = True
 
@@ -106,13 +106,13 @@ def test_gang_without_domain_labels_is_ranked_as_other_pods() -> None:
 
 def test_remaining_pods_get_nodes_in_the_domain_only_if_all_fit() -> None:
     placement = placement_input(*nodes_of("a", 4, 2), *nodes_of("b", 4, 4))
-    ranking = NodeRanking(placement.cluster, mix=placement.mix)
-    requirements = requirements_of(make_pod().gpus(2), placement.cluster)
+    ranking = NodeRanking(placement.snapshot, mix=placement.mix)
+    requirements = requirements_of(make_pod().gpus(2), placement.snapshot)
 
     def places(gang: GangContext) -> list[str]:
         ranked = ranking.order(requirements, gang=gang)
         nodes = [int(ranked.nodes[0]), *ranking.nodes_for_gang(requirements, gang, ranked)]
-        return sorted(placement.cluster.fleet.nodes[node].name for node in nodes)
+        return sorted(placement.snapshot.fleet.nodes[node].name for node in nodes)
 
     assert places(GangContext(3)) == ["a0", "a0", "a1"]
     assert places(FOUR) == ["b0", "b0", "b1", "b1"]
@@ -121,8 +121,8 @@ def test_remaining_pods_get_nodes_in_the_domain_only_if_all_fit() -> None:
 
 def test_number_of_cached_labels_is_bounded() -> None:
     placement = placement_input(*nodes_of("a", 4))
-    ranking = NodeRanking(placement.cluster)
-    requirements = requirements_of(make_pod().gpus(4), placement.cluster)
+    ranking = NodeRanking(placement.snapshot)
+    requirements = requirements_of(make_pod().gpus(4), placement.snapshot)
 
     for number in range(2 * MAX_DOMAIN_LABELS):
         assert len(ranking.order(requirements, gang=GangContext(2, f"label-{number}")).nodes) == 1
@@ -152,7 +152,7 @@ def test_slots_equal_the_pods_that_fit_one_after_the_other(pod: PodMaker, cores:
         ),
         *(mig_node("c"), gpu_node_report("c", 2, {}, mig_instances=PARTITIONED)),
     )
-    cluster = placement.cluster
+    cluster = placement.snapshot
     for node in range(3):
         node_free, devices = cluster.free[node], cluster.devices[node]
         units = {name: min(units, gpus) for name, units in node_free.gpus.items()}

@@ -18,7 +18,7 @@ def test_equal_boards_in_different_domains_are_one_kind() -> None:
     domains = [gpu_node(f"n{i}", 4, "NVIDIA-GB200", **{"nvidia.com__gpu.clique": f"d.{i}"}) for i in range(3)]
     agents = [gpu_node_report(f"n{i}", 4, BRIDGED, clique=f"d.{i}") for i in range(3)]
     for objects in (domains, [*domains, *agents]):
-        assert len({each.topology for each in placement_input(*objects).cluster.devices}) == 1
+        assert len({each.topology for each in placement_input(*objects).snapshot.devices}) == 1
 
 
 def unique_topology(number: int) -> GpuTopology:

@@ -86,7 +86,7 @@ def test_pod_with_four_gpus_gets_one_island() -> None:
 
     best = ranked_nodes(placement, make_pod().gpus(4))[0]
 
-    assert placement.cluster.fleet.nodes[best.node].name == "whole"
+    assert placement.snapshot.fleet.nodes[best.node].name == "whole"
     assert best.links is not None
     assert best.links.gpus == (0, 1, 2, 3)
 
@@ -132,9 +132,9 @@ def test_pod_without_communication_ignores_links() -> None:
     quiet = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=ignored")
     placement = placement_input(gpu_node("a"), gpu_node_report("a", 4, BRIDGED))
 
-    assert not requirements_of(quiet, placement.cluster).communicates
-    assert requirements_of(PAIR, placement.cluster).communicates
-    assert not requirements_of(make_pod().gpus(1), placement.cluster).communicates
+    assert not requirements_of(quiet, placement.snapshot).communicates
+    assert requirements_of(PAIR, placement.snapshot).communicates
+    assert not requirements_of(make_pod().gpus(1), placement.snapshot).communicates
 
 
 def test_mig_pods_keep_space_for_3g() -> None:
@@ -187,11 +187,11 @@ def test_domain_capacity_is_limited_by_cpu_and_memory() -> None:
 
 def test_equal_nodes_are_packed_or_spread() -> None:
     placement = placement_input(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running_gpu_pod("x", "b", cpu="0"))
-    cpu_only = requirements_of(make_pod().requests("cpu", "1"), placement.cluster)
+    cpu_only = requirements_of(make_pod().requests("cpu", "1"), placement.snapshot)
 
     def first(fill: FillOrder) -> str:
-        ranking = NodeRanking(placement.cluster, ScoringStrategy.DEFAULT, FLAT_MIX, fill=fill)
-        return placement.cluster.fleet.nodes[ranking.rank(cpu_only)[0].node].name
+        ranking = NodeRanking(placement.snapshot, ScoringStrategy.DEFAULT, FLAT_MIX, fill=fill)
+        return placement.snapshot.fleet.nodes[ranking.rank(cpu_only)[0].node].name
 
     assert first(FillOrder.PACK) == "b"
     assert first(FillOrder.SPREAD) == "a"
@@ -219,7 +219,7 @@ REJECTIONS = [
 def test_filter_reasons(sentence: str, spec: Json, pod: PodMaker, message: str, detail: str) -> None:
     placement = placement_input(gpu_node("n") | {"spec": spec})
 
-    (found,) = filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)
+    (found,) = filter_reasons(placement.snapshot, requirements_of(pod, placement.snapshot), 0)
 
     assert found.scheduler_message == message
     assert detail in found.detail
@@ -251,7 +251,7 @@ def test_cordoned_node_accepts_pods_that_tolerate_it(
     placement, pod = placement_input(node), make_pod().gpus(1).spec(tolerations=tolerations)
 
     assert ranked_names(placement, pod) == (["n"] if fits else [])
-    assert (not filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)) is fits
+    assert (not filter_reasons(placement.snapshot, requirements_of(pod, placement.snapshot), 0)) is fits
 
 
 def test_node_at_its_pod_limit_accepts_no_pod() -> None:
@@ -260,7 +260,7 @@ def test_node_at_its_pod_limit_accepts_no_pod() -> None:
     placement = placement_input(node, running_gpu_pod("a", "n"))
 
     (found,) = filter_reasons(
-        placement.cluster, requirements_of(make_pod().gpus(3).requests("cpu", "4"), placement.cluster), 0
+        placement.snapshot, requirements_of(make_pod().gpus(3).requests("cpu", "4"), placement.snapshot), 0
     )
     freed = preemption_plan(placement, make_pod().gpus(4).requests("cpu", "4"))
 
@@ -274,7 +274,7 @@ def test_all_reasons_are_reported() -> None:
     placement = placement_input(tainted(gpu_node("n"), GPU_TAINT), running_gpu_pod("a", "n", count=4, cpu="60"))
 
     found = filter_reasons(
-        placement.cluster, requirements_of(make_pod().gpus(2).requests("cpu", "8"), placement.cluster), 0
+        placement.snapshot, requirements_of(make_pod().gpus(2).requests("cpu", "8"), placement.snapshot), 0
     )
 
     assert [reason.detail for reason in found] == [
@@ -291,7 +291,7 @@ def test_free_but_unconnected_gpus_are_named() -> None:
         gpu_node("n"), gpu_node_report("n", 4, BRIDGED, held), running_gpu_pod("a", "n", count=2)
     )
 
-    (reason,) = filter_reasons(placement.cluster, requirements_of(strict, placement.cluster), 0)
+    (reason,) = filter_reasons(placement.snapshot, requirements_of(strict, placement.snapshot), 0)
 
     assert reason.scheduler_message == NOT_CONNECTED
     assert reason.detail == "2 free, no 2 of them connected by NVLink (GPUs 0, 2)"
@@ -316,7 +316,7 @@ def test_repartitioning_is_suggested_if_it_helps() -> None:
     )
 
     (reason,) = filter_reasons(
-        placement.cluster, requirements_of(make_pod().requests("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
+        placement.snapshot, requirements_of(make_pod().requests("nvidia.com/mig-3g.40gb", "1"), placement.snapshot), 0
     )
 
     advice = "GPU 0 could be repartitioned: remove 1g.10gb at 0, 1g.10gb at 1, create 3g.40gb at 0"
@@ -355,7 +355,7 @@ def test_repartitioning_is_suggested_for_a_missing_profile(node: Json, report: J
     placement = placement_input(node, report, *([there] if "team/a" in str(report) else []))
 
     (reason,) = filter_reasons(
-        placement.cluster, requirements_of(make_pod().requests("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
+        placement.snapshot, requirements_of(make_pod().requests("nvidia.com/mig-3g.40gb", "1"), placement.snapshot), 0
     )
 
     assert reason.detail == detail
@@ -364,9 +364,9 @@ def test_repartitioning_is_suggested_for_a_missing_profile(node: Json, report: J
 def test_shares_are_spread_as_by_the_plugin() -> None:
     placement = placement_input(shared_node(cards=2), running_gpu_pod("a", "n", SHARE, 3))
 
-    assert placement.cluster.free_arrays().gpus.tolist() == [[750, 500]]
-    assert placement.cluster.pod_demand(
-        requirements_of(make_pod().requests(SHARE, "1"), placement.cluster), 0
+    assert placement.snapshot.free_arrays().gpus.tolist() == [[750, 500]]
+    assert placement.snapshot.pod_demand(
+        requirements_of(make_pod().requests(SHARE, "1"), placement.snapshot), 0
     ) == PodDemand(0, 1, 250)
 
 
@@ -404,7 +404,7 @@ def test_node_accepts_as_many_units_as_are_free(node: Json, resource: str, units
     for count in (1, units - 1, units):
         pod = make_pod().requests(resource, str(count))
         assert ranked_names(placement, pod) == (["n"] if count < units else [])
-        assert bool(filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)) is (count == units)
+        assert bool(filter_reasons(placement.snapshot, requirements_of(pod, placement.snapshot), 0)) is (count == units)
 
 
 def test_several_shares_go_to_the_fuller_node() -> None:
@@ -416,9 +416,9 @@ def test_several_shares_go_to_the_fuller_node() -> None:
 def test_node_that_the_strategy_cannot_score_is_last() -> None:
     """The scheduler accepts the pod on a node whose model its selector excludes."""
     placement = placement_input(gpu_node("a"), gpu_node("h", 8, H100))
-    picky = requirements_of(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), placement.cluster)
+    picky = requirements_of(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), placement.snapshot)
 
-    found = NodeRanking(placement.cluster, mix=placement.mix).order(picky, candidates=np.array([True, True]))
+    found = NodeRanking(placement.snapshot, mix=placement.mix).order(picky, candidates=np.array([True, True]))
 
     assert found.nodes.tolist() == [1, 0]
     assert np.isfinite(found.keys).all()
@@ -428,8 +428,8 @@ def test_demand_names_models_if_selectors_exclude_some() -> None:
     picky = make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})
     placement = placement_input(gpu_node("a"), gpu_node("h", 8, H100))
 
-    assert placement.cluster.pod_demand(requirements_of(picky, placement.cluster), 1).models == ("h100-80gb-hbm3",)
-    assert placement.cluster.pod_demand(requirements_of(make_pod().gpus(1), placement.cluster), 1).models == ()
+    assert placement.snapshot.pod_demand(requirements_of(picky, placement.snapshot), 1).models == ("h100-80gb-hbm3",)
+    assert placement.snapshot.pod_demand(requirements_of(make_pod().gpus(1), placement.snapshot), 1).models == ()
 
 
 def test_required_affinity() -> None:
@@ -442,15 +442,15 @@ def test_required_affinity() -> None:
 
 def test_snapshot_with_a_pod() -> None:
     placement = placement_input(gpu_node("n"), gpu_node_report("n", 4, BRIDGED))
-    after = placement.cluster.with_pod(
-        requirements_of(make_pod().gpus(2).requests("cpu", "4"), placement.cluster), 0, (0, 1)
+    after = placement.snapshot.with_pod(
+        requirements_of(make_pod().gpus(2).requests("cpu", "4"), placement.snapshot), 0, (0, 1)
     )
 
     assert after.devices[0].free == 0b1100
     assert after.free[0].gpus[GPU] == 2
     assert after.free[0].cpu_milli == 60_000
-    assert placement.cluster.free[0].gpus[GPU] == 4
-    unknown: SchedulingSnapshot = placement.cluster.with_pod(requirements_of(PAIR, placement.cluster), 0)
+    assert placement.snapshot.free[0].gpus[GPU] == 4
+    unknown: SchedulingSnapshot = placement.snapshot.with_pod(requirements_of(PAIR, placement.snapshot), 0)
     assert unknown.devices[0].free is None
 
 
@@ -458,8 +458,8 @@ def test_slice_leaves_whole_gpus_unchanged() -> None:
     placement = placement_input(
         gpu_node("n"), gpu_node_report("n", 4, BRIDGED, {0: "team/x"}), running_gpu_pod("x", "n")
     )
-    after = placement.cluster.with_pod(
-        requirements_of(make_pod().requests("nvidia.com/mig-1g.10gb", "1"), placement.cluster), 0
+    after = placement.snapshot.with_pod(
+        requirements_of(make_pod().requests("nvidia.com/mig-1g.10gb", "1"), placement.snapshot), 0
     )
     assert after.devices[0].free == 0b1110
 
@@ -469,7 +469,7 @@ def test_implausible_reports_fall_back_to_labels() -> None:
     odd["status"]["gpus"][0]["index"] = 7
     placement = placement_input(gpu_node("n"), odd)
 
-    assert placement.cluster.devices[0].topology.confidence is TopologyConfidence.UNKNOWN
+    assert placement.snapshot.devices[0].topology.confidence is TopologyConfidence.UNKNOWN
 
 
 class WithdrawnCase(NamedTuple):
@@ -521,7 +521,7 @@ def test_reported_free_gpus_are_limited_by_the_nodes_units(case: WithdrawnCase) 
         node, case.report, *(running_gpu_pod(name, "n", count=count) for name, count in case.pods.items())
     )
 
-    assert (placement.cluster.devices[0].free, placement.cluster.devices[0].free_count) == (case.free, case.spare)
+    assert (placement.snapshot.devices[0].free, placement.snapshot.devices[0].free_count) == (case.free, case.spare)
 
 
 def test_pair_is_connected_among_advertised_gpus() -> None:
@@ -537,11 +537,11 @@ def test_pair_is_connected_among_advertised_gpus() -> None:
 
     (best,) = ranked_nodes(placement, STRICT)
 
-    assert placement.cluster.fleet.nodes[best.node].name == "alone"
+    assert placement.snapshot.fleet.nodes[best.node].name == "alone"
     assert best.links is not None
     assert best.links.gpus == (1, 2)
     assert [
-        each.detail for each in filter_reasons(placement.cluster, requirements_of(STRICT, placement.cluster), 0)
+        each.detail for each in filter_reasons(placement.snapshot, requirements_of(STRICT, placement.snapshot), 0)
     ] == ["2 free, no 2 of them connected by NVLink (GPUs 1, 3)"]
 
 
@@ -549,7 +549,7 @@ def test_unknown_free_gpus_are_the_reason() -> None:
     placement = placement_input(gpu_node("n", 2), gpu_node_report("n", 4, BRIDGED))
 
     assert [
-        each.detail for each in filter_reasons(placement.cluster, requirements_of(STRICT, placement.cluster), 0)
+        each.detail for each in filter_reasons(placement.snapshot, requirements_of(STRICT, placement.snapshot), 0)
     ] == ["2 free, unknown which, and NVLink does not connect every choice"]
 
 
@@ -567,7 +567,7 @@ def test_node_with_a_possible_unhealthy_gpu_is_last() -> None:
     placement = placement_input(gpu_node("full"), *full, gpu_node("unsure"), *unsure, *lacking, gpu_node("healthy"))
     found = ranked_nodes(placement, make_pod().gpus(1))
 
-    assert placement.cluster.fleet.nodes[found[0].node].name == "healthy"
+    assert placement.snapshot.fleet.nodes[found[0].node].name == "healthy"
     assert [each.links.unhealthy for each in found if each.links] == [(), (0,), (0,), (0,)]
 
 
@@ -601,21 +601,21 @@ def test_holders() -> None:
         gpu_node("n"), gpu_node_report("n", 4, BRIDGED, {1: "team/a"}), running_gpu_pod("a", "n")
     )
 
-    assert placement.cluster.devices[0].holders == {1: ("team/a",)}
+    assert placement.snapshot.devices[0].holders == {1: ("team/a",)}
 
 
 def test_mig_cards_have_no_links() -> None:
     placement = placement_input(gpu_node("n"), gpu_node_report("n", 4, BRIDGED, mig_instances={0: []}))
 
-    assert placement.cluster.devices[0].topology.count_nvlinks(0, 1) == 0
-    assert placement.cluster.devices[0].topology.count_nvlinks(2, 3) == 12
+    assert placement.snapshot.devices[0].topology.count_nvlinks(0, 1) == 0
+    assert placement.snapshot.devices[0].topology.count_nvlinks(2, 3) == 12
 
 
 def test_largest_of_several_resources_ranks() -> None:
     placement = placement_input(gpu_node("n"))
     both = parse_pod(make_pod().gpus(2).requests("nvidia.com/mig-1g.10gb", "1").build())
 
-    assert pod_requirements(both, placement.cluster.fleet).resource == GPU
+    assert pod_requirements(both, placement.snapshot.fleet).resource == GPU
 
 
 UNSCHEDULABLE = [
@@ -656,10 +656,10 @@ def test_report_with_fewer_free_gpus_than_advertised_units() -> None:
 
 def test_one_ranking_for_several_kinds_of_pods() -> None:
     placement = placement_input(mig_node("n"))
-    ranking = NodeRanking(placement.cluster, mix=placement.mix)
+    ranking = NodeRanking(placement.snapshot, mix=placement.mix)
     pods = [make_pod().requests("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().requests("cpu", "1")]
 
-    links = [ranking.rank(requirements_of(pod, placement.cluster))[0].links is not None for pod in pods]
+    links = [ranking.rank(requirements_of(pod, placement.snapshot))[0].links is not None for pod in pods]
 
     assert links == [False, True, False]
 
@@ -692,8 +692,8 @@ def test_report_is_updated_by_pods_as_in_the_extender(
         fleet_node(node)
     )
 
-    assert placement.cluster.devices == [live]
-    assert placement.cluster.devices[0].free == free
+    assert placement.snapshot.devices == [live]
+    assert placement.snapshot.devices[0].free == free
 
 
 def test_stale_report_needs_no_eviction() -> None:
@@ -713,7 +713,7 @@ def test_connected_pair_is_certain_if_any_three_of_eight_are_free(allocated: int
     assert ranked_names(placement, strict) == (["dgx"] if fits else [])
     assert [
         each.scheduler_message
-        for each in filter_reasons(placement.cluster, requirements_of(strict, placement.cluster), 0)
+        for each in filter_reasons(placement.snapshot, requirements_of(strict, placement.snapshot), 0)
     ] == ([] if fits else [NOT_CONNECTED])
 
 
@@ -722,8 +722,8 @@ def test_all_gpu_resources_must_be_free_on_one_node() -> None:
     placement = placement_input(
         mig_node("a"), mig_node("full"), running_gpu_pod("x", "full", count=6), gpu_node("whole")
     )
-    requirements = requirements_of(both, placement.cluster)
-    detail = [[each.detail for each in filter_reasons(placement.cluster, requirements, node)] for node in range(3)]
+    requirements = requirements_of(both, placement.snapshot)
+    detail = [[each.detail for each in filter_reasons(placement.snapshot, requirements, node)] for node in range(3)]
 
     assert ranked_names(placement, both) == ["a"]
     assert detail == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
@@ -736,9 +736,9 @@ def test_implausible_gpu_count_is_ignored(count: int) -> None:
     one = make_pod().gpus(1)
 
     assert ranked_names(placement, one) == ["healthy"]
-    assert [each.detail for each in filter_reasons(placement.cluster, requirements_of(one, placement.cluster), 0)] == [
-        f"advertises {count} nvidia.com/gpu, more than any node can have: ignored"
-    ]
+    assert [
+        each.detail for each in filter_reasons(placement.snapshot, requirements_of(one, placement.snapshot), 0)
+    ] == [f"advertises {count} nvidia.com/gpu, more than any node can have: ignored"]
 
 
 def test_implausible_cpu_and_memory_do_not_prevent_ranking() -> None:

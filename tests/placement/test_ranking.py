@@ -66,14 +66,14 @@ def test_updated_ranking_equals_a_new_one(
     steps: list[tuple[int, int, int, int | None, bool]],
 ) -> None:
     placement = placement_input(*NODES)
-    live = NodeRanking(placement.cluster, mix=placement.mix)
-    requirements = [requirements_of(pod, placement.cluster) for pod in PODS]
+    live = NodeRanking(placement.snapshot, mix=placement.mix)
+    requirements = [requirements_of(pod, placement.snapshot) for pod in PODS]
     for expected in requirements:
         live.order(expected)
     for node, *step in steps:
-        live.set_nodes({node: changed_node(placement.cluster, node, *step)})  # type: ignore[arg-type] # the parts of a step
+        live.set_nodes({node: changed_node(placement.snapshot, node, *step)})  # type: ignore[arg-type] # the parts of a step
 
-    fresh = NodeRanking(placement.cluster, mix=placement.mix)
+    fresh = NodeRanking(placement.snapshot, mix=placement.mix)
     for expected in requirements:
         assert live.rank(expected) == fresh.rank(expected)
 

@@ -102,8 +102,8 @@ def audit_snapshot(
     """Evaluate the active pods among the documents of a snapshot."""
     audit = audit_documents(pods, len(pods), context, since, show_progress)
     placement = build_placement_input(snapshot.view.fleet, snapshot.objects)
-    if placement.cluster.fleet.nodes:
-        audit.capacities = node_capacities(placement.cluster, placement.mix)
+    if placement.snapshot.fleet.nodes:
+        audit.capacities = node_capacities(placement.snapshot, placement.mix)
     return audit
 
 

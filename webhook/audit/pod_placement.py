@@ -42,7 +42,7 @@ def place_pods(
     fill: FillOrder,
 ) -> Iterator[PlacementResult]:
     """Place each pod on its own: earlier pods are not counted."""
-    ranking = NodeRanking(placement.cluster, strategy, placement.mix, placement.profiles, fill)
+    ranking = NodeRanking(placement.snapshot, strategy, placement.mix, placement.profiles, fill)
     for source in sources:
         for admitted in admitted_pods(source, context):
             yield _place_pod(admitted, _nvlink_domain(admitted.checked, context.policies), placement, ranking)
@@ -66,42 +66,42 @@ def _gang_context(pod: Pod, replicas: int, domain: str, placement: PlacementInpu
         is_gang = replicas > 1 and (together or gang_size(pod))
         return GangContext(replicas, domain or CLIQUE_LABEL) if is_gang else None
     members = (one for one in placement.pods if (other := gang_of(one)) and other.name == gang.name)
-    positions = placement.cluster.fleet.by_name
+    positions = placement.snapshot.fleet.by_name
     placed = Counter(positions[one.spec.node_name] for one in members if one.spec.node_name in positions)
     return GangContext(replicas if replicas > 1 else gang.size, domain or gang.domain, placed)
 
 
 def _gang_placement(
-    pod: Pod, context: GangContext | None, cluster: SchedulingSnapshot, capacity: Mapping[int, int], best: int
+    pod: Pod, context: GangContext | None, snapshot: SchedulingSnapshot, capacity: Mapping[int, int], best: int
 ) -> GangPlacement | None:
     if context is None:
         return None
     gang, label = gang_of(pod), context.domain
-    name, best_domain = gang.name if gang else "", node_domain(cluster, best, label)
-    by_domain, placed = (_sum_by_domain(cluster, label, pods) for pods in (capacity, context.placed))
+    name, best_domain = gang.name if gang else "", node_domain(snapshot, best, label)
+    by_domain, placed = (_sum_by_domain(snapshot, label, pods) for pods in (capacity, context.placed))
     return GangPlacement(name, context.size, context.remaining_count, label, by_domain, placed, best_domain)
 
 
-def _sum_by_domain(cluster: SchedulingSnapshot, label: str, pods_by_node: Mapping[int, int]) -> Counter[str]:
+def _sum_by_domain(snapshot: SchedulingSnapshot, label: str, pods_by_node: Mapping[int, int]) -> Counter[str]:
     totals: Counter[str] = Counter()
     for node, pods in pods_by_node.items():
-        totals[node_domain(cluster, node, label)] += pods
+        totals[node_domain(snapshot, node, label)] += pods
     return totals
 
 
 def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
     checked, pod, replicas, daemon, allowed, _ = admitted
-    cluster = placement.cluster
-    required = pod_requirements(pod, cluster.fleet)
-    free = [placement.others.get(node.name, {}) for node in cluster.fleet.nodes]
-    requests, filtered = other_requests(pod), stock_filter_reasons(pod, cluster.fleet.nodes, free, placement.ports)
+    snapshot = placement.snapshot
+    required = pod_requirements(pod, snapshot.fleet)
+    free = [placement.others.get(node.name, {}) for node in snapshot.fleet.nodes]
+    requests, filtered = other_requests(pod), stock_filter_reasons(pod, snapshot.fleet.nodes, free, placement.ports)
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
     ranked = ranking.rank(eligible, gang)
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     most = 1 if daemon or host_ports(pod) else UNLIMITED_PODS
-    others = [node for node in range(len(cluster.fleet.nodes)) if node not in feasible]
+    others = [node for node in range(len(snapshot.fleet.nodes)) if node not in feasible]
     capacity = {
         each.node: count_fitting_pods(requests, free[each.node], min(most, int(pod_capacity[each.node])))
         for each in ranked
@@ -110,15 +110,15 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
         title=checked.title,
         denied=denial_codes(checked),
         request=required,
-        cluster=cluster,
+        snapshot=snapshot,
         feasible=tuple(ranked),
-        reasons={node: (*filter_reasons(cluster, required, node), *filtered.get(node, ())) for node in others},
-        nearest=None if ranked else find_preemption(cluster, required, placement.pods, pod, free),
+        reasons={node: (*filter_reasons(snapshot, required, node), *filtered.get(node, ())) for node in others},
+        nearest=None if ranked else find_preemption(snapshot, required, placement.pods, pod, free),
         replicas=replicas,
         admitted=allowed,
         on_each_node=daemon,
         fits=sum(capacity.values()),
         fixed_node=pod.spec.node_name,
-        gang=_gang_placement(pod, gang, cluster, capacity, ranked[0].node) if ranked else None,
+        gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
         unevaluated=tuple(unsupported_constraints(pod)),
     )

@@ -108,16 +108,16 @@ class SimulatedCluster:
     """A cluster on which arriving Kubernetes pods are placed. No pod ends."""
 
     def __init__(self, placement: PlacementInput, strategy: ScoringStrategy, fill: FillOrder) -> None:
-        cluster = placement.cluster
-        copy = cluster.with_free(0, cluster.free[0], cluster.devices[0])
+        snapshot = placement.snapshot
+        copy = snapshot.with_free(0, snapshot.free[0], snapshot.devices[0])
         self._ranking = NodeRanking(copy, strategy, placement.mix, placement.profiles, fill, turnover=0.0)
         self._pods = Counter(pod.spec.node_name for pod in placement.pods)
         self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
 
     @property
-    def cluster(self) -> SchedulingSnapshot:
+    def snapshot(self) -> SchedulingSnapshot:
         """The current state."""
-        return self._ranking.cluster
+        return self._ranking.snapshot
 
     def place_pod(self, pod: ArrivingPod) -> PlacementOutcome:
         """Place a pod. Failures are remembered until the next pod is placed."""
@@ -128,43 +128,43 @@ class SimulatedCluster:
             ranked = self._ranking.rank(required)
             if ranked:
                 return self._bind_pod(required, ranked[0])
-            obstacle = _main_obstacle(self.cluster, required)
+            obstacle = _main_obstacle(self.snapshot, required)
             self._unplaceable[required] = PlacementOutcome(self._requested_milli(required), obstacle)
         return self._unplaceable[required]
 
     def _requested_milli(self, required: PodRequirements) -> int:
-        return _required_milli(self.cluster, required, range(len(self.cluster.fleet.nodes)))
+        return _required_milli(self.snapshot, required, range(len(self.snapshot.fleet.nodes)))
 
     def _bind_pod(self, required: PodRequirements, best: RankedNode) -> PlacementOutcome:
         position = best.node
-        node = self.cluster.fleet.nodes[position]
-        after = self.cluster.with_pod(required, position, best.links.gpus if best.links else ())
+        node = self.snapshot.fleet.nodes[position]
+        after = self.snapshot.with_pod(required, position, best.links.gpus if best.links else ())
         self._pods[node.name] += 1
         full = bool(node.pods) and self._pods[node.name] >= node.pods
         self._ranking.set_nodes({position: (structs.replace(after.free[position], full=full), after.devices[position])})
         self._unplaceable.clear()
-        return PlacementOutcome(_required_milli(self.cluster, required, (position,)))
+        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)))
 
 
 def simulate_pods(
     placement: PlacementInput, pods: Sequence[ArrivingPod], strategy: ScoringStrategy, fill: FillOrder
 ) -> Iterator[SimulationProgress]:
     """Simulate Kubernetes pods on a cluster in its current state; yields after each pod."""
-    cluster = placement.cluster
-    capacity = sum(each.capacity * each.gpu_milli for each in cluster.fleet.offers)
+    snapshot = placement.snapshot
+    capacity = sum(each.capacity * each.gpu_milli for each in snapshot.fleet.offers)
     allocated = sum(
-        cluster.used_units(position, resource) * offer.gpu_milli
-        for position, node in enumerate(cluster.fleet.nodes)
+        snapshot.used_units(position, resource) * offer.gpu_milli
+        for position, node in enumerate(snapshot.fleet.nodes)
         for resource in node.gpus
-        if (offer := cluster.fleet.offer_on(resource, position))
+        if (offer := snapshot.fleet.offer_on(resource, position))
     )
-    fragmentation = FgdScorer(cluster.capacity, placement.mix.with_gpus())
+    fragmentation = FgdScorer(snapshot.capacity, placement.mix.with_gpus())
     simulated = SimulatedCluster(placement, strategy, fill)
-    simulation = SimulationProgress(strategy, len(cluster.fleet.nodes), capacity, len(pods), allocated)
+    simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, len(pods), allocated)
     for number, pod in enumerate(pods, 1):
         milli, reason = simulated.place_pod(pod)
         if simulation.record_pod(milli, reason) or number == len(pods):
-            simulation.record_step(_fragmented_milli(fragmentation, simulated.cluster.free_arrays()))
+            simulation.record_step(_fragmented_milli(fragmentation, simulated.snapshot.free_arrays()))
         yield simulation
 
 
@@ -172,27 +172,27 @@ def _fragmented_milli(fragmentation: FgdScorer, free: FreeCapacityArrays) -> flo
     return -float(fragmentation.node_values(free.rows(np.arange(len(free.cpu)))).sum())
 
 
-def _main_obstacle(cluster: SchedulingSnapshot, required: PodRequirements) -> str:
+def _main_obstacle(snapshot: SchedulingSnapshot, required: PodRequirements) -> str:
     """Return the most frequent reason, in the scheduler's words, on the nodes that come closest.
 
     These are nodes that admit the pod and only lack capacity; if there are none, those with the fewest reasons. Nodes
     that its selectors exclude, or that do not offer its resource, are only considered if there are no others.
     """
-    selected = list(bit_positions(required.selected_nodes)) or list(range(len(cluster.fleet.nodes)))
-    offering = [node for node in selected if cluster.fleet.offer_on(required.resource, node)] or selected
-    admitting = [node for node in offering if not any(exclusion_reasons(cluster, required, node))]
+    selected = list(bit_positions(required.selected_nodes)) or list(range(len(snapshot.fleet.nodes)))
+    offering = [node for node in selected if snapshot.fleet.offer_on(required.resource, node)] or selected
+    admitting = [node for node in offering if not any(exclusion_reasons(snapshot, required, node))]
     reasons = [
-        list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(cluster, required, node)))
+        list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(snapshot, required, node)))
         for node in admitting or offering
     ]
     fewest = min(map(len, reasons))
     return Counter(word for some in reasons if len(some) == fewest for word in some).most_common(1)[0][0]
 
 
-def _required_milli(cluster: SchedulingSnapshot, required: PodRequirements, nodes: Sequence[int]) -> int:
+def _required_milli(snapshot: SchedulingSnapshot, required: PodRequirements, nodes: Sequence[int]) -> int:
     """Return the requested thousandths of GPUs, each resource as on the first of the nodes that offers it."""
     total = 0
     for resource, count in required.gpu_resources:
-        offers = (cluster.fleet.offer_on(resource, node) for node in nodes)
+        offers = (snapshot.fleet.offer_on(resource, node) for node in nodes)
         total += count * next((offer.gpu_milli for offer in offers if offer), GPU_MILLI)
     return total

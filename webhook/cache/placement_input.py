@@ -31,7 +31,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     """A cluster to place pods in.
 
     Attributes:
-        cluster: The nodes.
+        snapshot: The nodes.
         mix: Mix of the pods' requests for GPUs and shares; flat if they request none.
         profiles: Number of requests for each MIG profile.
         pods: The active pods in order of creation.
@@ -39,7 +39,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         ports: Host ports in use, by node.
     """
 
-    cluster: SchedulingSnapshot
+    snapshot: SchedulingSnapshot
     mix: WorkloadMix
     profiles: tuple[tuple[str, float], ...]
     pods: tuple[Pod, ...]
@@ -56,13 +56,13 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     units = {node.name: node.gpus.get(WHOLE_GPU, 0) for node in fleet.nodes}
     free: dict[str, FreeResources] = free_resources_by_node(fleet.nodes, pods)
     unusable = {node.metadata.name: error for node in reports if (error := find_report_error(node))}
-    cluster = SchedulingSnapshot(fleet, free, _devices_by_node(reports, pods, units), unusable)
-    counter = PodMixCounter(cluster)
+    snapshot = SchedulingSnapshot(fleet, free, _devices_by_node(reports, pods, units), unusable)
+    counter = PodMixCounter(snapshot)
     for pod in pods:
         counter.add(pod)
     others = _free_other_resources([item for item in objects if isinstance(item, Node)], pods)
-    profiles = _mig_profile_counts(cluster, pods)
-    return PlacementInput(cluster, counter.mix(), profiles, pods, others, _host_ports_by_node(pods))
+    profiles = _mig_profile_counts(snapshot, pods)
+    return PlacementInput(snapshot, counter.mix(), profiles, pods, others, _host_ports_by_node(pods))
 
 
 def _host_ports_by_node(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
@@ -110,15 +110,15 @@ def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[st
 class PodMixCounter:
     """Counts the demands of pods to get their workload mix; `MixEstimator` learns one from arrivals."""
 
-    def __init__(self, cluster: SchedulingSnapshot) -> None:
-        self._cluster = cluster
+    def __init__(self, snapshot: SchedulingSnapshot) -> None:
+        self._snapshot = snapshot
         self._demands: Counter[PodDemand] = Counter()
 
     def add(self, pod: Pod) -> None:
         """Count one pod."""
-        fleet = self._cluster.fleet
+        fleet = self._snapshot.fleet
         node = fleet.by_name.get(pod.spec.node_name, -1)
-        demand = self._cluster.pod_demand_anywhere(pod_requirements(pod, fleet), node)
+        demand = self._snapshot.pod_demand_anywhere(pod_requirements(pod, fleet), node)
         if demand is not None:
             self._demands[demand] += 1
 
@@ -128,10 +128,10 @@ class PodMixCounter:
         return mix if any(demand.gpus for demand in mix.counts) else FLAT_MIX
 
 
-def _mig_profile_counts(cluster: SchedulingSnapshot, pods: Iterable[Pod]) -> tuple[tuple[str, float], ...]:
+def _mig_profile_counts(snapshot: SchedulingSnapshot, pods: Iterable[Pod]) -> tuple[tuple[str, float], ...]:
     counts: Counter[str] = Counter()
     for pod in pods:
-        required = pod_requirements(pod, cluster.fleet)
+        required = pod_requirements(pod, snapshot.fleet)
         resource = parse_gpu_resource(required.resource)
         if resource is not None and resource.mig:
             counts[resource.profile] += required.count

@@ -77,7 +77,7 @@ class SchedulerState:
     @property
     def fleet(self) -> Fleet:
         """The nodes; empty until they are known."""
-        return self.ranking.cluster.fleet if self.ranking is not None else NO_FLEET
+        return self.ranking.snapshot.fleet if self.ranking is not None else NO_FLEET
 
     def positions(self, names: Iterable[str]) -> IntArray:
         """Return the positions of nodes in the index; -1 for unknown ones."""
@@ -133,8 +133,8 @@ class SchedulerState:
             if self.learning.has_new_mix:
                 await self._update_scorer()
             arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
-            if self.ranking is not None and self.ranking.cluster.free:
-                await self.learning.record_other_arrivals(self.ranking.cluster, arrivals)
+            if self.ranking is not None and self.ranking.snapshot.free:
+                await self.learning.record_other_arrivals(self.ranking.snapshot, arrivals)
             while self.refresh(clock()) >= NODES_PER_REFRESH:
                 await asyncio.sleep(0)
             await asyncio.sleep(STEP_SECONDS)
@@ -175,7 +175,7 @@ class SchedulerState:
         ranking, mix = self.ranking, self.learning.estimated_mix()
         if ranking is not None:
             scorer = await asyncio.to_thread(ranking.build_scorer, mix)
-            ranking.set_scorer(scorer, self.learning.profile_weights(ranking.cluster.fleet))
+            ranking.set_scorer(scorer, self.learning.profile_weights(ranking.snapshot.fleet))
 
     def _update_nodes(self, names: Iterable[str]) -> None:
         if self._missed is not None:

@@ -87,7 +87,7 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
     pod, names, requirements, ranking = _begin_verb(state, body, now)
     if ranking is None:
         return VerbResult(encode_filter_result(names, {}, {}), "passed")
-    state.learning.record_arrival(ranking.cluster, pod_uid(pod), requirements)
+    state.learning.record_arrival(ranking.snapshot, pod_uid(pod), requirements)
     failed, unresolvable = _nvlink_rejections(state, ranking, requirements, names)
     unresolvable |= _unsuitable_rejections(state, ranking, requirements, names)
     passed = (
@@ -196,7 +196,7 @@ def _unsuitable_rejections(
         return {}
     nodes = zip(names, state.positions(names).tolist(), strict=True)
     return {
-        name: unsuitable_reason(ranking.cluster, requirements, node).detail
+        name: unsuitable_reason(ranking.snapshot, requirements, node).detail
         for name, node in nodes
         if node >= 0 and requirements.unsuitable_nodes >> node & 1
     }
@@ -217,9 +217,9 @@ def _eviction_helps(
 ) -> bool:
     """Return whether NVLink connects the GPUs of each container on a node without the victims."""
     node = state.fleet.by_name.get(name, -1)
-    if node < 0 or not ranking.cluster.whole_gpu_nodes() >> node & 1:
+    if node < 0 or not ranking.snapshot.whole_gpu_nodes() >> node & 1:
         return False
-    cluster, evicted = ranking.cluster, {victim.uid for victim in victims.pods}
+    cluster, evicted = ranking.snapshot, {victim.uid for victim in victims.pods}
     running = state.inventory.gpu_pods.on_node(name).values()
     freed = sum(each.units.get(WHOLE_GPU, 0) for each in running if each.uid in evicted)
     devices = state.inventory.devices_without(cluster.fleet.nodes[node], evicted)

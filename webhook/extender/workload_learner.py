@@ -49,31 +49,33 @@ class WorkloadLearner:
         weights.update(self._profiles)
         return tuple(sorted((profile, float(count)) for profile, count in weights.items()))
 
-    def start(self, cluster: SchedulingSnapshot, running: Iterable[PodSummary]) -> None:
+    def start(self, snapshot: SchedulingSnapshot, running: Iterable[PodSummary]) -> None:
         """Count the running pods from zero: an index that failed is built again."""
         self._learner, self._profiles = MixEstimator(), Counter()
         for pod in running:
-            node = cluster.fleet.by_name.get(pod.node, -1)
+            node = snapshot.fleet.by_name.get(pod.node, -1)
             if node >= 0:
-                self._count(cluster, requirements_from_amounts(dict(pod.requests), cluster.fleet.all_nodes), node)
+                self._count(snapshot, requirements_from_amounts(dict(pod.requests), snapshot.fleet.all_nodes), node)
 
-    def record_arrival(self, cluster: SchedulingSnapshot, uid: str, requirements: PodRequirements) -> None:
+    def record_arrival(self, snapshot: SchedulingSnapshot, uid: str, requirements: PodRequirements) -> None:
         """Count a pod that is being scheduled, once."""
         if uid in self._arrived:
             return
         if len(self._arrived) >= MAX_COUNTED_PODS:
             del self._arrived[next(iter(self._arrived))]
         self._arrived[uid] = None
-        self._count(cluster, requirements, -1)
+        self._count(snapshot, requirements, -1)
 
-    async def record_other_arrivals(self, cluster: SchedulingSnapshot, arrivals: Mapping[ResourceAmounts, int]) -> None:
+    async def record_other_arrivals(
+        self, snapshot: SchedulingSnapshot, arrivals: Mapping[ResourceAmounts, int]
+    ) -> None:
         """Count pods without GPUs, which the scheduler does not send: they are counted once they are on a node.
 
         The cluster has at least one node; `arrivals` is the number of pods by amounts.
         """
-        anywhere = cluster.fleet.all_nodes
+        anywhere = snapshot.fleet.all_nodes
         demands = (
-            (cluster.pod_demand(requirements_from_amounts(dict(amounts), anywhere), 0), times)
+            (snapshot.pod_demand(requirements_from_amounts(dict(amounts), anywhere), 0), times)
             for amounts, times in arrivals.items()
         )
         each = chain.from_iterable(repeat(demand, times) for demand, times in demands)
@@ -82,8 +84,8 @@ class WorkloadLearner:
                 self.has_new_mix |= self._learner.record_arrival(demand)
             await asyncio.sleep(0)
 
-    def _count(self, cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> None:
-        demand = cluster.pod_demand_anywhere(requirements, node) if requirements.resource or node >= 0 else None
+    def _count(self, snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> None:
+        demand = snapshot.pod_demand_anywhere(requirements, node) if requirements.resource or node >= 0 else None
         if demand is None:
             return
         resource = parse_gpu_resource(requirements.resource)

@@ -64,15 +64,15 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         return self.allocated_milli + self.free_milli + self.unschedulable_milli
 
 
-def node_capacities(cluster: SchedulingSnapshot, mix: WorkloadMix) -> list[NodeCapacity]:
+def node_capacities(snapshot: SchedulingSnapshot, mix: WorkloadMix) -> list[NodeCapacity]:
     """Return the capacity of each node with GPUs, in the cluster's order."""
-    nodes = cluster.fleet.nodes
-    rows = cluster.free_arrays().rows(np.arange(len(nodes)))
-    fragmented = -FgdScorer(cluster.capacity, mix.with_gpus()).node_values(rows)
+    nodes = snapshot.fleet.nodes
+    rows = snapshot.free_arrays().rows(np.arange(len(nodes)))
+    fragmented = -FgdScorer(snapshot.capacity, mix.with_gpus()).node_values(rows)
     return [
-        _node_capacity(cluster, i, round(float(fragmented[i])))
+        _node_capacity(snapshot, i, round(float(fragmented[i])))
         for i, node in enumerate(nodes)
-        if node.gpus or node.implausible_gpus or cluster.devices[i].mig_cards
+        if node.gpus or node.implausible_gpus or snapshot.devices[i].mig_cards
     ]
 
 
@@ -92,11 +92,11 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
     )
 
 
-def _node_capacity(cluster: SchedulingSnapshot, index: int, fragmented: int) -> NodeCapacity:
-    node, left = cluster.fleet.nodes[index], cluster.free[index]
-    offers = [offer for resource in node.gpus if (offer := cluster.fleet.offer_on(resource, index))]
+def _node_capacity(snapshot: SchedulingSnapshot, index: int, fragmented: int) -> NodeCapacity:
+    node, left = snapshot.fleet.nodes[index], snapshot.free[index]
+    offers = [offer for resource in node.gpus if (offer := snapshot.fleet.offer_on(resource, index))]
     geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
-    cards = cluster.devices[index].mig_cards
+    cards = snapshot.devices[index].mig_cards
     unpartitioned = sum(_unpartitioned_milli(geometry, card) for card in cards) if geometry else 0
     free = unpartitioned + sum(left.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     total = unpartitioned + sum(node.gpus[offer.resource] * offer.gpu_milli for offer in offers)
@@ -104,12 +104,12 @@ def _node_capacity(cluster: SchedulingSnapshot, index: int, fragmented: int) -> 
         name=node.name,
         product=node.labels.get(PRODUCT_LABEL, "").removeprefix("NVIDIA-"),
         installed_gpus=_count_installed_gpus(node.labels, total),
-        allocated_milli=sum(cluster.used_units(index, offer.resource) * offer.gpu_milli for offer in offers),
+        allocated_milli=sum(snapshot.used_units(index, offer.resource) * offer.gpu_milli for offer in offers),
         free_milli=free,
-        largest_island=_largest_free_island(cluster, index),
-        mig_fits=_free_mig_instances(cluster, index, offers),
+        largest_island=_largest_free_island(snapshot, index),
+        mig_fits=_free_mig_instances(snapshot, index, offers),
         fragmented_milli=min(fragmented, free),
-        warning="; ".join(_capacity_warnings(cluster, index)),
+        warning="; ".join(_capacity_warnings(snapshot, index)),
         unschedulable_milli=sum(left.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers),
     )
     if node.usable and not left.full:
@@ -134,16 +134,16 @@ def _unpartitioned_milli(geometry: MigGeometry, card: MigCard) -> int:
     return max(0, CARD_MILLI - sum(profile.milli for profile in profiles if profile))
 
 
-def _capacity_warnings(cluster: SchedulingSnapshot, index: int) -> Iterator[str]:
-    node, devices = cluster.fleet.nodes[index], cluster.devices[index]
+def _capacity_warnings(snapshot: SchedulingSnapshot, index: int) -> Iterator[str]:
+    node, devices = snapshot.fleet.nodes[index], snapshot.devices[index]
     for resource, units in node.implausible_gpus.items():
         yield f"reports {units} {resource}, more than any node can have: ignored"
     if _labeled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
         count = node.labels[GPU_COUNT_LABEL]
         yield f"label {GPU_COUNT_LABEL} is {count}, more than any node can have: allocatable GPUs are counted instead"
-    if node.name in cluster.report_errors:
-        yield f"its agent's report cannot be used: {cluster.report_errors[node.name]}"
-    if devices.allocatable_unhealthy and cluster.whole_gpus(index)[1]:
+    if node.name in snapshot.report_errors:
+        yield f"its agent's report cannot be used: {snapshot.report_errors[node.name]}"
+    if devices.allocatable_unhealthy and snapshot.whole_gpus(index)[1]:
         gpus = ", ".join(map(str, bit_positions(devices.allocatable_unhealthy)))
         yield f"unhealthy GPUs that count as free: {gpus}"
     if devices.whole_gpus and devices.free is None:
@@ -160,9 +160,9 @@ def _labeled_gpu_count(labels: Mapping[str, str]) -> int:
     return (parse_count(labels.get(GPU_COUNT_LABEL)) or 0) if labels.get(STRATEGY_LABEL) != "single" else 0
 
 
-def _largest_free_island(cluster: SchedulingSnapshot, index: int) -> int | None:
-    free = cluster.whole_gpus(index)[1]
-    devices = cluster.devices[index]
+def _largest_free_island(snapshot: SchedulingSnapshot, index: int) -> int | None:
+    free = snapshot.whole_gpus(index)[1]
+    devices = snapshot.devices[index]
     if not free:
         return 0
     sets = gpu_sets(devices.topology)
@@ -172,14 +172,14 @@ def _largest_free_island(cluster: SchedulingSnapshot, index: int) -> int | None:
 
 
 def _free_mig_instances(
-    cluster: SchedulingSnapshot, index: int, offers: Iterable[GpuOffer]
+    snapshot: SchedulingSnapshot, index: int, offers: Iterable[GpuOffer]
 ) -> tuple[tuple[str, int], ...]:
     """Return free instances by profile: those that exist, and those that cards could still be partitioned into."""
-    free = cluster.free[index].gpus
+    free = snapshot.free[index].gpus
     counts = Counter({offer.profile: free.get(offer.resource, 0) for offer in offers if offer.form is GpuForm.MIG})
-    geometry = mig_geometry(cluster.fleet.nodes[index].labels.get(PRODUCT_LABEL, ""))
+    geometry = mig_geometry(snapshot.fleet.nodes[index].labels.get(PRODUCT_LABEL, ""))
     if geometry:
-        for card in cluster.devices[index].mig_cards:
+        for card in snapshot.devices[index].mig_cards:
             counts.update(count_instances(geometry, occupied_units(geometry, card.used | card.idle)))
     return _largest_profile_first(counts)
 

@@ -39,10 +39,10 @@ class NodePodGpus(msgspec.Struct, frozen=True):
     gpus: Mapping[str, int]
 
 
-def node_lines(cluster: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus]) -> list[str]:
+def node_lines(snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus]) -> list[str]:
     """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs."""
-    devices, topology = cluster.devices[node], cluster.devices[node].topology
-    states = [gpu_state(cluster, node, i) for i in range(topology.gpu_count)]
+    devices, topology = snapshot.devices[node], snapshot.devices[node].topology
+    states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
     partitions = [f"GPU{card.index}  {_mig_instances_text(card.used, card.idle)}" for card in devices.mig_cards]
     notes = {
         TopologyConfidence.MEASURED: [],
@@ -68,22 +68,22 @@ def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[
 
 
 def node_document(
-    cluster: SchedulingSnapshot, node: int, capacity: NodeCapacity | None, pods: Sequence[NodePodGpus]
+    snapshot: SchedulingSnapshot, node: int, capacity: NodeCapacity | None, pods: Sequence[NodePodGpus]
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
-    topology = cluster.devices[node].topology
+    topology = snapshot.devices[node].topology
     gpus = range(topology.gpu_count)
     return {
-        "node": CAPACITY.to_document(capacity) if capacity else {"name": cluster.fleet.nodes[node].name, "gpus": 0},
+        "node": CAPACITY.to_document(capacity) if capacity else {"name": snapshot.fleet.nodes[node].name, "gpus": 0},
         "linksFrom": topology.confidence.name.lower(),
-        "gpus": [_gpu_document(topology, i) | {"state": gpu_state(cluster, node, i)} for i in gpus],
+        "gpus": [_gpu_document(topology, i) | {"state": gpu_state(snapshot, node, i)} for i in gpus],
         "cards": [
             {
                 "index": card.index,
                 "used": _mig_instance_documents(card.used),
                 "idle": _mig_instance_documents(card.idle),
             }
-            for card in cluster.devices[node].mig_cards
+            for card in snapshot.devices[node].mig_cards
         ],
         "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in pods],
     }
@@ -106,9 +106,9 @@ def link_label(topology: GpuTopology, one: int, other: int) -> str:
     return f"NV{links}" if links else path.name if path else "."
 
 
-def gpu_state(cluster: SchedulingSnapshot, node: int, gpu: int) -> str:
+def gpu_state(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
     """Return the pods of a GPU, or its state as far as it is known."""
-    devices = cluster.devices[node]
+    devices = snapshot.devices[node]
     pods = ", ".join(map(sanitize, devices.holders.get(gpu, ())))
     if devices.unhealthy >> gpu & 1:
         return f"{pods} (unhealthy)" if pods else "unhealthy"

@@ -57,7 +57,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
         title: Kind, namespace and name.
         denied: Codes for which the webhook would deny it.
         request: What it requests after admission.
-        cluster: The cluster.
+        snapshot: The cluster.
         feasible: The nodes that fit, the best first.
         reasons: Why others are rejected, by position of the node.
         nearest: If no node fits, the pods whose end would make it fit.
@@ -73,7 +73,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     title: str
     denied: tuple[str, ...]
     request: PodRequirements
-    cluster: SchedulingSnapshot
+    snapshot: SchedulingSnapshot
     feasible: tuple[RankedNode, ...]
     reasons: dict[int, tuple[FilterReason, ...]]
     nearest: PreemptionPlan | None
@@ -87,7 +87,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
 
     def node_name(self, node: int) -> str:
         """Return the name of a node."""
-        return self.cluster.fleet.nodes[node].name
+        return self.snapshot.fleet.nodes[node].name
 
 
 class PlacementRow(NamedTuple):
@@ -143,7 +143,7 @@ def _request_text(request: PodRequirements) -> str:
 
 
 def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
-    if placed.fixed_node and placed.fixed_node not in placed.cluster.fleet.by_name:
+    if placed.fixed_node and placed.fixed_node not in placed.snapshot.fleet.by_name:
         return paint(f"spec.nodeName is {sanitize(placed.fixed_node)}, which does not exist.", TextStyle.BAD)
     if not placed.feasible:
         return paint("No node fits now.", TextStyle.BAD)
@@ -178,11 +178,11 @@ def _unknown_gpus_text(placed: PlacementResult, best: RankedNode) -> str:
     if best.links is None or best.links.gpus:
         return ""
     if best.confidence is TopologyConfidence.MEASURED:
-        if placed.cluster.devices[best.node].free is not None:
+        if placed.snapshot.devices[best.node].free is not None:
             return ""
         reason = AGENT_DISAGREES
     else:
-        error = placed.cluster.report_errors.get(placed.node_name(best.node), "")
+        error = placed.snapshot.report_errors.get(placed.node_name(best.node), "")
         reason = f"its agent's report cannot be used: {sanitize(error)}" if error else "no agent runs there"
     return f" (it is unknown which GPUs are free: {reason})"
 
@@ -195,7 +195,7 @@ def _unhealthy_gpus_text(links: GpuLinks | None) -> str:
 
 def _free_cell(row: PlacementRow) -> str:
     resource = row.result.request.resource
-    return str(row.result.cluster.free[row.node].gpus.get(resource, 0)) if resource else ""
+    return str(row.result.snapshot.free[row.node].gpus.get(resource, 0)) if resource else ""
 
 
 def _links_cell(request: PodRequirements, ranked: RankedNode | None) -> str:
@@ -210,19 +210,19 @@ def _reason_cell(row: PlacementRow) -> str:
     if row.ranked is None:
         return "; ".join(reason.detail for reason in row.reasons)
     gang = row.result.gang
-    domain = other_domain_reason(gang, node_domain(row.result.cluster, row.node, gang.label)) if gang else ""
+    domain = other_domain_reason(gang, node_domain(row.result.snapshot, row.node, gang.label)) if gang else ""
     partial = _partial_text(row.result, row.node)
     return "; ".join(filter(None, (partial, _unhealthy_gpus_text(row.ranked.links), domain)))
 
 
 def _partial_text(placed: PlacementResult, node: int) -> str:
     """Return what a request for whole GPUs gets on a node with slices or shares; "" on others."""
-    return partial_gpu_text(placed.cluster, WHOLE_GPU, node) if placed.request.resource == WHOLE_GPU else ""
+    return partial_gpu_text(placed.snapshot, WHOLE_GPU, node) if placed.request.resource == WHOLE_GPU else ""
 
 
-def node_domain(cluster: SchedulingSnapshot, node: int, label: str) -> str:
+def node_domain(snapshot: SchedulingSnapshot, node: int, label: str) -> str:
     """Return the domain that a node's label names; "" without the label."""
-    return cluster.fleet.nodes[node].labels.get(label, "")
+    return snapshot.fleet.nodes[node].labels.get(label, "")
 
 
 def _namespaced_pod_name(pod: Pod) -> str:
@@ -265,7 +265,7 @@ def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[s
         document |= {"gpus": links.gpus, "optimal": links.optimal, "nvlinkConnected": links.nvlink_connected}
         document |= {"unhealthy": links.unhealthy, "slowestMBs": links.quality.slowest}
     if placed.gang:
-        document["domain"] = node_domain(placed.cluster, each.node, placed.gang.label)
+        document["domain"] = node_domain(placed.snapshot, each.node, placed.gang.label)
     return document
 
 

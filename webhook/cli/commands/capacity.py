@@ -78,7 +78,7 @@ def capacity_command(
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
     placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
-    capacities = node_capacities(placement.cluster, placement.mix)
+    capacities = node_capacities(placement.snapshot, placement.mix)
     if node:
         write_reports(targets, _node_reports(placement, node, capacities))
         return
@@ -119,7 +119,7 @@ def _machine_reports(topology: GpuTopology) -> dict[str, ReportRenderer]:
 def _node_reports(
     placement: PlacementInput, name: str, capacities: Sequence[NodeCapacity]
 ) -> dict[str, ReportRenderer]:
-    cluster = placement.cluster
+    cluster = placement.snapshot
     position = cluster.fleet.by_name.get(name)
     if position is None:
         names = ", ".join(node.name for node in cluster.fleet.nodes[:10])

@@ -126,7 +126,7 @@ def simulate_command(
         placement, evaluation = read_placement_and_context(
             nodes, access, policies, policy_namespace, parse_now(now), verbose=verbose
         )
-        arriving = _read_arriving_pods(pods, evaluation, placement.cluster.fleet)
+        arriving = _read_arriving_pods(pods, evaluation, placement.snapshot.fleet)
         steps = simulate_pods(placement, arriving, strategy, fill)
         expected = len(arriving)
     last = deque(_with_progress(steps, expected), maxlen=1)

@@ -44,42 +44,42 @@ class FilterReason(msgspec.Struct, frozen=True):
     detail: str
 
 
-def filter_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> list[FilterReason]:
+def filter_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> list[FilterReason]:
     """Return every reason against a node; none if the pod fits."""
     return [
-        *exclusion_reasons(cluster, requirements, node),
-        *_insufficient_cpu_memory_pods(cluster, requirements, node),
-        *_insufficient_gpus(cluster, requirements, node),
+        *exclusion_reasons(snapshot, requirements, node),
+        *_insufficient_cpu_memory_pods(snapshot, requirements, node),
+        *_insufficient_gpus(snapshot, requirements, node),
     ]
 
 
-def exclusion_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> Iterator[FilterReason]:
+def exclusion_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> Iterator[FilterReason]:
     """Yield why a node does not accept the pod, however much is free."""
-    bit, known = 1 << node, cluster.fleet.nodes[node]
-    if not cluster.fleet.schedulable_nodes(requirements.tolerations) & bit:
+    bit, known = 1 << node, snapshot.fleet.nodes[node]
+    if not snapshot.fleet.schedulable_nodes(requirements.tolerations) & bit:
         reconfigured = known.gpus and not is_gpu_setup_settled(known.labels)
         state = "cordoned" if known.cordoned else "its GPUs are being reconfigured" if reconfigured else "not ready"
         yield FilterReason("node(s) were unschedulable", state)
     if not requirements.selected_nodes & bit:
         yield FilterReason("node(s) didn't match Pod's node affinity/selector", "excluded by node selector or affinity")
     if requirements.unsuitable_nodes & bit:
-        yield unsuitable_reason(cluster, requirements, node)
+        yield unsuitable_reason(snapshot, requirements, node)
     for taint in known.taints:
         if not tolerates_all(requirements.tolerations, (taint,)):
             text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
             yield FilterReason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {text}")
 
 
-def unsuitable_reason(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> FilterReason:
+def unsuitable_reason(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> FilterReason:
     """Return why the slices or shares of a node must not serve a pod with several units."""
-    text = partial_gpu_text(cluster, requirements.resource, node)
+    text = partial_gpu_text(snapshot, requirements.resource, node)
     why = "the kubelet rejects several in one container" if "MPS" in text else "several do not reach each other"
     return FilterReason(NOT_WHOLE, f"{text}, and {why}")
 
 
-def partial_gpu_text(cluster: SchedulingSnapshot, resource: str, node: int) -> str:
+def partial_gpu_text(snapshot: SchedulingSnapshot, resource: str, node: int) -> str:
     """Return what a resource is on a node where it is no whole card; "" where it is one, or names a slice or share."""
-    offer = cluster.fleet.offer_on(resource, node)
+    offer = snapshot.fleet.offer_on(resource, node)
     if offer is None or offer.form is GpuForm.WHOLE:
         return ""
     part = f"a {offer.profile} slice" if offer.form is GpuForm.MIG else _SHARES[offer.form]
@@ -87,11 +87,11 @@ def partial_gpu_text(cluster: SchedulingSnapshot, resource: str, node: int) -> s
 
 
 def _insufficient_cpu_memory_pods(
-    cluster: SchedulingSnapshot, requirements: PodRequirements, node: int
+    snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int
 ) -> Iterator[FilterReason]:
-    if cluster.free[node].full:
-        yield FilterReason("Too many pods", f"at its pod limit of {cluster.fleet.nodes[node].pods}")
-    cpu, memory = max(0, cluster.free[node].cpu_milli), max(0, cluster.free[node].memory) // MIB
+    if snapshot.free[node].full:
+        yield FilterReason("Too many pods", f"at its pod limit of {snapshot.fleet.nodes[node].pods}")
+    cpu, memory = max(0, snapshot.free[node].cpu_milli), max(0, snapshot.free[node].memory) // MIB
     if requirements.cpu_milli > cpu:
         yield FilterReason("Insufficient cpu", f"{cpu / 1000:g} CPU free, {requirements.cpu_milli / 1000:g} requested")
     if requirements.memory_mib > memory:
@@ -104,42 +104,44 @@ def _format_gib(mib: int) -> str:
     return f"{mib / 1024:.3f}".rstrip("0").rstrip(".")
 
 
-def _insufficient_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> Iterator[FilterReason]:
-    free = cluster.free[node]
+def _insufficient_gpus(
+    snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int
+) -> Iterator[FilterReason]:
+    free = snapshot.free[node]
     shortages = [(resource, count) for resource, count in requirements.gpu_resources if free.units(resource) < count]
     for resource, count in shortages:
-        yield FilterReason(f"Insufficient {resource}", _insufficient_detail(cluster, resource, count, node))
+        yield FilterReason(f"Insufficient {resource}", _insufficient_detail(snapshot, resource, count, node))
     if not shortages and requirements.nvlink_required:
-        detail = _not_connected_detail(cluster, requirements, node)
+        detail = _not_connected_detail(snapshot, requirements, node)
         yield from [FilterReason(NOT_CONNECTED, detail)] if detail else []
 
 
-def _not_connected_detail(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> str:
+def _not_connected_detail(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> str:
     """Return why NVLink would not connect the GPUs of each container on a node; "" if it would."""
-    offer, devices = cluster.fleet.offer_on(requirements.resource, node), cluster.devices[node]
-    free, requests = cluster.free[node].units(requirements.resource), requirements.container_requests
+    offer, devices = snapshot.fleet.offer_on(requirements.resource, node), snapshot.devices[node]
+    free, requests = snapshot.free[node].units(requirements.resource), requirements.container_requests
     if offer is None or offer.form is not GpuForm.WHOLE:
         return f"{free} free, but not as whole cards: NVLink connects none of them"
     topology, mask, most = devices.topology, devices.free, largest_request(requests)
     if gets_connected_gpus(topology, mask, requests, devices.free_count):
         return ""
     if gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1 if mask is None else mask) < most:
-        return f"{free} free, no {most} of them connected by NVLink{_free_gpus_suffix(cluster, node)}"
+        return f"{free} free, no {most} of them connected by NVLink{_free_gpus_suffix(snapshot, node)}"
     if mask is None:
         return f"{free} free, unknown which, and NVLink does not connect every choice"
     sets = allocate_containers(topology, mask, requests) or ()  # () if there are too few GPUs
     unconnected = next((each for each in sets if not gpu_sets(topology).is_nvlink_connected(each)), 0)
     if not unconnected:
-        reported = f"{mask.bit_count()} by the agent's report{_free_gpus_suffix(cluster, node)}"
+        reported = f"{mask.bit_count()} by the agent's report{_free_gpus_suffix(snapshot, node)}"
         return f"{free} free by the pods' requests, {reported}"
     recipient = f" to the container with {unconnected.bit_count()}" if len(requests) > 1 else ""
     allocated = f"{_format_gpus(unconnected)}{recipient}"
     return f"{free} free, and the device plugin allocates {allocated}, which NVLink does not connect"
 
 
-def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int, node: int) -> str:
-    installed, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].units(resource)
-    implausible = cluster.fleet.nodes[node].implausible_gpus.get(resource, 0)
+def _insufficient_detail(snapshot: SchedulingSnapshot, resource: str, count: int, node: int) -> str:
+    installed, free = snapshot.fleet.nodes[node].gpus.get(resource, 0), snapshot.free[node].units(resource)
+    implausible = snapshot.fleet.nodes[node].implausible_gpus.get(resource, 0)
     if implausible:
         return f"advertises {implausible} {resource}, more than any node can have: ignored"
     if not installed:
@@ -148,14 +150,14 @@ def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int,
         text = f"{installed} on the node, {count} requested"
     else:
         text = "full" if not free else f"{free} free, {count} requested"
-    hint = _repartition_hint(cluster, resource, node)
+    hint = _repartition_hint(snapshot, resource, node)
     return f"{text}; {hint}" if hint else text
 
 
-def _repartition_hint(cluster: SchedulingSnapshot, resource: str, node: int) -> str:
+def _repartition_hint(snapshot: SchedulingSnapshot, resource: str, node: int) -> str:
     """Return how a MIG card could be repartitioned for the pod; "" if that does not help."""
-    cards, profile = cluster.devices[node].mig_cards, _mig_profile_of_resource(cluster, resource, node)
-    geometry = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")) if cards and profile else None
+    cards, profile = snapshot.devices[node].mig_cards, _mig_profile_of_resource(snapshot, resource, node)
+    geometry = mig_geometry(snapshot.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")) if cards and profile else None
     plan = plan_repartition(mig_card_value(geometry), cards, profile) if geometry else None
     if plan is None:
         return ""
@@ -164,17 +166,17 @@ def _repartition_hint(cluster: SchedulingSnapshot, resource: str, node: int) -> 
     return f"GPU {plan.index} could be repartitioned: remove {removed}, create {created}"
 
 
-def _mig_profile_of_resource(cluster: SchedulingSnapshot, resource: str, node: int) -> str:
+def _mig_profile_of_resource(snapshot: SchedulingSnapshot, resource: str, node: int) -> str:
     """Return the MIG profile of a resource name on a node, or that it would have after repartitioning; "" for none."""
-    offer, named = cluster.fleet.offer_on(resource, node), parse_gpu_resource(resource)
+    offer, named = snapshot.fleet.offer_on(resource, node), parse_gpu_resource(resource)
     if offer is not None:
         return offer.profile if offer.form is GpuForm.MIG else ""
-    is_single_strategy = cluster.fleet.nodes[node].labels.get(STRATEGY_LABEL) == "single"
+    is_single_strategy = snapshot.fleet.nodes[node].labels.get(STRATEGY_LABEL) == "single"
     return "" if named is None or is_single_strategy else named.profile
 
 
-def _free_gpus_suffix(cluster: SchedulingSnapshot, node: int) -> str:
-    free = cluster.devices[node].free
+def _free_gpus_suffix(snapshot: SchedulingSnapshot, node: int) -> str:
+    free = snapshot.devices[node].free
     return f" (GPUs {_format_gpus(free)})" if free else ""
 
 

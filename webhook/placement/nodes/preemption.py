@@ -101,14 +101,14 @@ class CandidateNode(NamedTuple):
 
 
 def find_preemption(
-    cluster: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+    snapshot: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
 ) -> PreemptionPlan | None:
     """Return the plan with the fewest victims, and of equal ones those that hold least, for a pod that fits on no node.
 
     Pods of DaemonSets and static pods are never victims: they would be recreated. `free`: free amounts of other
     resources than CPU, memory and GPUs, by node.
     """
-    candidates = _candidate_nodes(cluster, requirements, pods, pod, free)
+    candidates = _candidate_nodes(snapshot, requirements, pods, pod, free)
     bounded = [(each, low) for each in candidates if (low := each.min_victims) <= each.max_victims]
     smallest = max(1, min((low for _, low in bounded), default=1))
     largest = max((each.max_victims for each, _ in bounded), default=0)
@@ -128,22 +128,22 @@ def find_preemption(
 
 
 def _candidate_nodes(
-    cluster: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+    snapshot: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
 ) -> Iterator[CandidateNode]:
     running: defaultdict[str, list[Pod]] = defaultdict(list)
     for each in pods:
         running[each.spec.node_name].append(each)
-    for node, known in enumerate(cluster.fleet.nodes):
+    for node, known in enumerate(snapshot.fleet.nodes):
         on_node = running.get(known.name, ())
-        if not on_node or any(exclusion_reasons(cluster, requirements, node)):
+        if not on_node or any(exclusion_reasons(snapshot, requirements, node)):
             continue
-        if _may_connect_gpus(cluster, requirements, node):
-            yield from _candidate_node(cluster, requirements, node, on_node, pod, free[node])
+        if _may_connect_gpus(snapshot, requirements, node):
+            yield from _candidate_node(snapshot, requirements, node, on_node, pod, free[node])
 
 
-def _may_connect_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
+def _may_connect_gpus(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
     """Return whether NVLink could connect enough GPUs if all of them were free."""
-    devices = cluster.devices[node]
+    devices = snapshot.devices[node]
     if not requirements.nvlink_required or devices.free is None:
         return True
     healthy = ((1 << devices.topology.gpu_count) - 1) & ~devices.unhealthy
@@ -151,7 +151,7 @@ def _may_connect_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements
 
 
 def _candidate_node(
-    cluster: SchedulingSnapshot,
+    snapshot: SchedulingSnapshot,
     requirements: PodRequirements,
     node: int,
     running: Sequence[Pod],
@@ -159,7 +159,7 @@ def _candidate_node(
     free: Amounts,
 ) -> Iterator[CandidateNode]:
     """Yield the node, or nothing if it rejects the pod whatever is evicted."""
-    known, requested = cluster.fleet.nodes[node], host_ports(pod)
+    known, requested = snapshot.fleet.nodes[node], host_ports(pod)
     needed = tuple(each for each in running if requested and find_port_conflicts(requested, host_ports(each)))
     if pod.spec.node_name not in ("", known.name) or any(map(_is_recreated, needed)):
         return
@@ -173,9 +173,9 @@ def _candidate_node(
         after = {name: amount + sum(each.get(name, 0) for each in held) for name, amount in free.items()}
         if stock_filter_reasons(pod, (known,), (after,), ports):
             return False
-        return not filter_reasons(_snapshot_without_pods(cluster, node, evicted), requirements, node)
+        return not filter_reasons(_snapshot_without_pods(snapshot, node, evicted), requirements, node)
 
-    shortages = _node_shortages(cluster, requirements, node, len(running), pod, free)
+    shortages = _node_shortages(snapshot, requirements, node, len(running), pod, free)
     for each in needed:
         held = effective_requests(each)
         shortages = {name: amount - _held_units(name, held) for name, amount in shortages.items()}
@@ -191,10 +191,10 @@ def _is_recreated(pod: Pod) -> bool:
 
 
 def _node_shortages(
-    cluster: SchedulingSnapshot, requirements: PodRequirements, node: int, pods: int, pod: Pod, free: Amounts
+    snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int, pods: int, pod: Pod, free: Amounts
 ) -> Amounts:
     """Return what the node has too little of, by resource, in the units of `_held_units`."""
-    node_free, pod_limit = cluster.free[node], cluster.fleet.nodes[node].pods
+    node_free, pod_limit = snapshot.free[node], snapshot.fleet.nodes[node].pods
     shortages = {
         "cpu": requirements.cpu_milli - node_free.cpu_milli if requirements.cpu_milli else 0,
         "memory": requirements.memory_mib * MIB - node_free.memory if requirements.memory_mib else 0,
@@ -274,15 +274,17 @@ def _plan_by_elimination(candidates: Sequence[CandidateNode], requirements: PodR
     return min(plans, key=lambda plan: (len(plan.pods), _victims_size(plan.pods, requirements)), default=None)
 
 
-def _snapshot_without_pods(cluster: SchedulingSnapshot, node: int, pods: Iterable[Pod]) -> SchedulingSnapshot:
+def _snapshot_without_pods(snapshot: SchedulingSnapshot, node: int, pods: Iterable[Pod]) -> SchedulingSnapshot:
     """Return the snapshot with pods gone from a node, and free the GPUs that no other pod holds."""
-    free = cluster.free[node]
+    free = snapshot.free[node]
     cpu, memory, gpus = free.cpu_milli, free.memory, {name: free.units(name) for name in free.gpus}
     for pod in pods:
         held = effective_requests(pod)
         cpu, memory = cpu + _held_units("cpu", held), memory + _held_units("memory", held)
         gpus = {name: units + _held_units(name, held) for name, units in gpus.items()}
-    return cluster.with_free(node, FreeResources(cpu, memory, gpus), _devices_without_pods(cluster.devices[node], pods))
+    return snapshot.with_free(
+        node, FreeResources(cpu, memory, gpus), _devices_without_pods(snapshot.devices[node], pods)
+    )
 
 
 def _devices_without_pods(devices: NodeDevices, pods: Iterable[Pod]) -> NodeDevices:

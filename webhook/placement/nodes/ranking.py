@@ -90,13 +90,13 @@ class NodeRanking:
     """Ranks the nodes of a cluster, one pod at a time. Not safe for concurrent writers.
 
     Attributes:
-        cluster: The nodes. Change them only through `set_nodes`.
+        snapshot: The nodes. Change them only through `set_nodes`.
         errors: Errors while scoring a node, for the caller to log and remove. Such a node comes last.
     """
 
     def __init__(
         self,
-        cluster: SchedulingSnapshot,
+        snapshot: SchedulingSnapshot,
         strategy: ScoringStrategy = ScoringStrategy.TAB,
         mix: WorkloadMix = FLAT_MIX,
         profiles: tuple[tuple[str, float], ...] = (),
@@ -106,26 +106,26 @@ class NodeRanking:
         """Prepare.
 
         Args:
-            cluster: The nodes.
+            snapshot: The nodes.
             strategy: Scoring strategy.
             mix: Workload mix of whole GPUs and shares.
             profiles: Requested MIG profiles, with weights.
             fill: Order of equal nodes.
             turnover: Pods that leave for each that arrives, from 0 to 1; 1 for a cluster in steady state.
         """
-        self.cluster, self._strategy, self._profiles = cluster, strategy, profiles
-        self._score_table = ScoreTable(cluster.free_arrays(), SCORERS[strategy](cluster.capacity, mix), turnover)
+        self.snapshot, self._strategy, self._profiles = snapshot, strategy, profiles
+        self._score_table = ScoreTable(snapshot.free_arrays(), SCORERS[strategy](snapshot.capacity, mix), turnover)
         self._sign = 1 if fill is FillOrder.PACK else -1
-        nodes = range(len(cluster.free))
+        nodes = range(len(snapshot.free))
         self._fullness: FloatArray = np.zeros(len(nodes))
         self._at_pod_limit: BoolArray = np.zeros(len(nodes), np.bool_)
-        self._units: dict[str, IntArray] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
+        self._units: dict[str, IntArray] = {name: np.zeros(len(nodes), np.int64) for name in snapshot.fleet.resources()}
         self.errors: list[Exception] = []
-        self._links = LinkTable(cluster.devices, self.errors)
-        self._whole_gpu_nodes = node_mask_array(cluster.whole_gpu_nodes(), len(nodes))
-        self._cards: NodeStates[MigState] = NodeStates(map(_mig_state, cluster.devices))
+        self._links = LinkTable(snapshot.devices, self.errors)
+        self._whole_gpu_nodes = node_mask_array(snapshot.whole_gpu_nodes(), len(nodes))
+        self._cards: NodeStates[MigState] = NodeStates(map(_mig_state, snapshot.devices))
         self._mig_values: BoundedCache[tuple[str, str], StateStats[MigState]] = BoundedCache(MAX_PROFILES)
-        self._domains = TopologyDomains(cluster.fleet)
+        self._domains = TopologyDomains(snapshot.fleet)
         self._write_arrays(nodes)
 
     def rank(self, requirements: PodRequirements, gang: GangContext | None = None) -> list[RankedNode]:
@@ -183,18 +183,18 @@ class NodeRanking:
         Without devices, the GPUs are those that the labels suggest.
         """
         for node, (free, devices) in changes.items():
-            self.cluster.set_node(node, free, devices)
-            self._links.set(node, self.cluster.devices[node])
-            self._cards.set(node, _mig_state(self.cluster.devices[node]))
+            self.snapshot.set_node(node, free, devices)
+            self._links.set(node, self.snapshot.devices[node])
+            self._cards.set(node, _mig_state(self.snapshot.devices[node]))
         if changes:
             nodes = list(changes)
-            self.cluster.write_free_arrays(self._score_table.free, nodes)
+            self.snapshot.write_free_arrays(self._score_table.free, nodes)
             self._score_table.refresh(nodes)
             self._write_arrays(nodes)
 
     def build_scorer(self, mix: WorkloadMix) -> NodeScorer:
         """Return the scorer for another mix. Slow; reads only immutable state, so it may run in a thread."""
-        return SCORERS[self._strategy](self.cluster.capacity, mix)
+        return SCORERS[self._strategy](self.snapshot.capacity, mix)
 
     def set_scorer(self, scorer: NodeScorer, profiles: tuple[tuple[str, float], ...]) -> None:
         """Use another scorer and another mix of MIG profiles from now on."""
@@ -204,15 +204,15 @@ class NodeRanking:
 
     def _write_arrays(self, nodes: Iterable[int]) -> None:
         some = np.array(list(nodes), np.int64)
-        free = [self.cluster.free[node] for node in some.tolist()]
+        free = [self.snapshot.free[node] for node in some.tolist()]
         self._at_pod_limit[some] = [each.full for each in free]
         for resource, units in self._units.items():
             units[some] = [each.gpus.get(resource, 0) for each in free]
-        totals = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
+        totals = np.maximum(self.snapshot.capacity.gpus[some].sum(1), 1)
         self._fullness[some] = self._sign * (1 - self._score_table.free.gpus[some].sum(1) / totals)
 
     def _eligible_nodes(self, requirements: PodRequirements) -> BoolArray:
-        fleet = self.cluster.fleet
+        fleet = self.snapshot.fleet
         tolerations = requirements.tolerations
         allowed = fleet.schedulable_nodes(tolerations) & fleet.tolerated_nodes(tolerations)
         allowed &= requirements.selected_nodes & ~requirements.unsuitable_nodes
@@ -220,7 +220,7 @@ class NodeRanking:
 
     def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
         """Yield the feasible nodes, those of one offer together, unsorted."""
-        offers = self.cluster.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
+        offers = self.snapshot.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
         for offer in offers:
             offering = allowed if offer is None else allowed & node_mask_array(offer.nodes, len(allowed))
             nodes = np.flatnonzero(offering & self._nodes_with_resources(requirements))
@@ -239,7 +239,7 @@ class NodeRanking:
 
     def _offer_order(self, requirements: PodRequirements, offer: GpuOffer | None, nodes: IntArray) -> NodeOrder:
         keys = np.zeros((len(nodes), KEY_PARTS))
-        demand = self.cluster.pod_demand(requirements, int(nodes[0]))
+        demand = self.snapshot.pod_demand(requirements, int(nodes[0]))
         scores = self._score_table.scores(demand)[nodes]
         keys[:, SCORE] = np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE)
         keys[:, FULLNESS] = self._fullness[nodes]
@@ -255,7 +255,7 @@ class NodeRanking:
         return NodeOrder(nodes, keys)
 
     def _ranked_node(self, requirements: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
-        devices, offer = self.cluster.devices[node], self.cluster.fleet.offer_on(requirements.resource, node)
+        devices, offer = self.snapshot.devices[node], self.snapshot.fleet.offer_on(requirements.resource, node)
         links = None
         if offer is not None and offer.form is GpuForm.WHOLE:
             requests, unhealthy = requirements.container_requests, devices.allocatable_unhealthy
