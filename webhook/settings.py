@@ -17,6 +17,9 @@ from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 CLUSTER_DRAIN_SECONDS = 10.0
 """Seconds until a cluster's endpoints no longer list a terminating replica."""
 
+CLIENT_CA_FOLDER = Path("/etc/rightslice/client-ca")
+"""Where the manifests mount the ConfigMap `rightslice-client-ca`, if there is one."""
+
 LIVE_CLUSTER = "live"
 """Value of --cluster for the live cluster instead of a snapshot."""
 
@@ -42,7 +45,7 @@ class ServerSettings(BaseSettings):
         kubeconfig, context: How to reach a live cluster; see `webhook.kube.access`.
         listen: Address and port; with port 0 the system chooses one.
         tls_cert, tls_key: PEM files, reloaded when they change.
-        client_ca: PEM file of CAs; only clients with a certificate of one of them are accepted.
+        client_ca: PEM file of CAs, reloaded like them; only clients with a certificate of one of them are accepted.
         client_name: The name that client certificates must have; "" for any.
         self_signed: Generate a certificate for this run.
         drain_seconds: How long to keep serving after SIGTERM; None for 10, or 0 on a loopback address.
@@ -90,6 +93,11 @@ class ServerSettings(BaseSettings):
     def is_live(self) -> bool:
         """True for a live cluster, False for a snapshot."""
         return self.cluster == LIVE_CLUSTER
+
+    @property
+    def client_ca_folder(self) -> Path | None:
+        """Folder that may have `ca.crt` and `name` for `client_ca` and `client_name`, now or later; None for none."""
+        return None
 
     @property
     def host(self) -> str:
@@ -215,6 +223,11 @@ class WebhookSettings(ServerSettings):
     def manages_tls(self) -> bool:
         """True if the replicas issue their own certificates."""
         return self.managed_tls or self.tls_secret is not None
+
+    @property
+    def client_ca_folder(self) -> Path | None:
+        """The folder of an optional ConfigMap, in a pod."""
+        return CLIENT_CA_FOLDER if self.is_cluster_replica else None
 
     @property
     def uses_api_server(self) -> bool:

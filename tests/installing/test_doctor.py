@@ -96,6 +96,7 @@ HEALTHY = ClusterFacts(
     deployment=deployment(),
     secret={"data": {"tls.crt": text(PAIR.certificate), "ca.crt": text(PAIR.authority)}},
     settings={"data": {}},
+    client_ca={"data": {"ca.crt": "PEM"}},
     ready="[+]policies 1 policy, digest abc\n[+]cluster 8 nodes, confirmed 1 s ago\nready\n",
     answer='admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
     metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 0\n',
@@ -345,6 +346,12 @@ CASES = {
         replace(HEALTHY, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
         CheckState.WARN,
         "mutate.rightslice.dev did not answer and failed open 3 times",
+    ),
+    "callers that are not authenticated": Case(
+        without("client_ca"), CheckState.SKIP, "callers need no client certificate"
+    ),
+    "a ConfigMap of client authorities that may not be read": Case(
+        without("client_ca", FORBIDDEN), CheckState.SKIP, "client_ca cannot be read"
     ),
     "a webhook that failed open once": Case(
         replace(HEALTHY, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),

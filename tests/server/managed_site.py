@@ -17,7 +17,7 @@ from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
 from webhook.server.app import AdmissionServer
 from webhook.server.managed_certificate import ManagedCertificate
 from webhook.web.listener import BackgroundTask
-from webhook.web.tls import PemPair, server_context
+from webhook.web.tls import PemPair, ServerTls
 
 
 class AnyApi(CertificateApi, LeaseApi, Protocol):
@@ -33,16 +33,16 @@ def managed_server(
     extra_tasks: Sequence[BackgroundTask] = (),
 ) -> Iterator[Site]:
     """Serve the managed certificate. `monotonic` measures how long bundles are unchanged; `extra_tasks` run too."""
-    context = server_context(PemPair(PAIR.certificate, PAIR.key))
+    tls = ServerTls(PemPair(PAIR.certificate, PAIR.key))
 
     def prepare(server: AdmissionServer) -> None:
         elector = LeaderElector(api, lease, "pod-1")
         reconciler = CertificateReconciler(api, spec, lambda: elector.is_leader, _now, monotonic)
-        managed = ManagedCertificate(reconciler, elector, context, server.telemetry, _now)
+        managed = ManagedCertificate(reconciler, elector, tls, server.telemetry, _now)
         server.tasks, server.health_checks = (elector.run, managed.run, *extra_tasks), (managed.checks,)
         server.before_listen = (managed.load_stored,)
 
-    with serve_site(context=context, prepare=prepare) as site:
+    with serve_site(tls=tls, prepare=prepare) as site:
         yield site
 
 

@@ -33,7 +33,7 @@ from webhook.telemetry.telemetry import Telemetry
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import Poll
 from webhook.web.process import drain_connections
-from webhook.web.tls import ClientCertificateRules, PemPair, server_context
+from webhook.web.tls import ClientCertificateRules, PemPair, ServerTls
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR: SelfSignedPair = create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
@@ -240,7 +240,7 @@ def serve_site(
     *,
     limits: ServerLimits | None = None,
     state: AdmissionState | None = None,
-    context: ssl.SSLContext | None = None,
+    tls: ServerTls | None = None,
     make_polls: Callable[[AdmissionState, Telemetry], list[Poll]] = lambda _world, _telemetry: [],
     prepare: Callable[[AdmissionServer], None] = lambda _server: None,
     clients: ClientCertificateRules | None = None,
@@ -249,18 +249,17 @@ def serve_site(
     log = io.StringIO()
     telemetry = Telemetry(make_logger("info", log))
     state = state or make_state()
-    context = context or server_context(PemPair(PAIR.certificate, PAIR.key), clients)
+    tls = tls or ServerTls(PemPair(PAIR.certificate, PAIR.key), clients)
     server = AdmissionServer(
         state,
         telemetry,
         lambda: NOW,
-        context,
+        tls,
         limits or QUICK,
         make_polls(state, telemetry),
         0.02,
         0.02,
         decide=decide,
-        client_rules=clients,
     )
     prepare(server)
     site = Site(server, log)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import trustme
 
-from tests.server.site import PAIR, TlsConnection, encoded, http, post, review, serve_site
+from tests.server.site import PAIR, Site, TlsConnection, encoded, http, post, review, serve_site
+from webhook.cli.processes.tls import watch_client_rules
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
-from webhook.web.tls import CertificateError, ClientCertificateRules, PemPair, server_context
+from webhook.server.app import AdmissionServer
+from webhook.web.client_rules import ClientRuleFiles
+from webhook.web.tls import CertificateError, ClientCertificateRules, PemPair, ServerTls
 
 OURS, OTHERS = trustme.CA(), trustme.CA()
 NAME = "kube-apiserver"
@@ -86,4 +92,85 @@ def test_probes_and_scrapers_need_no_certificate() -> None:
 
 def test_invalid_authorities_are_reported() -> None:
     with pytest.raises(CertificateError, match="must be certificates of authorities"):
-        server_context(PemPair(PAIR.certificate, PAIR.key), ClientCertificateRules("nothing"))
+        ServerTls(PemPair(PAIR.certificate, PAIR.key), ClientCertificateRules("nothing"))
+
+
+@contextmanager
+def reloading_site(folder: Path) -> Iterator[tuple[Site, ClientRuleFiles]]:
+    """Serve with rules from a folder that is watched, as with the optional ConfigMap."""
+    files = ClientRuleFiles(folder / "ca.crt", name_file=folder / "name", optional=True)
+    tls = ServerTls(PemPair(PAIR.certificate, PAIR.key), files.read())
+
+    def watch(server: AdmissionServer) -> None:
+        rules = watch_client_rules(files, server, server.telemetry.log)
+        assert rules is not None
+        server.polls, server.health_checks = [rules.reload_if_changed], [rules.checks]
+
+    with serve_site(tls=tls, prepare=watch) as site:
+        yield site, files
+
+
+def answer_to(connection: TlsConnection) -> tuple[int, bool]:
+    """Return the status of a review on an open connection, and whether the server closes it."""
+    connection.send(post("/validate", encoded(review())))
+    answer = connection.read()
+    assert answer is not None
+    return answer.status, answer.headers.get("connection") == "close"
+
+
+def status_for(site: Site, certificate: trustme.LeafCert | None) -> int:
+    """Return the status of a review on a new connection; 0 if its certificate is not trusted."""
+    try:
+        return answer_to(TlsConnection(site.port, certificate))[0]
+    except (AssertionError, OSError):
+        return 0
+
+
+def readiness_line(site: Site) -> str:
+    """Return what /readyz says about clients."""
+    lines = site.send_request(http("GET", "/readyz?verbose")).body.decode().splitlines()
+    return next(line for line in lines if line[3:].startswith("clients"))
+
+
+def test_authentication_is_switched_on_by_a_file_that_appears(tmp_path: Path) -> None:
+    with reloading_site(tmp_path) as (site, files):
+        open_connection = TlsConnection(site.port)
+        assert answer_to(open_connection) == (200, False)
+        assert readiness_line(site) == "[+]clients any that can connect: there is no client CA"
+
+        (tmp_path / "name").write_text(f"{NAME}\n")
+        files.authorities.write_bytes(OURS.cert_pem.bytes())
+        site.until(lambda: status_for(site, None) == 403)
+
+        assert answer_to(open_connection)[0] == 403
+        assert status_for(site, GOOD) == 200
+        assert status_for(site, REFUSED["another name"]) == 403
+        assert readiness_line(site) == f"[+]clients with a certificate of {files.authorities} named {NAME}"
+
+
+def test_a_replaced_authority_is_trusted_no_more(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(OURS.cert_pem.bytes())
+    other = OTHERS.issue_cert(NAME)
+    with reloading_site(tmp_path) as (site, files):
+        open_connection = TlsConnection(site.port, GOOD)
+        assert answer_to(open_connection) == (200, False)
+        assert status_for(site, other) == 0
+
+        files.authorities.write_bytes(OTHERS.cert_pem.bytes())
+        site.until(lambda: status_for(site, other) == 200)
+
+        assert status_for(site, GOOD) == 0
+        assert answer_to(open_connection) == (200, True), "it opens another connection, with a new certificate"
+
+
+@pytest.mark.parametrize("invalid", [True, False], ids=["an invalid file", "a deleted file"])
+def test_files_that_cannot_be_used_keep_the_last_rules(tmp_path: Path, invalid: bool) -> None:
+    (tmp_path / "ca.crt").write_bytes(OURS.cert_pem.bytes())
+    with reloading_site(tmp_path) as (site, files):
+        if invalid:
+            files.authorities.write_text("nothing")
+        else:
+            files.authorities.unlink()
+        site.until(lambda: readiness_line(site).startswith("[-]clients the last valid rules stay in use: "))
+
+        assert (status_for(site, None), status_for(site, GOOD)) == (403, 200)

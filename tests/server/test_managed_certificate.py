@@ -24,7 +24,7 @@ from webhook.server import managed_certificate
 from webhook.server.managed_certificate import ManagedCertificate
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.tls import PemPair, server_context
+from webhook.web.tls import PemPair, ServerTls
 
 NAME = "rightslice.rightslice.svc"
 REVIEW = post("/validate", encoded(review()))
@@ -173,10 +173,8 @@ async def test_conflicting_programs_are_slowed_down() -> None:
     cluster, log = Cluster(), io.StringIO()
     elector = LeaderElector(Client(cluster), LEASE, "pod-1")
     reconciler = CertificateReconciler(Client(cluster), SPEC, lambda: elector.is_leader, lambda: cluster.moment)
-    context = server_context(PemPair(PAIR.certificate, PAIR.key))
-    managed = ManagedCertificate(
-        reconciler, elector, context, Telemetry(make_logger("info", log)), lambda: cluster.moment
-    )
+    tls = ServerTls(PemPair(PAIR.certificate, PAIR.key))
+    managed = ManagedCertificate(reconciler, elector, tls, Telemetry(make_logger("info", log)), lambda: cluster.moment)
     await elector.try_acquire_or_renew()
     pauses = []
     for _ in range(20):
@@ -236,27 +234,27 @@ async def test_a_changed_bundle_is_repaired_without_waiting_for_the_interval(mon
     monkeypatch.setattr(managed_certificate, "NEXT_STEP_SECONDS", 0.0)
     elector = LeaderElector(Client(cluster), LEASE, "pod-1")
     reconciler = CertificateReconciler(Client(cluster), SPEC, lambda: elector.is_leader, lambda: cluster.moment)
-    context = server_context(PemPair(PAIR.certificate, PAIR.key))
+    tls = ServerTls(PemPair(PAIR.certificate, PAIR.key))
     managed = ManagedCertificate(
-        reconciler, elector, context, Telemetry(make_logger("info", io.StringIO())), lambda: cluster.moment
+        reconciler, elector, tls, Telemetry(make_logger("info", io.StringIO())), lambda: cluster.moment
     )
     await elector.try_acquire_or_renew()
     running = asyncio.create_task(managed.run())
     await until(
         lambda: bool(cluster.state and cluster.state.serving and set(cluster.bundles()) == {cluster.state.bundle})
     )
-    repairs, trusted = [], cluster.bundles()
-    for _ in range(managed_certificate.MAX_WAKES + 2):
+    repairs, trusted = [0.0], cluster.bundles()
+    while repairs[-1] < 2 and len(repairs) <= 10 * managed_certificate.MAX_WAKES:
         start = seconds()
         cluster.set_bundles("")
         managed.bundles.upsert(cluster.read(CONFIGS[0]))
         with suppress(TimeoutError):
-            await asyncio.wait_for(until(lambda: cluster.bundles() == trusted), 0.5)
+            await asyncio.wait_for(until(lambda: cluster.bundles() == trusted), 2)
         repairs.append(seconds() - start)
     running.cancel()
 
-    assert max(repairs[:5]) < 0.2
-    assert min(repairs[-2:]) >= 0.5, "a program that keeps changing bundles is answered at the interval only"
+    assert max(repairs[:5]) < 2, "long before the next interval"
+    assert repairs[-1] >= 2, "a program that keeps changing bundles is answered at the interval only"
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -38,7 +38,7 @@ from webhook.server.policy_sources import NoPoliciesError, PolicyFiles
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.listener import Poll
-from webhook.web.tls import CertificateFiles, CertificateReloader, PemPair, server_context
+from webhook.web.tls import CertificateFiles, CertificateReloader, PemPair, ServerTls
 
 GOOD = encoded(review())
 
@@ -367,13 +367,13 @@ def test_an_exception_in_the_objects_is_recorded_and_reloading_continues() -> No
 def serve_with_certificate(folder: Path) -> Iterator[tuple[Site, CertificateFiles]]:
     """Run a server with certificate files."""
     files = CertificateFiles(*PAIR.write(folder))
-    context = server_context(files.read())
+    tls = ServerTls(files.read())
 
     def reloader(server: AdmissionServer) -> None:
-        certificate = CertificateReloader(files, context, server.telemetry)
+        certificate = CertificateReloader(files, tls, server.telemetry)
         server.polls, server.health_checks = [certificate.reload_if_changed], [certificate.checks]
 
-    with serve_site(nothing, context=context, prepare=reloader) as site:
+    with serve_site(nothing, tls=tls, prepare=reloader) as site:
         yield site, files
 
 
@@ -439,9 +439,9 @@ def test_negotiated_tls_is_modern() -> None:
     with serve_site() as site:
         connection = site.connect()
         assert connection.socket.version() == "TLSv1.3"
-        context = server_context(PemPair(PAIR.certificate, PAIR.key))
-        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-        assert all("GCM" in cipher["name"] or "CHACHA20" in cipher["name"] for cipher in context.get_ciphers())
+        tls = ServerTls(PemPair(PAIR.certificate, PAIR.key))
+        assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert all("GCM" in cipher["name"] or "CHACHA20" in cipher["name"] for cipher in tls.context.get_ciphers())
 
 
 def test_plain_http_gets_no_response() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from webhook.web.http_messages import (
 )
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import BackgroundTask, HttpListener, Poll
-from webhook.web.tls import ClientCertificateRules
+from webhook.web.tls import ServerTls
 
 Verb = Callable[[SchedulerState, bytes, float], VerbResult]
 
@@ -62,10 +61,9 @@ def build_extender(
     state: SchedulerState,
     clock: Clock,
     metrics: ExtenderMetrics,
-    context: ssl.SSLContext,
+    tls: ServerTls,
     limits: ServerLimits,
     *,
-    clients: ClientCertificateRules | None = None,
     polls: Sequence[Poll] = (),
     companions: Sequence[BackgroundTask] = (),
     watched: Callable[[], Sequence[WatchStatus]] = tuple,
@@ -77,9 +75,8 @@ def build_extender(
         state: Nodes, reservations and the learned mix.
         clock: Monotonic seconds.
         metrics: Receives all events.
-        context: TLS.
+        tls: TLS, and which clients may call.
         limits: Limits of the server.
-        clients: Required client certificates; None: anyone may call.
         polls: Called every few seconds.
         companions: Tasks that run as long as the server.
         watched: The watches, for health.
@@ -100,13 +97,13 @@ def build_extender(
 
     routes = {f"/{name}": HttpRoute(name, True, _verb_handler(name, state, clock, metrics)) for name in VERBS}
     paths = routes | health_routes(health_checks, MetricsPage(metrics).render)
-    registry = ConnectionRegistry(paths, limits, metrics.record_rejection, clients)
+    registry = ConnectionRegistry(paths, limits, metrics.record_rejection, tls.clients)
     metrics.connections = lambda: len(registry.connections)
     metrics.nodes = lambda: len(state.fleet.nodes)
     metrics.reserved = lambda: len(state.reservations)
     all_polls = (NodeWarnings(state, metrics).log_new_warnings, *polls)
     return HttpListener(
-        registry, context, lambda error: metrics.record_internal_error("task", error), all_polls, companions
+        registry, tls, lambda error: metrics.record_internal_error("task", error), all_polls, companions
     )
 
 

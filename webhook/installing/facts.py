@@ -79,6 +79,7 @@ class ClusterFacts:
     deployment: Json | None
     secret: Json | None
     settings: Json | None
+    client_ca: Json | None
     ready: str | None
     answer: str | None
     metrics: str | None
@@ -121,6 +122,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "deployment": api.get(DEPLOYMENT_PATH),
         "secret": api.get(f"{_IN_SPACE}/secrets/{APP_NAME}-tls"),
         "settings": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-policies"),
+        "client_ca": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-client-ca"),
         "ready": _read_status(api, APP_NAME),
         "answer": probe_webhooks(api),
         "policies": list_all(api, f"{GROUP_PATH}/gpupolicies"),

@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from cryptography import x509
@@ -28,7 +29,7 @@ from webhook.installing.facts import (
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.annotations import PROBE_ANSWER
 from webhook.report.text import pluralize
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 
 JsonObject = Mapping[str, Any]
 
@@ -152,6 +153,19 @@ def check_replica_status(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
             yield DiagnosticResult.ok(summary)
         elif line.startswith("[-]"):
             yield DiagnosticResult.warn(summary, "see its log")
+
+
+def check_callers(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
+    """Check whether the webhook authenticates its callers."""
+    if facts.deployment is None:
+        return
+    if facts.client_ca is not None or "--client-ca=" in str(facts.deployment["spec"]["template"]["spec"]):
+        yield DiagnosticResult.ok("callers need a client certificate")
+    elif facts.refused["client_ca"].status == HTTPStatus.NOT_FOUND:
+        advice = f"no ConfigMap {APP_NAME}-client-ca. Whether API servers present one cannot be known here: SECURITY.md"
+        yield DiagnosticResult.skip("callers need no client certificate", advice)
+    else:
+        yield unread_part_result(facts, "client_ca", "", "")
 
 
 def check_fail_open(facts: ClusterFacts) -> Iterator[DiagnosticResult]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 
 from webhook.engine.decision_cache import DecisionCache
@@ -13,7 +12,7 @@ from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import HealthCheck, HealthChecks
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import POLL_SECONDS, SWEEP_SECONDS, HttpListener, Poll
-from webhook.web.tls import ClientCertificateRules
+from webhook.web.tls import ServerTls
 
 
 class AdmissionServer(HttpListener):
@@ -23,39 +22,37 @@ class AdmissionServer(HttpListener):
         health_checks: Further lines of `/readyz?verbose`.
     """
 
-    context: ssl.SSLContext
+    tls: ServerTls
 
     def __init__(
         self,
         state: AdmissionState,
         telemetry: Telemetry,
         clock: Clock,
-        context: ssl.SSLContext,
+        tls: ServerTls,
         limits: ServerLimits,
         polls: Sequence[Poll] = (),
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
         decide: Decide | None = None,
-        client_rules: ClientCertificateRules | None = None,
         health_checks: Sequence[HealthChecks] = (),
     ) -> None:
         """Prepare the routes.
 
         Args:
             decide: For tests; None for the engine's `decide` with a cache.
-            client_rules: Which clients may call admission routes, as the context verifies them; None for all.
         """
         self.state, self.telemetry, self.clock, self.health_checks = state, telemetry, clock, health_checks
         decide = decide or DecisionCache().decide
         routes = admission_routes(state, clock, decide, telemetry, self._checks, limits.request_time)
-        registry = ConnectionRegistry(routes, limits, telemetry.record_rejection, client_rules)
+        registry = ConnectionRegistry(routes, limits, telemetry.record_rejection, tls.clients)
         telemetry.connections = lambda: len(registry.connections)
         telemetry.metrics.in_flight = lambda: registry.load.reading
 
         def on_crash(error: Exception) -> None:
             telemetry.record_internal_error("task", error)
 
-        super().__init__(registry, context, on_crash, polls, (), poll_seconds, sweep_seconds)
+        super().__init__(registry, tls, on_crash, polls, (), poll_seconds, sweep_seconds)
 
     def _checks(self) -> list[HealthCheck]:
         extra_checks = [each for checks in self.health_checks for each in checks()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from webhook.kube.leader_election import LeaderElector
 from webhook.server.admission_state import Clock
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.health import HealthCheck
-from webhook.web.tls import CertificateError, PemPair, replace_certificate
+from webhook.web.tls import CertificateError, PemPair, ServerTls
 
 RECONCILE_SECONDS = 5.0
 """The average interval. Without a watch, a changed `caBundle` is restored within two of them."""
@@ -63,17 +62,17 @@ STEP_NAMES: dict[type[RotationStep], str] = {
 
 @dataclass(slots=True)
 class ManagedCertificate:
-    """Keeps the certificate of a live TLS context up to date with the Secret.
+    """Keeps the certificate of a server up to date with the Secret.
 
     Attributes:
-        context: The TLS context that gets each new certificate.
+        tls: Gets each new certificate.
         clock: This machine's clock.
         bundles: Notices changed bundles, as far as its reflectors run.
     """
 
     reconciler: CertificateReconciler
     elector: LeaderElector
-    context: ssl.SSLContext
+    tls: ServerTls
     telemetry: Telemetry
     clock: Clock
     bundles: CaBundleWatch = field(default_factory=CaBundleWatch)
@@ -162,7 +161,7 @@ class ManagedCertificate:
 
     def _serve(self, serving: ServingCertificate | None) -> None:
         if serving is not None and serving != self._served:
-            replace_certificate(self.context, PemPair(serving.certificate, serving.key))
+            self.tls.replace_certificate(PemPair(serving.certificate, serving.key))
             self._served = serving
             self.telemetry.record_certificate_loaded(serving.not_after)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 
 from webhook.web.client_queues import ClientQueues
 from webhook.web.connection import ConnectionRegistry, HttpConnection
+from webhook.web.tls import ServerTls
 
 BACKLOG = 1024
 TLS_SHUTDOWN_SECONDS = 2.0
@@ -50,11 +50,9 @@ class ConnectionAcceptor:
         pending: Accepted connections whose handshake is not complete.
     """
 
-    def __init__(
-        self, registry: ConnectionRegistry, context: ssl.SSLContext | None, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, registry: ConnectionRegistry, tls: ServerTls | None, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
-        self._context = context
+        self._tls = tls
         self._loop = loop
         self._listening: list[socket.socket] = []
         self.pending: ClientQueues[PendingConnection] = ClientQueues()
@@ -137,7 +135,7 @@ class ConnectionAcceptor:
             self._loop.call_soon(self._start_handshakes)
 
     async def _complete_handshake(self, pending: PendingConnection) -> None:
-        limits, context = self._registry.limits, self._context
+        limits, context = self._registry.limits, self._tls.context if self._tls is not None else None
         try:
             with suppress(OSError):  # the client sent something else than TLS, an untrusted certificate, or nothing
                 await self._loop.connect_accepted_socket(

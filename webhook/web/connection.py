@@ -32,7 +32,7 @@ from webhook.web.http_messages import (
     error_response,
 )
 from webhook.web.limits import ServerLimits, ServerLoad, request_deadline
-from webhook.web.tls import ClientCertificateRules
+from webhook.web.tls import ClientCertificateRules, PeerCertificate
 
 MAX_LINE = 8190
 MAX_HEADERS = 64
@@ -69,6 +69,8 @@ class HttpConnection(asyncio.Protocol):
         self._closing = False
         self._stalled = False
         self._client_allowed = False
+        self._certificate: PeerCertificate | None = None
+        self._retired = False
         self.expires = 0.0
 
     # Called by the event loop.
@@ -77,8 +79,8 @@ class HttpConnection(asyncio.Protocol):
         """Start the deadline for the first request; the TLS handshake is complete."""
         self._transport = cast("asyncio.Transport", transport)
         self.expires = self._loop.time() + self._registry.limits.request_time
-        rules = self._registry.client_rules
-        self._client_allowed = rules is None or rules.allows(transport.get_extra_info("peercert"))
+        rules, self._certificate = self._registry.client_rules, transport.get_extra_info("peercert")
+        self._client_allowed = rules is None or rules.allows(self._certificate)
         if not self._registry.add(self, trusted=rules is not None and self._client_allowed):
             self._closing = True
             self._transport.abort()
@@ -146,6 +148,11 @@ class HttpConnection(asyncio.Protocol):
     def receives_body(self) -> bool:
         """True while a body is being received."""
         return self._reading
+
+    def apply_client_rules(self, rules: ClientCertificateRules | None) -> None:
+        """Check the client by other rules, and close after the next response: the old ones verified its certificate."""
+        self._client_allowed = rules is None or rules.allows(self._certificate)
+        self._retired = True
 
     def expire(self) -> None:
         """Send 408 for a slow request; close an idle connection, or one whose client does not read."""
@@ -258,7 +265,8 @@ class HttpConnection(asyncio.Protocol):
         assert head is not None
         if transport is None:
             return
-        close = self._close_after_response or head.should_close or self._registry.draining or not self._stays_open()
+        ends = self._close_after_response or self._retired or self._registry.draining
+        close = ends or head.should_close or not self._stays_open()
         transport.write(encode_response(response, close=close, with_body=head.method != "HEAD"))
         self._release_buffers()
         self._head = self._payload = self._route = None
@@ -348,6 +356,12 @@ class ConnectionRegistry:
             return False
         self.untrusted.discard(connection.address, connection)
         return True
+
+    def replace_client_rules(self, rules: ClientCertificateRules | None) -> None:
+        """Check the clients of all connections by other rules."""
+        self.client_rules = rules
+        for connection in self.connections:
+            connection.apply_client_rules(rules)
 
     def discard(self, connection: HttpConnection) -> None:
         """Remove a connection that was closed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ from aiohttp import http_parser
 
 from webhook.web.acceptor import ConnectionAcceptor
 from webhook.web.connection import ConnectionRegistry
+from webhook.web.tls import ServerTls
 
 POLL_SECONDS = 2.0
 """A changed ConfigMap is in use after two polls, well within 10 s."""
@@ -41,7 +41,7 @@ class HttpListener:
     """A server socket and its background tasks; call `listen` to start.
 
     Attributes:
-        context: TLS; None for plain HTTP, only for health and metrics.
+        tls: TLS; None for plain HTTP, only for health and metrics.
         on_crash: Called when a poll or task raises an exception; it is restarted after a delay.
         polls: Called every `poll_seconds`.
         tasks: Run until the server closes.
@@ -50,7 +50,7 @@ class HttpListener:
     """
 
     registry: ConnectionRegistry
-    context: ssl.SSLContext | None
+    tls: ServerTls | None
     on_crash: OnCrash
     polls: Sequence[Poll] = ()
     tasks: Sequence[BackgroundTask] = ()
@@ -71,7 +71,7 @@ class HttpListener:
         for prepare in self.before_listen:
             await prepare()
         loop = asyncio.get_running_loop()
-        self._acceptor = acceptor = ConnectionAcceptor(self.registry, self.context, loop)
+        self._acceptor = acceptor = ConnectionAcceptor(self.registry, self.tls, loop)
         port = await acceptor.listen(host, port)
         tasks: list[BackgroundTask] = [
             partial(_poll_forever, self.sweep_seconds, self.registry.close_expired),

@@ -1,8 +1,7 @@
 """TLS of the servers: TLS 1.2 or later, ECDHE with an AEAD, optional client certificates, and reloaded files.
 
-A live `SSLContext` uses a new certificate for new handshakes and leaves open connections alone. It also accepts a key
-that does not match, and is broken from then on, so every pair is loaded into a scratch context first. Invalid
-files do not replace the last valid pair.
+Every change makes a new `SSLContext` for new handshakes, because a context cannot forget an authority, and one that was
+given a key that does not match is broken from then on. Open connections keep theirs. Invalid files change nothing.
 """
 
 from __future__ import annotations
@@ -103,14 +102,30 @@ def verify_clients(context: ssl.SSLContext, clients: ClientCertificateRules) -> 
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
-def replace_certificate(context: ssl.SSLContext, pair: PemPair) -> None:
-    """Replace the certificate of a live context.
+class ServerTls:
+    """The TLS of a server: its certificate, and the rules for its clients.
 
-    Raises:
-        CertificateError: certificate and key are not PEM or do not match; the context is unchanged.
+    Every method raises `CertificateError`, and changes nothing, if certificate, key or authorities cannot be used.
+
+    Attributes:
+        context: For the next handshake.
+        clients: Which clients are accepted; None for all.
     """
-    _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
-    _load_pair(context, pair)
+
+    def __init__(self, pair: PemPair, clients: ClientCertificateRules | None = None) -> None:
+        self._use(pair, clients)
+
+    def replace_certificate(self, pair: PemPair) -> None:
+        """Present another certificate from now on."""
+        self._use(pair, self.clients)
+
+    def replace_clients(self, clients: ClientCertificateRules | None) -> None:
+        """Verify clients by other rules from now on."""
+        self._use(self._pair, clients)
+
+    def _use(self, pair: PemPair, clients: ClientCertificateRules | None) -> None:
+        self.context = server_context(pair, clients)
+        self._pair, self.clients = pair, clients
 
 
 def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
@@ -125,11 +140,11 @@ def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
 
 
 class CertificateReloader:
-    """Keeps the certificate of a live TLS context up to date with its files."""
+    """Keeps the certificate of a server up to date with its files."""
 
-    def __init__(self, files: CertificateFiles, context: ssl.SSLContext, telemetry: ServerTelemetry) -> None:
+    def __init__(self, files: CertificateFiles, tls: ServerTls, telemetry: ServerTelemetry) -> None:
         self._files = files
-        self._context = context
+        self._tls = tls
         self._telemetry = telemetry
         self._fingerprint = self._files.fingerprint()
         self._error = ""
@@ -147,7 +162,7 @@ class CertificateReloader:
         self._fingerprint = fingerprint
         try:
             pair = self._files.read()
-            replace_certificate(self._context, pair)
+            self._tls.replace_certificate(pair)
         except OSError as error:
             self._reject(f"cannot be read ({error.strerror})")
         except CertificateError as error:

@@ -64,6 +64,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         *webhook_health.check_backstop(facts),
         *webhook_health.check_replicas(facts),
         *webhook_health.check_replica_status(facts),
+        *webhook_health.check_callers(facts),
         *policies_health.check_policies(facts, loaded),
         *cluster_health.check_nodes(facts),
         *cluster_health.check_gpu_forms(facts, policies),

@@ -16,11 +16,13 @@ from webhook.cache.snapshot import read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.cli.processes.tls import (
     StartError,
-    build_listening_context,
+    build_server_tls,
+    client_rule_files,
     connection_limit,
     initial_key_pair,
-    trusted_clients,
+    read_client_rules,
     watch_certificate,
+    watch_client_rules,
 )
 from webhook.extender.app import ExtenderMetrics, build_extender
 from webhook.extender.state import SchedulerState
@@ -29,6 +31,7 @@ from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.settings import ExtenderSettings
 from webhook.telemetry.logs import StructuredLogger, make_logger
+from webhook.web.health import HealthChecks
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener, NoParserError
 from webhook.web.process import freeze_and_tune_gc, serve_until_signal
@@ -89,23 +92,28 @@ async def _build_listener(
     async def follow_cluster_state() -> None:
         await (informers.run(run_state) if informers else run_state())
 
-    pair, clients = initial_key_pair(settings, datetime.now(UTC)), trusted_clients(settings)
+    pair, client_files = initial_key_pair(settings, datetime.now(UTC)), client_rule_files(settings)
     metrics.set_certificate_expiry(expiry_of(pair.certificate))
-    context = build_listening_context(settings, pair, clients)
-    certificate = watch_certificate(settings, context, metrics)
+    tls = build_server_tls(settings, pair, read_client_rules(client_files))
+    certificate = watch_certificate(settings, tls, metrics)
+    checks: list[HealthChecks] = [lambda: [shares.readiness_check()]] if shares else []
     limits = ServerLimits(connections=connection_limit(settings, log), in_flight=settings.max_in_flight)
-    return build_extender(
+    listener = build_extender(
         state,
         monotonic,
         metrics,
-        context,
+        tls,
         limits,
-        clients=clients,
         polls=[certificate.reload_if_changed] if certificate is not None else [],
         companions=[follow_cluster_state, shares.run] if shares else [follow_cluster_state],
         watched=lambda: informers.states if informers else (),
-        more=lambda: [shares.readiness_check()] if shares else [],
+        more=lambda: [check for part in checks for check in part()],
     )
+    rules = watch_client_rules(client_files, listener, log)
+    if rules is not None:
+        listener.polls = [*listener.polls, rules.reload_if_changed]
+        checks.append(rules.checks)
+    return listener
 
 
 def _track_fair_share(

@@ -5,14 +5,15 @@ All functions raise StartError if a setting cannot be used.
 
 from __future__ import annotations
 
-import ssl
 from datetime import datetime
 
 from webhook.certs.issuer import create_self_signed
 from webhook.settings import ServerSettings
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
+from webhook.web.client_rules import ClientRuleFiles, ClientRulesReloader
 from webhook.web.limits import ServerLimits
+from webhook.web.listener import HttpListener
 from webhook.web.process import raise_descriptor_limit
 from webhook.web.tls import (
     CertificateError,
@@ -20,8 +21,7 @@ from webhook.web.tls import (
     CertificateReloader,
     ClientCertificateRules,
     PemPair,
-    server_context,
-    verify_clients,
+    ServerTls,
 )
 
 
@@ -40,38 +40,54 @@ def initial_key_pair(settings: ServerSettings, now: datetime) -> PemPair:
         raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
-def trusted_clients(settings: ServerSettings) -> ClientCertificateRules | None:
-    """Return the required client certificates; None if clients need none."""
-    if settings.client_ca is None:
-        return None
+def client_rule_files(settings: ServerSettings) -> ClientRuleFiles | None:
+    """Return where the rules for clients are; None if all clients are accepted."""
+    if settings.client_ca is not None:
+        return ClientRuleFiles(settings.client_ca, settings.client_name)
+    folder = settings.client_ca_folder
+    return ClientRuleFiles(folder / "ca.crt", name_file=folder / "name", optional=True) if folder is not None else None
+
+
+def read_client_rules(files: ClientRuleFiles | None) -> ClientCertificateRules | None:
+    """Return the rules for clients; None if clients need no certificate."""
     try:
-        authorities = settings.client_ca.read_text(encoding="ascii", errors="backslashreplace")
-        clients = ClientCertificateRules(authorities, settings.client_name)
-        verify_clients(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
+        return files.read() if files is not None else None
     except OSError as error:
-        raise StartError(f"--client-ca {settings.client_ca}: cannot be read ({error.strerror})") from error
+        raise StartError(f"--client-ca {error.filename}: cannot be read ({error.strerror})") from error
     except CertificateError as error:
-        raise StartError(f"--client-ca {settings.client_ca}: {error}") from error
-    return clients
+        raise StartError(f"--client-ca {files.authorities if files else ''}: {error}") from error
 
 
-def build_listening_context(
-    settings: ServerSettings, pair: PemPair, clients: ClientCertificateRules | None
-) -> ssl.SSLContext:
-    """Build the TLS context to listen with."""
+def watch_client_rules(
+    files: ClientRuleFiles | None, server: HttpListener, log: StructuredLogger
+) -> ClientRulesReloader | None:
+    """Return the reloader of the rules for clients; None without files."""
+    tls = server.tls
+    if files is None or tls is None:
+        return None
+
+    def apply(rules: ClientCertificateRules) -> None:
+        tls.replace_clients(rules)
+        server.registry.replace_client_rules(rules)
+
+    return ClientRulesReloader(files, tls.clients, apply, log)
+
+
+def build_server_tls(settings: ServerSettings, pair: PemPair, clients: ClientCertificateRules | None) -> ServerTls:
+    """Build the TLS to listen with."""
     try:
-        return server_context(pair, clients)
+        return ServerTls(pair, clients)
     except CertificateError as error:
         raise StartError(f"{settings.tls_cert}, {settings.tls_key}: {error}") from error
 
 
 def watch_certificate(
-    settings: ServerSettings, context: ssl.SSLContext, telemetry: ServerTelemetry
+    settings: ServerSettings, tls: ServerTls, telemetry: ServerTelemetry
 ) -> CertificateReloader | None:
     """Return the reloader of the certificate files; None without files."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
-    return CertificateReloader(CertificateFiles(settings.tls_cert, settings.tls_key), context, telemetry)
+    return CertificateReloader(CertificateFiles(settings.tls_cert, settings.tls_key), tls, telemetry)
 
 
 def connection_limit(settings: ServerSettings, log: StructuredLogger) -> int:

@@ -21,11 +21,13 @@ from webhook.certs.secret_state import SecretName
 from webhook.certs.webhook_configs import CaBundleWatch, WebhookConfigSelector
 from webhook.cli.processes.tls import (
     StartError,
-    build_listening_context,
+    build_server_tls,
+    client_rule_files,
     connection_limit,
     initial_key_pair,
-    trusted_clients,
+    read_client_rules,
     watch_certificate,
+    watch_client_rules,
 )
 from webhook.kube.api import KubeClient
 from webhook.kube.leader_election import LeaderElector, LeaseName
@@ -133,18 +135,20 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
     checks: list[HealthChecks] = []
     polls = [] if settings.is_live else [PolicyReloader(files, load, state, utc_now, telemetry).reload_if_changed]
     pair = initial_key_pair(settings, utc_now())
-    clients = trusted_clients(settings)
-    context = build_listening_context(settings, pair, clients)
+    client_files = client_rule_files(settings)
+    tls = build_server_tls(settings, pair, read_client_rules(client_files))
     if not settings.manages_tls:
         telemetry.set_certificate_expiry(expiry_of(pair.certificate))
-    certificate = watch_certificate(settings, context, telemetry)
+    certificate = watch_certificate(settings, tls, telemetry)
     if certificate is not None:
         polls.append(certificate.reload_if_changed)
         checks.append(certificate.checks)
     limits = ServerLimits(connections=connection_limit(settings, log), in_flight=settings.max_in_flight)
-    return AdmissionServer(
-        state, telemetry, utc_now, context, limits, polls, client_rules=clients, health_checks=checks
-    )
+    server = AdmissionServer(state, telemetry, utc_now, tls, limits, polls, health_checks=checks)
+    rules = watch_client_rules(client_files, server, log)
+    if rules is not None:
+        server.polls, server.health_checks = [*polls, rules.reload_if_changed], [*checks, rules.checks]
+    return server
 
 
 def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> ClusterInformers:
@@ -224,7 +228,7 @@ def _manage_certificate(
     spec = ManagedCertificateSpec(SecretName(*settings.tls_secret_ref), configurations, settings.tls_server_names)
     reconciler = CertificateReconciler(api, spec, lambda: elector.is_leader, server.clock)
     bundles = CaBundleWatch()
-    certificate = ManagedCertificate(reconciler, elector, server.context, server.telemetry, server.clock, bundles)
+    certificate = ManagedCertificate(reconciler, elector, server.tls, server.telemetry, server.clock, bundles)
     watches = [
         Reflector(api, resource, bundles, SystemRandom(), server.telemetry, max_pause=0.0)
         for resource in configurations.watched_resources()

@@ -1,0 +1,113 @@
+"""Which clients may call, read from files that are reloaded when they change.
+
+Rules are never switched off while a server runs: files that cannot be read, or are gone, keep the last valid rules.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import NamedTuple
+
+from webhook.telemetry.logs import StructuredLogger
+from webhook.web.health import HealthCheck
+from webhook.web.tls import CertificateError, ClientCertificateRules, verify_clients
+
+
+class ClientRuleFiles(NamedTuple):
+    """Where the rules are.
+
+    Attributes:
+        authorities: The certificate authorities of the clients, PEM.
+        name: The required name; "" for the content of `name_file`.
+        name_file: A file with the required name; without it any name is accepted.
+        optional: True if all clients are accepted while there is no file of authorities.
+    """
+
+    authorities: Path
+    name: str = ""
+    name_file: Path | None = None
+    optional: bool = False
+
+    def fingerprint(self) -> Hashable:
+        """Return a value that changes with the files, also when they are created or deleted."""
+        return tuple(_file_fingerprint(path) for path in (self.authorities, self.name_file) if path is not None)
+
+    def read(self) -> ClientCertificateRules | None:
+        """Return the rules; None if all clients are accepted.
+
+        Raises:
+            CertificateError: the authorities are not PEM.
+            OSError: a file cannot be read.
+        """
+        if self.optional and not self.authorities.exists():
+            return None
+        name = self.name
+        if not name and self.name_file is not None and self.name_file.exists():
+            name = self.name_file.read_text(encoding="utf-8").strip()
+        authorities = self.authorities.read_text(encoding="ascii", errors="backslashreplace")
+        rules = ClientCertificateRules(authorities, name)
+        verify_clients(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), rules)
+        return rules
+
+
+class ClientRulesReloader:
+    """Keeps the rules of a server up to date with their files."""
+
+    def __init__(
+        self,
+        files: ClientRuleFiles,
+        rules: ClientCertificateRules | None,
+        apply: Callable[[ClientCertificateRules], None],
+        log: StructuredLogger,
+    ) -> None:
+        """Watch the files.
+
+        Args:
+            rules: What was read from them.
+            apply: Called with the rules after each change.
+        """
+        self._files, self._rules, self._apply, self._log = files, rules, apply, log
+        self._fingerprint = files.fingerprint()
+        self._error = ""
+
+    def checks(self) -> list[HealthCheck]:
+        """Return the line of `/readyz?verbose`; it is not required, because the last rules stay in use."""
+        message = "any that can connect: there is no client CA"
+        if self._rules is not None:
+            name = f" named {self._rules.name}" if self._rules.name else ""
+            message = f"with a certificate of {self._files.authorities}{name}"
+        return [HealthCheck("clients", not self._error, self._error or message, required=False)]
+
+    async def reload_if_changed(self) -> None:
+        """Read the files again if they changed."""
+        fingerprint = self._files.fingerprint()
+        if fingerprint == self._fingerprint:
+            return
+        self._fingerprint = fingerprint
+        try:
+            rules = self._files.read()
+        except (OSError, CertificateError, UnicodeError) as error:
+            self._reject(f"{self._files.authorities}: {error}")
+            return
+        if rules is None and self._rules is not None:
+            self._reject(f"{self._files.authorities} is gone; restart to accept clients without a certificate")
+            return
+        self._error = ""
+        if rules is not None and rules != self._rules:
+            self._rules = rules
+            self._apply(rules)
+            self._log.info("client authorities loaded", file=str(self._files.authorities), name=rules.name)
+
+    def _reject(self, error: str) -> None:
+        self._error = f"the last valid rules stay in use: {error}"
+        self._log.error("client authorities not loaded, keeping the last valid ones", error=error)
+
+
+def _file_fingerprint(path: Path) -> Hashable:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        return ("missing", error.errno)
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
