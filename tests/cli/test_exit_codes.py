@@ -15,6 +15,8 @@ import pytest
 
 from tests.cli.conftest import FILES, INPUTS, JUNE, Run
 from tests.kube.scripted import kubeconfig
+from webhook.cli.cluster_access import api_error_hint
+from webhook.errors import ApiError
 from webhook.policy.loader import load_policies
 from webhook.server.policy_reload import read_policies
 from webhook.server.policy_sources import NoPoliciesError, PolicyFiles
@@ -548,6 +550,20 @@ def test_an_api_server_that_does_not_answer_is_exit_code_3(
     result = rightslice(*command, "--kubeconfig", str(file))
     assert result.code == 3
     assert "no answer from http://127.0.0.1:" in result.err
+    assert "Check that the cluster runs and this machine reaches it (kubectl cluster-info)" in result.err
+
+
+HINTS = {
+    "credentials that are not accepted": (401, "Log in again, or choose other credentials"),
+    "a right that is missing": (403, "Ask for this permission, or choose other credentials"),
+    "an error whose message says it": (404, ""),
+}
+
+
+@pytest.mark.parametrize(("status", "words"), HINTS.values(), ids=HINTS)
+def test_an_error_of_the_api_server_says_what_to_do(status: int, words: str) -> None:
+    hint = api_error_hint(ApiError("GET /version", status, "Reason", "message"))
+    assert hint.startswith(words) if words else not hint
 
 
 def test_a_context_for_a_snapshot_is_exit_code_2(rightslice: Run) -> None:

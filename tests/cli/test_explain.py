@@ -85,3 +85,38 @@ def test_an_invalid_record_is_ignored(sized_pod: dict[str, Any], rightslice: Run
 def test_a_pending_pod_is_named_pending(sized_pod: dict[str, Any], rightslice: Run) -> None:
     del sized_pod["spec"]["nodeName"]
     assert "Pending   no node yet" in rightslice("explain", "-f", "-", *INPUTS, stdin=json.dumps(sized_pod)).out
+
+
+PYTORCH_JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train}
+spec:
+  pytorchReplicaSpecs:
+    Master: {replicas: 1, template: {spec: {containers: [{name: c, image: x}]}}}
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 2}}}]}}
+"""
+
+
+def test_each_template_of_a_workload_is_explained(rightslice: Run) -> None:
+    lines = [line.strip() for line in rightslice("explain", "-f", "-", *INPUTS, stdin=PYTORCH_JOB).out.splitlines()]
+    master = lines.index("Template  spec.pytorchReplicaSpecs.Master.template: 1 pod with 0 GPUs each")
+    assert lines[master + 1] in ("Outcome   it requests no GPU", "Outcome   it does not use GPUs")
+    worker = lines.index("Template  spec.pytorchReplicaSpecs.Worker.template: 2 pods with 2 GPUs each")
+    assert lines[worker + 1].startswith("Outcome   not right-sized: ")
+
+
+REACHES_GPUS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec: {containers: [{name: c, image: x, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]}
+"""
+
+
+def test_a_pod_that_requests_no_gpu_is_not_said_to_lack_a_policy(rightslice: Run) -> None:
+    result = rightslice("explain", "-f", "-", *GUARD, stdin=REACHES_GPUS)
+    assert "GPU-S101" in result.out
+    assert "Outcome   it requests no GPU\n" in result.out

@@ -245,8 +245,9 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: s
 
 async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://x", "t")
-    with pytest.raises(AccessError, match="elsewhere"):
+    with pytest.raises(AccessError, match="elsewhere") as caught:
         await ClusterAccess(str(file), "elsewhere").read()
+    assert str(caught.value) == f"--context: must be a context of {file}, found 'elsewhere'. Write one of: here"
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from tests.house.checkout import read_checkout_file
-from tests.report.audit_samples import audited_page, audited_pod, rows_of
+from tests.report.audit_samples import DENIED, audited_page, audited_pod, rows_of
 from tests.report.browser import evaluate_in_browser
 from webhook.report.audit import AuditPage, totals_by_namespace
-from webhook.report.html import MAX_UNEVALUATED, html_report
+from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report
 from webhook.report.results import UnevaluatedReason
 
 HOSTILE = (
@@ -254,3 +254,11 @@ def test_zero_usage_and_unknown_usage_differ() -> None:
     assert "idle: 0 used" in report
     assert "unknown: no usage data" in report
     assert "pending: no usage data" in report
+
+
+def test_a_workload_with_several_findings_of_one_code_counts_once() -> None:
+    first = msgspec.structs.replace(DENIED, message="env A")
+    second = msgspec.structs.replace(DENIED, message="env B")
+    pods = [audited_pod(f"serve-{i}", workload="Deployment/serve", findings=[first, second]) for i in range(3)]
+    [group] = group_findings(rows_of([*pods, audited_pod("other", findings=[second])]))
+    assert sorted(number for _, number in group.findings) == [1, 3]

@@ -41,6 +41,11 @@ class AdjustedView(ClusterView):
             return known
         return Namespace(metadata=msgspec.structs.replace(metadata, labels={**labels, NAMESPACE_NAME: name}))
 
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a namespace, with given ones."""
+        found = self.namespace(namespace)
+        return found.metadata.labels if found is not None else super().labels_of(namespace)
+
     def claim_context(self, namespace: str) -> ClaimContext:
         """Return the claim templates and device classes, with those of files."""
         added = {name: spec for (of, name), spec in self._added_templates.items() if of == namespace}

@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error
-from webhook.errors import AccessError, ApiError, RightsliceError
+from webhook.errors import AccessError, ApiError, ApiUnreachable, RightsliceError
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
     from webhook.kube.api import KubeClient
 
 T = TypeVar("T")
+
+UNREACHABLE_HINT = (
+    "Check that the cluster runs and this machine reaches it (kubectl cluster-info), or choose another one with "
+    "--kubeconfig and --context"
+)
+_HINT_BY_STATUS: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "Log in again, or choose other credentials with --kubeconfig and --context",
+    HTTPStatus.FORBIDDEN: "Ask for this permission, or choose other credentials with --context (kubectl auth can-i)",
+}
 
 LIVE = "live"
 """The value of --cluster for a live cluster."""
@@ -68,4 +78,11 @@ def _exit_on_api_errors() -> Iterator[None]:
     except AccessError as error:
         exit_with_error(str(error))
     except ApiError as error:
-        exit_with_error(str(error), EXIT_NO_ANSWER)
+        exit_with_error(f"{error}. {api_error_hint(error)}".removesuffix(" "), EXIT_NO_ANSWER)
+
+
+def api_error_hint(error: ApiError) -> str:
+    """Return what to do about an error of the API server; "" if its own message says it."""
+    if isinstance(error, ApiUnreachable):
+        return UNREACHABLE_HINT
+    return _HINT_BY_STATUS.get(error.status, "")

@@ -48,6 +48,10 @@ _COMPAT_VARIABLE = "NV_CUDA_COMPAT_PACKAGE"
 _CUDA_VARIABLES = frozenset({_COMPAT_VARIABLE, "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"})
 _TRUE_VALUES = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _MAX_NAMES = 4
+_MINOR_VERSIONS = (
+    "CUDA's minor-version compatibility covers this; only kernels compiled at run time (PTX) and newer calls fail."
+)
+
 _NEWER_DRIVER_FIX = "Use an image with an older CUDA, or nodes with a newer driver."
 
 
@@ -111,16 +115,19 @@ def _driver_violations(
     if not compatible and not below:
         return []
     at_most = PolicyMode.WARN
+    covered = bool(requirement.toolkit) and not requirement.alternatives and not below  # none is checked at start-up
     if fitting:
         other = [*compatible, *below]
         code, fix = "GPU-C102", f"Select one of these in a node affinity on {PRODUCT_LABEL}: {_offer_names(fitting)}."
+        if covered:
+            fix = f"{_MINOR_VERSIONS} For these, select {_offer_names(fitting)} in a node affinity on {PRODUCT_LABEL}."
         message = (
             f"only some candidate nodes have a driver that supports {need.source} (found {_offer_names(fitting)}; "
             f"the others have {_newest_driver(other)} on {_offer_names(other)})"
         )
     elif compatible:
         own, code = requirement.own_driver, "GPU-C102"
-        fix = "Test the image on these nodes, or use an image with an older CUDA."
+        fix = _MINOR_VERSIONS if covered else "Test the image on these nodes, or use an image with an older CUDA."
         should = f"should be {format_driver(own)} or newer" if own else "should satisfy that"
         older = f", and an older one on {_offer_names(below)}" if below else ""
         found = f"{_newest_driver(compatible)} on {_offer_names(compatible)}{older}"

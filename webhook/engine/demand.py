@@ -20,7 +20,7 @@ from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.batch import gang_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
-from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
+from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.pods import Container, Pod
@@ -58,6 +58,8 @@ class DemandInput(msgspec.Struct, frozen=True, gc=False):
 
 def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     """Return the GPU need of a pod, or why it keeps its request."""
+    if not context.gpu_requests.requests:
+        return NO_GPU_REQUEST
     right_sizing = context.policies.right_sizing
     if right_sizing is None or not isinstance(context, GpuPodContext):
         return NO_RIGHT_SIZING

@@ -18,6 +18,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import format_path
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.pods import Pod
 from webhook.policy.policy_set import PolicySet
@@ -120,7 +121,14 @@ def combine_template_decisions(decisions: Sequence[TemplateDecision]) -> Decisio
         gpu_milli_after=sum(_milli_after_denials(one.decision) * one.template.replicas for one in decisions),
         policies=tuple(policies),
         involves_gpus=any(one.decision.involves_gpus for one in decisions),
+        templates=_list_templates(decisions),
     )
+
+
+def _list_templates(decisions: Sequence[TemplateDecision]) -> tuple[tuple[str, int, Decision], ...]:
+    if len(decisions) < 2:
+        return ()
+    return tuple((format_path(one.template.path), one.template.replicas, one.decision) for one in decisions)
 
 
 def _milli_after_denials(decision: Decision) -> int:

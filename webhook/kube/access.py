@@ -12,14 +12,14 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from webhook.errors import AccessError, shorten_text
+from webhook.errors import AccessError, quote_text, shorten_text
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -120,6 +120,8 @@ class ClusterAccess:
             with _collect_loader_errors() as errors:
                 configuration, loader = await asyncio.wait_for(self._load(), READ_SECONDS)
             tls = build_ssl_context(configuration)
+        except AccessError:
+            raise
         except TimeoutError as error:
             raise AccessError(f"{source}: must be read within {READ_SECONDS:g} s; an exec plugin hangs") from error
         except Exception as error:  # the loader raises anything for a malformed file
@@ -138,6 +140,8 @@ class ClusterAccess:
         from kubernetes.aio import config  # imported only if needed: half a second and 48 MiB
         from kubernetes.aio.client import Configuration
 
+        if self._context is not None:
+            _check_context(self._context, self._files, config.list_kube_config_contexts(self._files)[0])
         configuration = Configuration()
         loader = await config.load_kube_config(
             self._files, self._context, client_configuration=configuration, persist_config=False
@@ -176,6 +180,15 @@ def _find_kubeconfig(kubeconfig: str | None, context: str | None) -> str:
     if not Path(DEFAULT_KUBECONFIG).expanduser().is_file():
         raise AccessError(f"live cluster: a kubeconfig is required, found none. {CONFIGURE_HINT}")
     return DEFAULT_KUBECONFIG
+
+
+def _check_context(name: str, source: str, contexts: Iterable[Mapping[str, Any]]) -> None:
+    """Raise AccessError with the known contexts, unless the named one is among them."""
+    known = sorted(str(each.get("name")) for each in contexts)
+    if name not in known:
+        listed = shorten_text(", ".join(known), 500)
+        write = f"Write one of: {listed}" if known else "It has no contexts: name another file with --kubeconfig"
+        raise AccessError(f"--context: must be a context of {source}, found {quote_text(name)}. {write}")
 
 
 def _describe_load_error(error: Exception) -> str:

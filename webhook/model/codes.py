@@ -423,9 +423,10 @@ CODES: dict[str, FindingCode] = {
         "Use an image with an older CUDA, or nodes with a newer driver.",
     ),
     "GPU-C102": _cuda_code(
-        "the driver is older than the image's toolkit",
-        "Minor-version compatibility covers most programs; kernels compiled at run time (PTX) and newer calls fail.",
-        "Test the image, or use one whose CUDA version the driver supports.",
+        "the driver is older than the image's toolkit, which minor-version compatibility covers",
+        "CUDA's minor-version compatibility covers most programs: one built with any toolkit of a major version runs "
+        "on drivers of that version. Kernels compiled at run time (PTX) and newer calls fail.",
+        "Nothing, if the program does neither. Otherwise use an image whose CUDA version the driver supports.",
     ),
     "GPU-C103": _cuda_code(
         "the image may have no kernels for this GPU",

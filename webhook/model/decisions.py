@@ -31,6 +31,7 @@ class KeepReason(StrEnum):
         return member
 
     NO_RIGHT_SIZING_POLICY = ("NoRightSizingPolicy", "no policy right-sizes this pod")
+    NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = ("OptedOut", "the pod opts out with rightslice.dev/keep")
     NO_EVIDENCE = ("NoEvidence", "its GPU memory need is unknown")
@@ -144,6 +145,7 @@ class KeepRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_RIGHT_SIZING = KeepRequest(KeepReason.NO_RIGHT_SIZING_POLICY)
+NO_GPU_REQUEST = KeepRequest(KeepReason.NO_GPU_REQUEST)
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False):
@@ -202,6 +204,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         audit_policies: Those that only audit because the workload is outside their rollout.
         quota_charge: Weight of a new pod against shared quotas; () if no policy has one.
         involves_gpus: False if no request and no finding concerns GPUs.
+        templates: Of a workload with several pod templates: path, replicas and decision of each.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -216,6 +219,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     audit_policies: tuple[str, ...] = ()
     quota_charge: GpuWeight = ()
     involves_gpus: bool = False
+    templates: tuple[tuple[str, int, Decision], ...] = ()
 
     @property
     def keep_reason(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from webhook.model.decisions import OfferChoice
+from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
@@ -201,11 +201,20 @@ def result_message(result: CheckResult) -> str:
     """Return what the GPUs became, or why the object is left as it is; "" for an object without GPUs."""
     if result.verdict is CheckVerdict.SKIPPED:
         return result.reason
-    outcome = result.decision.outcome
+    if not result.decision.templates:
+        return _outcome_message(result.decision)
+    messages = [(path, _outcome_message(decision)) for path, _, decision in result.decision.templates]
+    if len({message for _, message in messages}) == 1:
+        return messages[0][1]
+    return "; ".join(f"{path}: {message}" for path, message in messages if message)
+
+
+def _outcome_message(decision: Decision) -> str:
+    outcome = decision.outcome
     if isinstance(outcome, OfferChoice):
-        verb = "right-sized to" if result.decision.applied else "would be right-sized to"
+        verb = "right-sized to" if decision.applied else "would be right-sized to"
         return f"{verb} {resource_with_meaning(outcome.resource, resource_meaning(outcome))}"
-    return str(outcome) if result.decision.involves_gpus else ""
+    return str(outcome) if decision.involves_gpus else ""
 
 
 def resource_with_meaning(resource: str, meaning: str) -> str:

@@ -16,7 +16,7 @@ from webhook.model.annotations import (
     parse_decision_record,
     parse_original_resources,
 )
-from webhook.model.decisions import NEEDS_NODES, Decision, KeepRequest, OfferChoice
+from webhook.model.decisions import NEEDS_NODES, NO_GPU_REQUEST, Decision, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel
 from webhook.model.events import CoreEvent
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
@@ -62,8 +62,7 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
     if decision.audit_policies:
         audit_policies = sanitize(", ".join(decision.audit_policies))
         yield f"{INDENT}Audit     {audit_policies}: the rollout does not include this workload"
-    needs_nodes = isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in NEEDS_NODES
-    for line in OUTCOME_UNKNOWN if result.without_nodes and needs_nodes else outcome_lines(decision):
+    for line in _template_lines(result) if decision.templates else _known_outcome_lines(result, decision):
         yield f"{INDENT}{line}"
     yield from _explain_sections(result, paint)
 
@@ -96,12 +95,29 @@ def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:
             yield from (f"{INDENT * 2}{line}" for line in lines)
 
 
+def _template_lines(result: CheckResult) -> Iterator[str]:
+    """Yield the outcome of each pod template of a workload."""
+    for path, replicas, decision in result.decision.templates:
+        gpus = format_gpus_with_unit(decision.gpu_milli_before)
+        yield f"Template  {sanitize(path)}: {pluralize(replicas, 'pod')} with {gpus} each"
+        yield from (f"{INDENT}{line}" for line in _known_outcome_lines(result, decision))
+
+
+def _known_outcome_lines(result: CheckResult, decision: Decision) -> Iterator[str]:
+    """Yield the outcome, or that it depends on a cluster that is not known."""
+    needs_nodes = isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in NEEDS_NODES
+    yield from OUTCOME_UNKNOWN if result.without_nodes and needs_nodes else outcome_lines(decision)
+
+
 def outcome_lines(decision: Decision) -> Iterator[str]:
     """Yield the outcome for the GPU request."""
     if not decision.involves_gpus:
         yield "Outcome   it does not use GPUs"
         return
     choice = decision.outcome
+    if choice == NO_GPU_REQUEST:
+        yield f"Outcome   {choice}"
+        return
     if not isinstance(choice, OfferChoice):
         yield f"Outcome   not right-sized: {sanitize(str(choice))}"
         return

@@ -40,7 +40,7 @@ MAX_MESSAGE_LETTERS = 300
 
 
 class FindingGroup(NamedTuple):
-    """Findings of one code and mode in one namespace, each with its number of pods."""
+    """Findings of one code and mode in one namespace: one of each workload, with its number of pods."""
 
     namespace: str
     findings: tuple[tuple[Finding, int], ...]
@@ -241,7 +241,6 @@ def group_findings(rows: Iterable[WorkloadReport]) -> list[FindingGroup]:
     """Return the findings by namespace and code, the strictest first."""
     groups: defaultdict[tuple[int, str, str], list[tuple[Finding, int]]] = defaultdict(list)
     for row in rows:
-        for located, pods in row.findings:
-            finding = located.finding
+        for finding, pods in row.pods_by_code:
             groups[-finding.mode, row.namespace, finding.code].append((finding, pods))
     return [FindingGroup(key[1], tuple(groups[key])) for key in sorted(groups)]

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from webhook.model.decisions import OfferChoice
+from webhook.model.enums import PolicyMode
+from webhook.model.findings import Finding
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.check import resource_meaning, result_message
@@ -76,6 +78,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         outcome: What would become of the GPUs of most of these pods, or why they stay.
         keep_reason: The stable word for why these pods keep their requests; "" if they do not.
         findings: Each finding once, with the number of pods that have it.
+        pods_by_code: Pods with findings of a code and mode, each pod once, and the first of these findings.
         exemptions: Exemptions in use.
     """
 
@@ -101,6 +104,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
     outcome: str
     keep_reason: str
     findings: tuple[tuple[LocatedFinding, int], ...]
+    pods_by_code: tuple[tuple[Finding, int], ...]
     exemptions: tuple[str, ...]
 
     @property
@@ -172,6 +176,7 @@ def _workload_report(
         outcome=outcome,
         keep_reason=alike[0].decision.keep_reason,
         findings=_count_findings(pods),
+        pods_by_code=_count_pods_by_code(pods),
         exemptions=tuple(sorted({used.exemption for pod in pods for used in pod.decision.exempted})),
     )
 
@@ -263,6 +268,17 @@ def _count_findings(pods: Iterable[CheckResult]) -> tuple[tuple[LocatedFinding, 
             counts[key] += 1
     ranked = sorted(first, key=lambda key: (-first[key].finding.mode, key))
     return tuple((first[key], counts[key]) for key in ranked)
+
+
+def _count_pods_by_code(pods: Iterable[CheckResult]) -> tuple[tuple[Finding, int], ...]:
+    first: dict[tuple[PolicyMode, str], Finding] = {}
+    counts: Counter[tuple[PolicyMode, str]] = Counter()
+    for pod in pods:
+        found = {(located.finding.mode, located.finding.code): located.finding for located in reversed(pod.findings)}
+        counts.update(found.keys())
+        for key, finding in found.items():
+            first.setdefault(key, finding)
+    return tuple((first[key], counts[key]) for key in first)
 
 
 def pod_allocations(results: Iterable[CheckResult], nodes: Sequence[NodeCapacity] | None) -> Iterator[PodAllocation]:
