@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from tests.cluster.random_objects import PRIORITIES
+from tests.cluster.random_objects import OVERHEAD, PRIORITIES, RUNTIME_CLASSES
 
 Json = dict[str, Any]
 MARKER_RESOURCE = "rightslice.test/marker"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+RUNTIMES = "/apis/node.k8s.io/v1/runtimeclasses"
 TIMEOUT_SECONDS = 30
 CONNECTIONS = 24
 NO_LABELS: Mapping[str, str] = {}
@@ -68,12 +70,17 @@ class DryRunClient:
                 await asyncio.sleep(0.05)
 
     async def create_marker_namespace(self, namespace: str) -> None:
-        """Create the namespace of the cache markers, and the priority classes that pods use."""
+        """Create the namespace of the cache markers, and the classes that pods use."""
         self._marker_namespace = namespace
         await self.add_namespace(namespace)
         for value, name in enumerate(PRIORITIES):
             body: Json = {"metadata": {"name": name}, "value": value}
-            await self.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+            await self.send("POST", PRIORITY_CLASSES, body)
+        for runtime in RUNTIME_CLASSES:
+            body = {"metadata": {"name": runtime}, "handler": runtime}
+            await self.send(
+                "POST", RUNTIMES, body | ({"overhead": {"podFixed": OVERHEAD}} if runtime == "kata" else {})
+            )
         for name, resource in (("first", "example.com/first"), ("mark", MARKER_RESOURCE)):
             spec: Json = {"limits": [{"type": "Container", "default": {resource: "0"}}]}
             await self.create(
@@ -99,6 +106,26 @@ class DryRunClient:
                 if len(items) >= quotas and all(item["status"].get("hard") == item["spec"]["hard"] for item in items):
                     return items
                 await asyncio.sleep(0.05)
+
+    async def set_default_priority_class(self, name: str, *, default: bool) -> None:
+        """Make a PriorityClass the default or not, and wait until new pods get it."""
+        answer = await self.send("PATCH", f"{PRIORITY_CLASSES}/{name}", {"globalDefault": default})
+        assert answer.status == 200, answer
+        probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "example.com/app:1"}]}}
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while (await self.dry_run_pods("default", [probe]))[0].body["spec"].get("priorityClassName") != (
+                name if default else None
+            ):
+                await asyncio.sleep(0.05)
+
+    async def list_classes(self) -> list[Json]:
+        """Return the RuntimeClasses and PriorityClasses, with their kinds."""
+        found: list[Json] = []
+        for path in (RUNTIMES, PRIORITY_CLASSES):
+            listed = (await self.send("GET", path)).body
+            kind = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
+            found += [kind | item for item in listed["items"]]
+        return found
 
     async def wait_for_admission_caches(self) -> None:
         """Wait until the API server enforces every LimitRange and quota created so far."""

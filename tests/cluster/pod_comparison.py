@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from tests.cluster.compared_findings import find_wrong_findings, view_of_namespace
 from tests.cluster.dryrun import NO_LABELS, ApiAnswer, DryRunClient, open_dry_run_client
 from tests.cluster.predicted_outcomes import matches_answer, parse_limit_ranges, parse_quotas, predict_outcomes
 from tests.cluster.random_objects import limit_range, pod, quota, usage, with_quota_scope_fields
@@ -26,6 +27,14 @@ class NamespaceObjects(NamedTuple):
     quotas: list[Json]
 
 
+class ComparedNamespace(NamedTuple):
+    """A namespace, another one without LimitRanges and quotas, and the RuntimeClasses and PriorityClasses."""
+
+    namespace: NamespaceObjects
+    alone: str
+    classes: list[Json]
+
+
 class ComparisonResult(NamedTuple):
     """The count of pods by HTTP status, and every difference."""
 
@@ -34,18 +43,26 @@ class ComparisonResult(NamedTuple):
 
 
 async def compare_pods(url: str, ca: Path, token: str, *, seed: str, namespaces: int, pods: int) -> ComparisonResult:
-    """Compare random pods in random namespaces."""
+    """Compare random pods in random namespaces, half of them while there is a default PriorityClass."""
     random, result = Random(seed), ComparisonResult({}, [])
     async with open_dry_run_client(url, ca, token) as client:
         run = secrets.token_hex(3)
         await client.create_marker_namespace(f"marker-{run}")
-        for start in range(0, namespaces, NAMESPACE_BATCH):
-            names = [f"random-{run}-{n}" for n in range(start, min(namespaces, start + NAMESPACE_BATCH))]
-            created = [await create_random_namespace(client, random, name) for name in names]
-            await client.wait_for_admission_caches()
-            for namespace in created:
-                await _compare_in_namespace(namespace, client, random, pods, result)
-                await client.send("DELETE", f"/api/v1/namespaces/{namespace.name}")
+        await client.add_namespace(f"alone-{run}")
+        try:
+            for start in range(0, namespaces, NAMESPACE_BATCH):
+                if start < namespaces / 2 <= start + NAMESPACE_BATCH:
+                    await client.set_default_priority_class("usual", default=True)
+                names = [f"random-{run}-{n}" for n in range(start, min(namespaces, start + NAMESPACE_BATCH))]
+                created = [await create_random_namespace(client, random, name) for name in names]
+                await client.wait_for_admission_caches()
+                classes = await client.list_classes()
+                for namespace in created:
+                    compared = ComparedNamespace(namespace, f"alone-{run}", classes)
+                    await _compare_in_namespace(compared, client, random, pods, result)
+                    await client.send("DELETE", f"/api/v1/namespaces/{namespace.name}")
+        finally:
+            await client.set_default_priority_class("usual", default=False)
     return result
 
 
@@ -73,22 +90,29 @@ async def create_random_namespace(
 
 
 async def _compare_in_namespace(
-    namespace: NamespaceObjects, client: DryRunClient, random: Random, count: int, result: ComparisonResult
+    compared: ComparedNamespace, client: DryRunClient, random: Random, count: int, result: ComparisonResult
 ) -> None:
+    namespace, classes = compared.namespace, compared.classes
     ranges, quotas = parse_limit_ranges(namespace.ranges), parse_quotas(namespace.quotas)
+    view = view_of_namespace(namespace.ranges, namespace.quotas, classes)
     pods = [with_quota_scope_fields(random, pod(random, f"pod-{n}")) for n in range(count)]
-    for data, answer in zip(pods, await client.dry_run_pods(namespace.name, pods), strict=True):
+    answers = await client.dry_run_pods(namespace.name, pods)
+    alone = await client.dry_run_pods(compared.alone, pods)
+    for data, answer, answer_alone in zip(pods, answers, alone, strict=True):
         result.statuses[answer.status] = result.statuses.get(answer.status, 0) + 1
-        if not any(matches_answer(outcome, answer) for outcome in predict_outcomes(data, ranges, quotas)):
-            result.differences.append(_describe_difference(namespace, data, answer))
+        with_classes = view.pod_classes.add_to_data(data)
+        wrong = find_wrong_findings(data, namespace.name, view, answer, answer_alone)
+        if not any(matches_answer(outcome, answer) for outcome in predict_outcomes(with_classes, ranges, quotas)):
+            wrong.append(f"predicted: {next(predict_outcomes(with_classes, ranges, quotas))}")
+        if wrong:
+            result.differences.append(_describe_difference(namespace, data, answer, wrong))
 
 
-def _describe_difference(namespace: NamespaceObjects, data: Json, answer: ApiAnswer) -> str:
+def _describe_difference(namespace: NamespaceObjects, data: Json, answer: ApiAnswer, wrong: Sequence[str]) -> str:
     """Describe a difference with everything needed to reproduce it."""
-    ranges, quotas = parse_limit_ranges(namespace.ranges), parse_quotas(namespace.quotas)
-    ours = next(predict_outcomes(data, ranges, quotas))
     stored = {"limitRanges": [item["spec"] for item in namespace.ranges]} | {
         "quotas": [{"spec": item["spec"], "status": item["status"]} for item in namespace.quotas]
     }
     outcome = answer.body.get("message") or answer.body["spec"]
+    ours = "\n".join(wrong)
     return f"\n{json.dumps(stored)}\n{json.dumps(data['spec'])}\nAPI server: {answer.status} {outcome}\nours: {ours}\n"

@@ -12,11 +12,11 @@ COUNTS = ("0", "1", "1", "2", "2", "3", "4", "1000m", "2000m", "2.0", "1e0", "4e
 CPUS = ("0", "100m", "250m", "0.5", "1", "1", "1500m", "1.5", "2", "2e0", "3", "4", "1e1", "0.1", "1u", "100u", "+1")
 MEMORIES = ("0", "1Mi", "64Mi", "128Mi", "0.5Gi", "1Gi", "1Gi", "1024Mi", "1.5Gi", "2Gi", "1e9", "1G", "500M", "4Gi",
             "1073741824", "100m", "123456789", "8Ei", "1.1Gi", "-0", "1025Ki")  # fmt: skip
-ODD = ("-1", "500m", "1n", "9E", "", "many", "1Gi")
+ODD = ("-1", "500m", "1n", "9E", "", "many", "1Gi", "16GB", "1e", None)
 RATIOS = ("1", "1", "2", "2.5", "1500m", "4", "10")
 
 
-def amount(random: Random, resource: str) -> str:
+def amount(random: Random, resource: str) -> str | None:
     """Return an amount of a resource, rarely an unusual or invalid one."""
     if random.random() < 0.004:
         return random.choice(ODD)
@@ -106,7 +106,9 @@ KEYS = (
     "limits.nvidia.com/gpu", "nvidia.com/gpu", "requests.storage",
 )  # fmt: skip
 SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity")
-PRIORITIES = ("low", "high")
+PRIORITIES = ("low", "high", "usual")
+RUNTIME_CLASSES = ("kata", "plain")
+OVERHEAD = {"cpu": "250m", "memory": "120Mi"}
 
 
 def quota(random: Random, name: str) -> Json:
@@ -127,7 +129,7 @@ def _expression(random: Random) -> Json:
     return {"scopeName": random.choice(SCOPES), "operator": operator}
 
 
-def _hard_limit(random: Random, key: str) -> str:
+def _hard_limit(random: Random, key: str) -> str | None:
     if key in ("pods", "count/pods", "count/configmaps"):
         return random.choice(("1", "2", "10"))
     resource = key.removeprefix("requests.").removeprefix("limits.")
@@ -140,8 +142,10 @@ def usage(random: Random, hard: Json) -> Json:
 
 
 def with_quota_scope_fields(random: Random, pod: Json) -> Json:
-    """Return the pod with random fields that quota scopes match."""
+    """Return the pod with random fields that quota scopes match, or that add an overhead."""
     spec = pod["spec"]
+    if random.random() < 0.2:
+        spec["runtimeClassName"] = random.choice(RUNTIME_CLASSES)
     if random.random() < 0.3:
         spec["activeDeadlineSeconds"] = random.choice((1, 60))
     if random.random() < 0.3:

@@ -134,17 +134,22 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
 def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, QuantityText]) -> None:
     for name, amount in amounts.items():
         at = (*path, name)
-        wrong = _snapshot_amount_error(name, amount, counted=path[0] == "status" and path[1] != "used")
+        wrong = _snapshot_amount_error(
+            name,
+            amount,
+            counted=path[0] == "status" and path[1] != "used",
+            signed=path[:2] == ("spec", "limits"),  # the API server stores LimitRanges below zero
+        )
         if wrong:
             raise SnapshotError(raw.place_at(at), f"{_object_title(raw)}: {format_path(at)}: {wrong}")
 
 
-def _snapshot_amount_error(name: str, amount: QuantityText, *, counted: bool) -> str:
+def _snapshot_amount_error(name: str, amount: QuantityText, *, counted: bool, signed: bool) -> str:
     try:
         value = parse_nano(amount)
     except QuantityError as error:
         return f'{error}. Write a quantity such as "8" or 512Gi'
-    if value < 0:
+    if value < 0 and not signed:
         return f'must be zero or more, found {shorten_text(str(amount))}. Write "0" or more'
     if counted and parse_gpu_resource(name) and parse_whole_number(amount) is None:
         return f'must be a whole number of GPUs, found {shorten_text(str(amount))}. Write "{value // 1_000_000_000}"'
