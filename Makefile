@@ -88,8 +88,9 @@ SOAK_HOURS ?= 24
 SOAK_LIVE_HOURS ?= 2
 SOAK_RATE ?= 20
 
-soak: $(VENV)/.dev ## Review pods for hours: memory, open files and latency stay flat (SOAK_HOURS=3 SOAK_LIVE_HOURS=0.5: shorter)
+soak: plane ## Review pods for hours, stop and start the cluster 20 times, create pods with 500 clients (SOAK_HOURS=3 for less)
 	@$(BIN)/python -m benchmarks.soak --hours $(SOAK_HOURS) --live-hours $(SOAK_LIVE_HOURS) --rate $(SOAK_RATE)
+	RIGHTSLICE_RESTARTS=20 RIGHTSLICE_CREATES=500x10000 $(BIN)/python -m pytest tests/cluster/end_to_end/test_faults.py
 
 # The openb traces are public (see benchmarks/openb.py); TRACES is a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from benchmarks.hostile import resident_mib
 from benchmarks.live import apiserver
-from benchmarks.reviews import copies, strangers
+from benchmarks.reviews import NAMESPACE, copies, strangers
 from benchmarks.server import HOST, Contender, free_port, running
 from webhook.cache.bundled_files import bundled_folder
 from webhook.certs.issuer import create_self_signed
@@ -45,6 +45,9 @@ CREATES_PER_SECOND = 20.0
 
 POD_EVENTS = 50
 """Events per second that the live view follows."""
+
+LIVE_NAMESPACE = "team-1"
+"""A namespace of the synthetic API server."""
 
 SAMPLES_PER_HOUR = 60
 COPIES_IN_TEN = 1
@@ -178,9 +181,12 @@ class Client:
         return response.status
 
 
-def pods() -> Iterator[bytes]:
-    """Yield reviews without end: nine of ten pods are like no other."""
-    templates, copied = strangers(400), copies(10, 10)
+def pods(namespace: str = NAMESPACE) -> Iterator[bytes]:
+    """Yield reviews of pods of a namespace without end: nine of ten pods are like no other."""
+    templates, copied = (
+        [body.replace(NAMESPACE.encode(), namespace.encode()) for body in bodies]
+        for bodies in (strangers(400), copies(10, 10))
+    )
     for number in count():
         if number % 10 < COPIES_IN_TEN:
             yield copied[number // 10 % len(copied)]
@@ -209,7 +215,7 @@ def run_live(pid: int, port: int, policy: Path, hours: float, rate: float) -> li
     """Post creates at a steady rate for some hours, and write a policy again with each sample."""
     client, samples, spent = Client(port), list[Sample](), list[float]()
     start = time.monotonic()
-    for number, body in enumerate(pods(), 1):
+    for number, body in enumerate(pods(LIVE_NAMESPACE), 1):
         time.sleep(max(0.0, start + number / rate - time.monotonic()))
         spent += (client.post("/mutate", body), client.post("/validate", body))
         passed = (time.monotonic() - start) / 3600

@@ -44,6 +44,7 @@ def create_pods(
     *,
     rate: float | None = None,
     clients: int = CLIENTS,
+    patience: float = 30,
     on_answer: Callable[[int], None] = lambda _count: None,
 ) -> list[CreateResult]:
     """Create pods with concurrent clients.
@@ -53,16 +54,22 @@ def create_pods(
         pods: Pods with names, in existing namespaces.
         rate: Pods per second, each at its scheduled time; None: as fast as possible.
         clients: Number of concurrent clients, each with its own connection.
+        patience: Seconds that a client waits for an answer.
         on_answer: Called after each answer with the number of answers so far.
 
     Returns:
         The results in the order of the answers.
     """
-    return asyncio.run(_create_pods(plane, pods, rate, clients, on_answer))
+    return asyncio.run(_create_pods(plane, pods, rate, clients, patience, on_answer))
 
 
 async def _create_pods(
-    plane: Plane, pods: Iterable[Json], rate: float | None, clients: int, on_answer: Callable[[int], None]
+    plane: Plane,
+    pods: Iterable[Json],
+    rate: float | None,
+    clients: int,
+    patience: float,
+    on_answer: Callable[[int], None],
 ) -> list[CreateResult]:
     answers: list[CreateResult] = []
     scheduled = _schedule(pods, rate)
@@ -76,7 +83,8 @@ async def _create_pods(
             answers.append(await _create(session, plane.url, pod, due or time.perf_counter()))
             on_answer(len(answers))
 
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+    timeout = aiohttp.ClientTimeout(patience)
+    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as session:
         await asyncio.gather(*(client() for _ in range(clients)))
     return answers
 
@@ -92,9 +100,9 @@ async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: floa
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     path = f"{url}/api/v1/namespaces/{namespace}/pods"
     try:
-        async with session.post(path, data=json.dumps(pod), timeout=aiohttp.ClientTimeout(30)) as response:
+        async with session.post(path, data=json.dumps(pod)) as response:
             body = await response.read()
             message = "" if response.status == 201 else str(json.loads(body).get("message", ""))
             return CreateResult(name, response.status, message, time.perf_counter() - due)
-    except aiohttp.ClientError as error:
+    except (aiohttp.ClientError, TimeoutError) as error:
         return CreateResult(name, 0, repr(error), time.perf_counter() - due)

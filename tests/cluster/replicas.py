@@ -16,7 +16,7 @@ class Replicas:
     """Servers behind a proxy, in start order."""
 
     def __init__(self, site: Installation, proxy: TcpProxy) -> None:
-        self._site, self._proxy = site, proxy
+        self._site, self.proxy = site, proxy
         self.running: list[tuple[int, Process]] = []
         self.all: list[Process] = []
 
@@ -27,14 +27,14 @@ class Replicas:
         self.all.append(server)
         server.start()
         self.running.append((port, server))
-        self._proxy.backends = [port for port, _ in self.running]
+        self.proxy.backends = [port for port, _ in self.running]
 
     def remove_oldest(self) -> None:
         """Stop the oldest server. Like an endpoint, it is removed from the proxy once it is no longer ready."""
         port, server = self.running.pop(0)
         server.send(signal.SIGTERM)
         eventually(lambda: not serves(port))
-        self._proxy.backends = [port for port, _ in self.running]
+        self.proxy.backends = [port for port, _ in self.running]
         eventually(lambda: not server.running)
 
 

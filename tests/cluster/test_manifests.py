@@ -199,10 +199,12 @@ def test_with_prometheus_the_webhook_has_its_url_and_network_access(
     assert [*egress_rule["to"][0]["namespaceSelector"]["matchLabels"].values()] == [str(address.hostname).split(".")[1]]
 
 
-def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, system_namespace: None) -> None:
+def test_its_pods_run_in_a_restricted_namespace_on_two_hosts_and_leave_them_one_by_one(
+    plane: Plane, system_namespace: None
+) -> None:
     """Pod Security enforces the restricted profile and the scheduler spreads the replicas; our server need not run."""
     nodes = add_nodes(plane, [node_without_gpus(node, index) for index, node in enumerate(demo_nodes()[:3])])
-    kinds = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
+    kinds = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment", "PodDisruptionBudget")
     objects = [item for item in kustomize_build(plane, "base") if item["kind"] in kinds]
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(as_list(objects)))
     pods = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
@@ -212,12 +214,33 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, syste
         insecure = make_pod("insecure").namespace(SYSTEM_NAMESPACE).build()
         with pytest.raises(RefusedError, match='violates PodSecurity "restricted'):
             plane.api.create(pods, insecure, dryRun="All")
+        for host in hosts:
+            plane.kubectl("drain", host, "--delete-emptydir-data", "--timeout=60s")
+            assert host not in [pod["spec"]["nodeName"] for pod in plane.api.get(pods)["items"]]
+            plane.kubectl("uncordon", host)
+        for node in nodes:
+            plane.kubectl("cordon", node)
+        evicted = [evict(plane, pod["metadata"]["name"]) for pod in plane.api.get(pods)["items"]]
     finally:
         plane.api.delete(api_path(by_name(objects)["Deployment rightslice"]))
         plane.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/rightslice")
         remove_nodes(plane, nodes)
 
     assert len(hosts) == len(set(hosts)) == 2
+    assert evicted.count(True) == 1, "the others wait until it runs elsewhere"
+
+
+def evict(plane: Plane, name: str) -> bool:
+    """Return whether the disruption budget allows an eviction now."""
+    metadata = {"name": name, "namespace": SYSTEM_NAMESPACE}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    try:
+        plane.api.create(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{name}/eviction", body)
+    except RefusedError as error:
+        if "disruption budget" not in str(error):
+            raise
+        return False
+    return True
 
 
 def as_list(objects: list[Json]) -> Json:

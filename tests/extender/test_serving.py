@@ -26,7 +26,7 @@ from webhook.telemetry.logs import make_logger
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener
 from webhook.web.process import drain_connections
-from webhook.web.tls import PemPair, ServerTls
+from webhook.web.tls import ClientCertificateRules, PemPair, ServerTls
 
 JSON = {"Content-Type": "application/json"}
 TWO = make_pod("two").gpus(2)
@@ -52,10 +52,12 @@ class Site:
 
 
 @asynccontextmanager
-async def serve_extender(of: SchedulerState, limits: ServerLimits | None = None) -> AsyncIterator[Site]:
+async def serve_extender(
+    of: SchedulerState, limits: ServerLimits | None = None, clients: ClientCertificateRules | None = None
+) -> AsyncIterator[Site]:
     log = io.StringIO()
-    tls = ServerTls(PemPair(PAIR.certificate, PAIR.key))
-    listener = build_extender(of, monotonic, ExtenderMetrics(make_logger("info", log)), tls, limits or ServerLimits())
+    tls, metrics = ServerTls(PemPair(PAIR.certificate, PAIR.key), clients), ExtenderMetrics(make_logger("info", log))
+    listener = build_extender(of, monotonic, metrics, tls, limits or ServerLimits())
     port = await listener.listen("127.0.0.1", 0)
     trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=PAIR.authority.decode()))
     try:
