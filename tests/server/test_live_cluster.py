@@ -35,7 +35,7 @@ class Cluster:
 
 def state_with(cluster: Cluster, view: ClusterView) -> AdmissionState:
     made = AdmissionState(PolicySet(), view, UsageView(), PolicyLoadStatus(NOW))
-    made.cluster = cluster
+    made.live_cluster = cluster
     return made
 
 

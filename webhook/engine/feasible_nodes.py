@@ -96,12 +96,12 @@ class FeasibleNodes:
         self._cpu_milli = self._memory = -1
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
-        for rules in required:
-            remaining = self.matching_nodes(rules)
+        for expressions in required:
+            remaining = self.matching_nodes(expressions)
             if (leaves_enough or self._has_gpu_nodes)(remaining):
                 self.selected = remaining
             else:
-                self.ignored_requirements += (rules,)
+                self.ignored_requirements += (expressions,)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if tolerate_gpu_taints:
             tolerations += _gpu_taint_tolerations(fleet)
@@ -113,11 +113,13 @@ class FeasibleNodes:
         fleet = self.view.fleet
         return any(nodes & fleet.nodes_advertising(name) for name in fleet.resources())
 
-    def matching_nodes(self, rules: Sequence[NodeSelectorRequirement]) -> int:
+    def matching_nodes(self, expressions: Sequence[NodeSelectorRequirement]) -> int:
         """Return the mask of the selected nodes on which further expressions hold."""
-        if not rules:
+        if not expressions:
             return self.selected
-        return self.selected & self.view.fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
+        return self.selected & self.view.fleet.select_nodes(
+            {}, (NodeSelectorTerm(match_expressions=tuple(expressions)),)
+        )
 
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
         """Return whether a node of the mask has these units, and the pod's CPU and memory, free now."""

@@ -72,7 +72,9 @@ def _choice_by_second_pass(
     if isinstance(choice, KeepRequest):
         return kept
     nodes = union_masks(offer.nodes for offer in choice.offers)
-    return kept if any(nodes & feasible.matching_nodes(rules) for rules in feasible.ignored_requirements) else choice
+    return (
+        kept if any(nodes & feasible.matching_nodes(ignored) for ignored in feasible.ignored_requirements) else choice
+    )
 
 
 def _smallest_choice(

@@ -94,26 +94,26 @@ def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool
 def _add_node_affinity(
     section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int
 ) -> tuple[PolicyFinding, ...]:
-    rules, required = section.node_affinity, mutation.required_node_affinity
+    expressions, required = section.node_affinity, mutation.required_node_affinity
     if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
-        rules += exclude_partitioned(context, section.mode)
-    if not rules:
+        expressions += exclude_partitioned(context, section.mode)
+    if not expressions:
         return ()
-    missing = [rule for rule in rules if rule not in required and not is_already_required(mutation.pod, rule)]
+    missing = [one for one in expressions if one not in required and not is_already_required(mutation.pod, one)]
     if not missing:
         return ()
     nodes = candidates & context.feasible.matching_nodes(required)
     remaining = nodes & context.feasible.matching_nodes(missing)
     enough = bool(remaining) if mutation.applied_choice is not None else context.leaves_suitable_node(remaining, nodes)
     if nodes and not enough:
-        keys = ", ".join(rule.key for rule in missing)
+        keys = ", ".join(one.key for one in missing)
         return (_hint_conflict(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
     required += missing
     mutation.record_change("nodeAffinity")
     return ()
 
 
-def is_already_required(pod: Pod, rule: NodeSelectorRequirement) -> bool:
+def is_already_required(pod: Pod, expression: NodeSelectorRequirement) -> bool:
     """Return whether every effective term of the pod's required node affinity has this expression.
 
     A required affinity without effective terms allows no node, so nothing can narrow it further.
@@ -123,7 +123,8 @@ def is_already_required(pod: Pod, rule: NodeSelectorRequirement) -> bool:
         return False
     return all(
         any(
-            present.key == rule.key and present.operator == rule.operator and set(present.values) == set(rule.values)
+            (present.key, present.operator) == (expression.key, expression.operator)
+            and set(present.values) == set(expression.values)
             for present in term.match_expressions
         )
         for term in affinity.required.node_selector_terms
@@ -177,10 +178,11 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         )
     if not products or exclusion_reason(context) is not None or (context.view.stale and count == 1):
         return ()
-    rule, feasible = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products), project_feasible_nodes(context, mode)
-    remaining = feasible.matching_nodes((rule,)) & feasible.tolerated
+    expression = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products)
+    feasible = project_feasible_nodes(context, mode)
+    remaining = feasible.matching_nodes((expression,)) & feasible.tolerated
     if count > 1:
-        return (rule,) if context.fits_empty_node(feasible.pod, remaining) else ()
+        return (expression,) if context.fits_empty_node(feasible.pod, remaining) else ()
     nodes = feasible.nodes & remaining
     free = not any(unmodeled_constraints(feasible.pod)) and feasible.has_free_node(WHOLE_GPU, count, nodes)
-    return (rule,) if free else ()
+    return (expression,) if free else ()

@@ -147,7 +147,7 @@ def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutat
         mutation.limits |= limits
         mutation.requests |= requests
         mutation.record_change("resources")
-    missing = [rule for rule in offer_affinity(choice.offers) if not is_already_required(mutation.pod, rule)]
+    missing = [one for one in offer_affinity(choice.offers) if not is_already_required(mutation.pod, one)]
     if missing:
         mutation.required_node_affinity += missing
         mutation.record_change("nodeAffinity")

@@ -174,10 +174,10 @@ def _required_products(pod: Pod) -> tuple[tuple[str, ...], FieldPath]:
     if PRODUCT_LABEL in spec.node_selector:
         return (spec.node_selector[PRODUCT_LABEL],), ("spec", "nodeSelector", PRODUCT_LABEL)
     required = [
-        (rule.values, (*REQUIRED_AFFINITY, "nodeSelectorTerms", i, "matchExpressions", j, "values"))
+        (one.values, (*REQUIRED_AFFINITY, "nodeSelectorTerms", i, "matchExpressions", j, "values"))
         for i, term in enumerate(_required_terms(spec))
-        for j, rule in enumerate(term.match_expressions)
-        if rule.key == PRODUCT_LABEL and rule.operator == "In"
+        for j, one in enumerate(term.match_expressions)
+        if one.key == PRODUCT_LABEL and one.operator == "In"
     ]
     if not required:
         return (), ()
@@ -219,7 +219,7 @@ def _partial_gpu_violation(
     A warning if that would do harm: to several GPUs, which would not reach each other, to a larger declared need, or
     to a framework that takes the memory it sees.
     """
-    if any(rule.key == PRODUCT_LABEL and rule.operator == "NotIn" for rule in mutation.required_node_affinity):
+    if any(one.key == PRODUCT_LABEL and one.operator == "NotIn" for one in mutation.required_node_affinity):
         return []
     products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label"
     several = "partial GPUs, which do not reach each other," if count > 1 else "a partial GPU"

@@ -105,7 +105,7 @@ def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
     node_affinity = mutation.required_node_affinity or mutation.preferred_node_affinity
     if not (node_affinity or mutation.required_pod_affinity or mutation.preferred_pod_affinity):
         return []
-    expressions = [rule.to_json() for rule in mutation.required_node_affinity]
+    expressions = [one.to_json() for one in mutation.required_node_affinity]
     node: Json = {PREFERRED_TERMS: mutation.preferred_node_affinity} if mutation.preferred_node_affinity else {}
     if expressions:
         node = {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}, **node}
@@ -132,20 +132,20 @@ def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
 
 
 def _required_term_operations(
-    required: NodeSelector | None, rules: Sequence[NodeSelectorRequirement]
+    required: NodeSelector | None, expressions: Sequence[NodeSelectorRequirement]
 ) -> list[PatchOperation]:
     """AND expressions into every effective term. Terms are ORed, so no term is ever added beside others."""
-    if not rules:
+    if not expressions:
         return []
     path: FieldPath = (*NODE_AFFINITY, REQUIRED_TERMS)
     if required is None:
-        term = {"matchExpressions": [rule.to_json() for rule in rules]}
+        term = {"matchExpressions": [one.to_json() for one in expressions]}
         return [patch_add(path, {"nodeSelectorTerms": [term]})]
     operations: list[PatchOperation] = []
     for index, present in enumerate(required.node_selector_terms):
         if present.match_expressions or present.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
-            missing = [rule.to_json() for rule in rules if rule not in present.match_expressions]
+            missing = [one.to_json() for one in expressions if one not in present.match_expressions]
             operations += _add_operations(target, present.match_expressions, missing)
     return operations
 

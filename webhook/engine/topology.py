@@ -37,11 +37,11 @@ class LinkedNodes(NamedTuple):
 
     Attributes:
         nodes: Their mask; 0 if labels show none.
-        rules: Node affinity expressions that select nodes of which labels show it.
+        expressions: Node affinity expressions that select nodes of which labels show it.
     """
 
     nodes: int
-    rules: tuple[NodeSelectorRequirement, ...]
+    expressions: tuple[NodeSelectorRequirement, ...]
 
 
 NO_LINKED_NODES = LinkedNodes(0, ())
@@ -134,7 +134,7 @@ def _invalid_annotation(key: str, value: str, must: str, fix: str) -> PolicyFind
 
 def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     required = mutation.required_node_affinity
-    missing = [rule for rule in linked.rules if rule not in required and not is_already_required(mutation.pod, rule)]
+    missing = [one for one in linked.expressions if one not in required and not is_already_required(mutation.pod, one)]
     if missing:
         required += missing
         mutation.record_change("nodeAffinity")
@@ -143,11 +143,11 @@ def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
 def _prefer_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     if not linked.nodes:
         return
-    expressions = [rule.to_json() for rule in linked.rules]
+    expressions = [one.to_json() for one in linked.expressions]
     term: Json = {"weight": AFFINITY_WEIGHT, "preference": {"matchExpressions": expressions}}
     affinity = mutation.pod.spec.affinity.node_affinity if mutation.pod.spec.affinity else None
-    own, rules = affinity.preferred if affinity else (), set(linked.rules)
-    if term in mutation.preferred_node_affinity or any(rules <= set(t.preference.match_expressions) for t in own):
+    own, wanted = affinity.preferred if affinity else (), set(linked.expressions)
+    if term in mutation.preferred_node_affinity or any(wanted <= set(t.preference.match_expressions) for t in own):
         return
     mutation.preferred_node_affinity.append(term)
     mutation.record_change("nodeAffinity")
@@ -216,14 +216,14 @@ def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
 
 def _linked_by_agent_label(count: int, whole: int, fleet: Fleet) -> LinkedNodes:
     """Return the nodes of a mask with a sufficient agent's label; nodes with shared cards are excluded."""
-    rules: tuple[NodeSelectorRequirement, ...] = (
+    expressions: tuple[NodeSelectorRequirement, ...] = (
         NodeSelectorRequirement(ISLAND_LABEL, "Gt", (str(count - 1),)),
         NOT_SHARED,
     )
-    labeled = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=rules),))
+    labeled = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=expressions),))
     if labeled & fleet.partial_gpu_nodes and fleet.partial_gpu_products:
-        rules += (NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", fleet.partial_gpu_products),)
-    return LinkedNodes(labeled & whole, rules) if labeled & whole else NO_LINKED_NODES
+        expressions += (NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", fleet.partial_gpu_products),)
+    return LinkedNodes(labeled & whole, expressions) if labeled & whole else NO_LINKED_NODES
 
 
 def _linked_by_product(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from webhook.documents.document import Document
+from webhook.errors import SourceLocation
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
@@ -23,6 +27,7 @@ from webhook.policy.policy_set import (
     LimitRules,
     MatchCondition,
     NvlinkMode,
+    Policy,
     PolicyMatch,
     QuotaRules,
     RightSizingRules,
@@ -32,7 +37,7 @@ from webhook.policy.policy_set import (
     TopologyRules,
 )
 from webhook.policy.rollout import HaltThresholds, Rollout
-from webhook.policy.written.kinds import ExceptionSpec, ExemptionSpec, FairShareSpec, PolicySpec, RolloutSpec
+from webhook.policy.written.kinds import ExceptionSpec, ExemptionSpec, FairShareSpec, GPUPolicy, PolicySpec, RolloutSpec
 from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, SelectorExpressionSpec
 from webhook.policy.written.sections import (
     AmountRuleSpec,
@@ -45,6 +50,34 @@ from webhook.policy.written.sections import (
     TolerationSpec,
     TopologySpec,
 )
+
+
+def compile_policy(document: Document, model: GPUPolicy, conditions: tuple[MatchCondition, ...]) -> Policy:
+    """Compile a valid policy; `conditions` are its compiled match conditions."""
+    spec, name = model.spec, model.metadata.name
+    canonical = json.dumps(document.data["spec"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return Policy(
+        name=name,
+        location=document.locate(),
+        digest=hashlib.sha256(canonical.encode()).hexdigest()[:12],
+        mode=effective_mode(None, spec.mode),
+        match=compile_match(spec.match, conditions, fail=spec.failure_policy == "Fail"),
+        description=spec.description,
+        fair_share=compile_fair_share(spec.fair_share, name),
+        rollout=compile_rollout(spec.rollout, name),
+        section_locations=_locate_sections(document),
+        **compile_sections(spec),
+    )
+
+
+def _locate_sections(document: Document) -> dict[str, SourceLocation]:
+    """Return the location of each section and of its keys, by dotted path below `spec`."""
+    locations: dict[str, SourceLocation] = {}
+    for section, content in document.data["spec"].items():
+        locations[section] = document.locate_key(("spec", section))
+        if isinstance(content, dict):
+            locations |= {f"{section}.{key}": document.locate_key(("spec", section, key)) for key in content}
+    return locations
 
 
 def effective_mode(section: str | None, policy: str) -> PolicyMode:

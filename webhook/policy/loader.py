@@ -5,8 +5,6 @@ A set with an error is not loaded at all: the caller keeps the last set, so a mi
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +64,7 @@ class LoadResult(NamedTuple):
     skipped: tuple[str, ...] = ()
 
 
-def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
+def load_policies(files: Iterable[tuple[str, str | bytes]]) -> LoadResult:
     """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are ignored.
 
     Objects of other programs are skipped with a note: folders of policies also contain a kustomization or a ConfigMap.
@@ -74,20 +72,23 @@ def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
     """
     errors: list[PolicyFileError] = []
     skipped: list[str] = []
-    texts = list(sources)
+    texts = list(files)
     loaded = [source for file, text in texts for source in _read_policy_file(file, text, errors, skipped)]
     models = [(source, source.model) for source in loaded if isinstance(source.model, GPUPolicy)]
     exceptions = [(source, source.model) for source in loaded if isinstance(source.model, GPUPolicyException)]
 
-    policies = [_compile_policy(source.document, model, errors) for source, model in models]
+    policies = [
+        compiler.compile_policy(source.document, model, _compile_conditions(source.document, model, errors))
+        for source, model in models
+    ]
     errors += _repeated_name_errors(source for source, _ in models)
     errors += _repeated_name_errors(source for source, _ in exceptions)
     errors += find_conflicts([(source.document, model) for source, model in models])
     if not errors:
         errors += _unknown_policy_errors(exceptions, {policy.name for policy in policies})
     if texts and not errors and not policies:
-        files = f" in {len(texts)} files" if len(texts) > 1 else ""
-        message = f"must contain at least one GPUPolicy, found none{files}. Write one: rightslice policy new NAME"
+        where = f" in {len(texts)} files" if len(texts) > 1 else ""
+        message = f"must contain at least one GPUPolicy, found none{where}. Write one: rightslice policy new NAME"
         errors.append(PolicyFileError(SourceLocation(texts[0][0], 1, 1), message, UNREADABLE))
     if errors:
         return LoadResult(None, tuple(errors), tuple(skipped))
@@ -161,34 +162,6 @@ def _validate_policy(document: Document, errors: list[PolicyFileError]) -> GPUPo
         errors.append(error)
         return None
     return validate_document(document, POLICY_MODELS[kind], errors)
-
-
-def _compile_policy(document: Document, model: GPUPolicy, errors: list[PolicyFileError]) -> Policy:
-    spec, name = model.spec, model.metadata.name
-    conditions = _compile_conditions(document, model, errors)
-    canonical = json.dumps(document.data["spec"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return Policy(
-        name=name,
-        location=document.locate(),
-        digest=hashlib.sha256(canonical.encode()).hexdigest()[:12],
-        mode=compiler.effective_mode(None, spec.mode),
-        match=compiler.compile_match(spec.match, conditions, fail=spec.failure_policy == "Fail"),
-        description=spec.description,
-        fair_share=compiler.compile_fair_share(spec.fair_share, name),
-        rollout=compiler.compile_rollout(spec.rollout, name),
-        section_locations=_locate_sections(document),
-        **compiler.compile_sections(spec),
-    )
-
-
-def _locate_sections(document: Document) -> dict[str, SourceLocation]:
-    """Return the location of each section and of its keys, by dotted path below `spec`."""
-    locations: dict[str, SourceLocation] = {}
-    for section, content in document.data["spec"].items():
-        locations[section] = document.locate_key(("spec", section))
-        if isinstance(content, dict):
-            locations |= {f"{section}.{key}": document.locate_key(("spec", section, key)) for key in content}
-    return locations
 
 
 def _compile_conditions(

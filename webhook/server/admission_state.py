@@ -76,12 +76,12 @@ class AdmissionState:
     view: ClusterView
     usage: UsageView
     policy_load: PolicyLoadStatus
-    cluster: LiveCluster | None = None
+    live_cluster: LiveCluster | None = None
 
     @property
     def ready(self) -> bool:
         """True once policies and cluster are loaded; before, every response would be as without policies."""
-        return self.policy_load.loaded_at is not None and (self.cluster is None or self.cluster.ready)
+        return self.policy_load.loaded_at is not None and (self.live_cluster is None or self.live_cluster.ready)
 
     def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""

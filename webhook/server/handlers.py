@@ -198,7 +198,7 @@ def admission_checks(state: AdmissionState, extra: Sequence[HealthCheck], *, dra
 
 
 def _cluster_checks(state: AdmissionState) -> list[HealthCheck]:
-    view, cluster = state.view, state.cluster
+    view, cluster = state.view, state.live_cluster
     nodes = pluralize(len(view.fleet.nodes), "node")
     if cluster is None:
         return [HealthCheck("cluster", ok=True, message=nodes)]

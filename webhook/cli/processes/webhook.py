@@ -157,7 +157,7 @@ def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSe
     files = PolicyFiles(settings.policies) if settings.policies else None
     informers = ClusterInformers(api, state, SystemRandom(), telemetry, settings.namespace)
     reloader = PolicyReloader(files, _policy_loader(settings), state, utc_now, telemetry, informers.policies)
-    state.cluster = informers
+    state.live_cluster = informers
     telemetry.view_age, telemetry.watches = lambda: informers.age, lambda: informers.states
 
     async def poll_policies() -> None:

@@ -30,11 +30,13 @@ def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> s
     return ""
 
 
-def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
-    """Return whether a quota that counts `source` would not count `target`.
+def escapes_quota(
+    quotas: Sequence[ResourceQuota], pod: Pod, requested: str, target: str, *, accounted: str = ""
+) -> bool:
+    """Return whether a quota that counts `requested` would not count `target`.
 
     Args:
-        source: The requested resource.
+        requested: The requested resource.
         target: The resource that replaces it.
         accounted: The accounting resource, if the pod carries it: a quota on it counts both.
     """
@@ -42,7 +44,7 @@ def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target
         if not quota_matches_pod(quota, pod):
             continue
         hard = quota.status.hard or quota.spec.hard
-        source_key, target_key = f"requests.{source}", f"requests.{target}"
-        if source_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
+        requested_key, target_key = f"requests.{requested}", f"requests.{target}"
+        if requested_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
             return True
     return False
