@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders import Json, make_node
 from tests.cli.conftest import FILES, JUNE, Run
+from tests.example_cluster import mig_node, whole_node
 from tests.placement.clusters import gpu_node
 
 GPU = "nvidia.com/gpu"
@@ -377,8 +378,79 @@ def test_quotas_admit_the_replicas_of_all_objects_one_after_another(rightslice: 
 
     run = rightslice("simulate", "--nodes", tmp_path / "cluster.yaml", "--pods", "-", "-o", "json", stdin=pods)
 
-    assert orjson.loads(run.out)["unplaced"] == {"rejected by a quota": 2}
+    assert orjson.loads(run.out)["unplaced"] == {"denied by the webhook: GPU-Q301": 2}
     assert orjson.loads(run.out)["steps"][-1]["placed"] == 4
+
+
+SIZING = b"""
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: sizing}
+spec:
+  mode: enforce
+  rightSizing: {whenFull: %s}
+"""
+SMALL_PODS = b"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: small, namespace: team}
+spec:
+  replicas: 12
+  template:
+    metadata: {annotations: {rightslice.dev/gpu-memory: 8Gi}}
+    spec: {containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+WHEN_FULL = {
+    "pods that find no slice keep whole cards": (b"keep", 12, {}),
+    "pods wait for slices": (b"wait", 7, {"Insufficient nvidia.com/mig-1g.10gb": 5}),
+}
+
+
+@pytest.mark.parametrize(("mode", "placed", "unplaced"), WHEN_FULL.values(), ids=WHEN_FULL)
+def test_each_replica_is_admitted_in_the_cluster_that_it_finds(
+    rightslice: Run, tmp_path: Path, mode: bytes, placed: int, unplaced: dict[str, int]
+) -> None:
+    """Seven slices and eight whole cards."""
+    nodes = [whole_node(), mig_node(large=0)]
+    (tmp_path / "nodes.json").write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    (tmp_path / "policy.yaml").write_bytes(SIZING % mode)
+    flags = ("--nodes", tmp_path / "nodes.json", "--policies", tmp_path / "policy.yaml")
+
+    run = rightslice("simulate", *flags, "--pods", "-", "-o", "json", stdin=SMALL_PODS)
+
+    document = orjson.loads(run.out)
+    assert (document["steps"][-1]["placed"], document["unplaced"]) == (placed, unplaced)
+
+
+PREDICTOR = b"""
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: flowers, namespace: team}
+spec:
+  predictor:
+    annotations: {rightslice.dev/gpu-memory: 8Gi}
+    model: {modelFormat: {name: tensorflow}, resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+
+
+def test_place_promises_no_slice_to_pods_that_are_not_known(rightslice: Run, tmp_path: Path) -> None:
+    nodes = [whole_node(), mig_node()]
+    (tmp_path / "nodes.json").write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    (tmp_path / "policy.yaml").write_bytes(SIZING % b"keep")
+    flags = ("--cluster", tmp_path / "nodes.json", "--policies", tmp_path / "policy.yaml", "-f", "-", "-o", "json")
+
+    requests = [
+        orjson.loads(rightslice("place", *flags, stdin=text).out)["pods"][0]["resource"]
+        for text in (PREDICTOR, SMALL_PODS)
+    ]
+
+    assert requests == ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]
+
+
+def test_place_and_simulate_name_unknown_kinds(rightslice: Run) -> None:
+    unknown = b"{apiVersion: example.com/v1, kind: Trainer, metadata: {name: t}, spec: {nvidia.com/gpu: 1}}"
+    for command in (("place", "--cluster", "demo", "-f", "-"), ("simulate", "--nodes", "demo", "--pods", "-")):
+        assert "Trainer is an unknown kind" in rightslice(*command, stdin=unknown).err
 
 
 @pytest.mark.parametrize(("replicas", "admitted", "code"), [(4, 4, 0), (5, 4, 1)])

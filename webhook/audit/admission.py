@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,9 +17,9 @@ from webhook.audit.evaluate import (
     with_admission_defaults,
 )
 from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.audit.simulation import ArrivingPod
+from webhook.audit.simulation import ArrivingPod, ArrivingReplicas
 from webhook.engine.decide import decide_replicas
-from webhook.engine.templates import invalid_counts
+from webhook.engine.templates import PodTemplate, invalid_counts
 from webhook.engine.workload_review import pods_of_workload
 from webhook.errors import ReviewError, quote_text
 from webhook.model.admission import AdmissionRequest
@@ -27,7 +28,7 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, Volume, parse_pod
-from webhook.placement.nodes.pod_requirements import PodRequirements, daemon_set_nodes, daemon_set_pod
+from webhook.placement.nodes.pod_requirements import daemon_set_nodes, daemon_set_pod, pod_requirements
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict
 
@@ -66,6 +67,7 @@ class AdmittedPod(NamedTuple):
         daemon: It belongs to a DaemonSet.
         admitted: How many of them quotas admit, one after another.
         view: The cluster after these were created.
+        admit_more: Admits some more in the given state of the cluster, as the webhook would.
     """
 
     checked: CheckResult
@@ -74,31 +76,56 @@ class AdmittedPod(NamedTuple):
     daemon: bool
     admitted: int
     view: ClusterView
+    admit_more: Callable[[ClusterView, int], AdmittedPod]
 
 
 def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[AdmittedPod]:
     """Yield the pods of a valid object; none if it runs no pods."""
-    checked = evaluate_object(with_admission_defaults(source, context), context)
+    defaulted = with_admission_defaults(source, context)
+    checked = evaluate_object(defaulted, context)
     if checked.verdict is CheckVerdict.SKIPPED:
         return
-    if checked.kind == "Pod":
-        pod = parse_pod(apply_json_patch(checked.stored, checked.decision.patch))
-        request = build_admission_request(with_admission_defaults(source, context).data, context)
-        yield AdmittedPod(checked, pod, 1, False, *_charge_quotas(request, checked, 1, context))
+    request = build_admission_request(defaulted.data, context)
+    if request.pod is not None:
+        yield _admit_pod(parse_pod, defaulted, request, 1, context, checked.name)
         return
-    workload = build_admission_request(source.data, context)
-    for template, request, _ in pods_of_workload(workload, context.policies, context.view):
-        result = evaluate_object(SourceObject(request.load_object(), source.document, source.prefix), context)
-        pod = parse_pod(apply_json_patch(result.stored, result.decision.patch))
-        pod = _with_claim_volumes(pod, source.data, template.path)
-        result = msgspec.structs.replace(result, name=f"{checked.name.removesuffix('-*')}-*")
-        if checked.kind == "DaemonSet":
-            pod = daemon_set_pod(pod, host_network=result.stored["spec"].get("hostNetwork") is True)
-        daemon = checked.kind == "DaemonSet"
-        replicas = max(1, daemon_set_nodes(pod, context.view.fleet).bit_count()) if daemon else template.replicas
-        admitted = AdmittedPod(result, pod, replicas, daemon, *_charge_quotas(request, result, replicas, context))
+    for template, pod_request, _ in pods_of_workload(request, context.policies, context.view):
+        name = f"{checked.name.removesuffix('-*')}-*"
+        pod_source = SourceObject(pod_request.load_object(), source.document, source.prefix)
+        complete = partial(_complete_pod, source.data, template)
+        replicas = None if template.owner.kind == "DaemonSet" else template.replicas
+        admitted = _admit_pod(complete, pod_source, pod_request, replicas, context, name)
         context = msgspec.structs.replace(context, view=admitted.view)
         yield admitted
+
+
+def _admit_pod(
+    complete: Callable[[Any], Pod],
+    source: SourceObject,
+    request: AdmissionRequest,
+    count: int | None,
+    context: EvaluationContext,
+    name: str,
+) -> AdmittedPod:
+    """Evaluate a pod and charge so many replicas to quotas; None for a DaemonSet, which has one on each node."""
+
+    def admit_more(view: ClusterView, more: int) -> AdmittedPod:
+        return _admit_pod(complete, source, request, more, msgspec.structs.replace(context, view=view), name)
+
+    checked = evaluate_object(source, context, unknown_parts=request.unknown_parts)
+    checked = msgspec.structs.replace(checked, name=name)
+    pod = complete(apply_json_patch(checked.stored, checked.decision.patch))
+    replicas = max(1, daemon_set_nodes(pod, context.view.fleet).bit_count()) if count is None else count
+    admitted, view = _charge_quotas(request, checked, replicas, context)
+    return AdmittedPod(checked, pod, replicas, count is None, admitted, view, admit_more)
+
+
+def _complete_pod(workload: Mapping[str, Any], template: PodTemplate, data: Any) -> Pod:
+    """Return an admitted pod of a template with what its controller adds."""
+    pod = _with_claim_volumes(parse_pod(data), workload, template.path)
+    if template.owner.kind != "DaemonSet":
+        return pod
+    return daemon_set_pod(pod, host_network=data["spec"].get("hostNetwork") is True)
 
 
 def _charge_quotas(
@@ -129,11 +156,18 @@ def denial_codes(checked: CheckResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(finding.code for finding in checked.decision.denials))
 
 
-def arriving_replicas(admitted: AdmittedPod, required: PodRequirements, fleet: Fleet) -> list[ArrivingPod]:
-    """Return the replicas of a pod; each pod of a DaemonSet is bound to its own node."""
-    codes = denial_codes(admitted.checked)
-    denial = f"denied by the webhook: {', '.join(codes)}" if codes else "rejected by a quota"
-    nodes = list(bit_positions(daemon_set_nodes(admitted.pod, fleet))) if admitted.daemon else []
-    daemons = [msgspec.structs.replace(required, selected_nodes=1 << node) for node in nodes]
-    pods = daemons or [required] * admitted.replicas
-    return [ArrivingPod(pod, "" if number < admitted.admitted else denial) for number, pod in enumerate(pods)]
+def arriving_replicas(first: AdmittedPod, fleet: Fleet) -> ArrivingReplicas:
+    """Return the replicas of a pod, each admitted when it arrives; those of a DaemonSet are bound to their nodes."""
+
+    def admit(view: ClusterView, count: int) -> ArrivingPod:
+        admitted = first.admit_more(view, count)
+        codes = denial_codes(admitted.checked)
+        denial = "" if admitted.admitted else "rejected by a quota"
+        denial = f"denied by the webhook: {', '.join(codes)}" if codes else denial
+        view = view if denial else admitted.view
+        return ArrivingPod(pod_requirements(admitted.pod, fleet), denial, view, admitted.admitted)
+
+    nodes = tuple(bit_positions(daemon_set_nodes(first.pod, fleet))) if first.daemon else ()
+    decision, namespace = first.checked.decision, first.checked.namespace
+    varies = bool(decision.patch or decision.quota_charge or first.view.quotas(namespace))
+    return ArrivingReplicas(first.replicas, admit, nodes, varies)

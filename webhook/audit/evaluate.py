@@ -114,10 +114,17 @@ def _check_amounts_of(pod: Pod | None, locate: Callable[[FieldPath], FieldPath] 
             raise ReviewError(f"{format_path(place)}: {error}. {fix}", place)
 
 
-def evaluate_object(source: SourceObject, context: EvaluationContext, *, operation: str = "CREATE") -> CheckResult:
-    """Evaluate one object as if it were created now."""
+def evaluate_object(
+    source: SourceObject, context: EvaluationContext, *, operation: str = "CREATE", unknown_parts: str = ""
+) -> CheckResult:
+    """Evaluate one object as if it were created now.
+
+    Args:
+        unknown_parts: For a future pod of a workload: what of it is not known yet.
+    """
     try:
         request = build_admission_request(source.data, context, operation)
+        request = msgspec.structs.replace(request, unknown_parts=unknown_parts) if unknown_parts else request
         unknown = find_unknown_pods(source, context)
     except ReviewError as error:
         return _invalid_result(source, error)

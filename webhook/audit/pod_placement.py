@@ -90,7 +90,7 @@ def _sum_by_domain(snapshot: SchedulingSnapshot, label: str, pods_by_node: Mappi
 
 
 def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
-    checked, pod, replicas, daemon, allowed, _ = admitted
+    checked, pod, replicas, daemon, allowed, *_ = admitted
     snapshot = placement.snapshot
     required = pod_requirements(pod, snapshot.fleet)
     free = [placement.others.get(node.name, {}) for node in snapshot.fleet.nodes]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
 
 from webhook.cache.placement_input import PlacementInput
+from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.fleet import FleetNode
 from webhook.model.node_masks import bit_positions
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
@@ -86,10 +89,33 @@ def simulate_trace(
 
 
 class ArrivingPod(NamedTuple):
-    """A Kubernetes pod, and why the webhook denies it; "" if it admits it."""
+    """A Kubernetes pod as admitted now.
+
+    Attributes:
+        denial: Why the webhook or a quota rejects it; "" if it is created.
+        view: The cluster with its charges to quotas.
+        admitted: How many pods like it were admitted together.
+    """
 
     required: PodRequirements
-    denial: str = ""
+    denial: str
+    view: ClusterView
+    admitted: int = 1
+
+
+class ArrivingReplicas(NamedTuple):
+    """Replicas of one template, which arrive one after another.
+
+    Attributes:
+        admit: Admits the next ones, so many, in a state of the cluster.
+        nodes: Of a DaemonSet: the node of each, by index.
+        varies: The answer may change with the state of the cluster.
+    """
+
+    replicas: int
+    admit: Callable[[ClusterView, int], ArrivingPod]
+    nodes: tuple[int, ...] = ()
+    varies: bool = True
 
 
 class PlacementOutcome(NamedTuple):
@@ -105,9 +131,21 @@ class PlacementOutcome(NamedTuple):
 
 
 class SimulatedCluster:
-    """A cluster on which arriving Kubernetes pods are placed. No pod ends."""
+    """A cluster on which arriving Kubernetes pods are placed. No pod ends.
 
-    def __init__(self, placement: PlacementInput, strategy: ScoringStrategy, fill: FillOrder) -> None:
+    Attributes:
+        view: The cluster as the webhook sees it: the placed pods are bound.
+    """
+
+    def __init__(
+        self, placement: PlacementInput, strategy: ScoringStrategy, fill: FillOrder, view: ClusterView
+    ) -> None:
+        self.view = view.with_all_free(
+            {
+                node.name: free
+                for node, free in zip(placement.snapshot.fleet.nodes, placement.snapshot.free, strict=True)
+            }
+        )
         snapshot = placement.snapshot
         copy = snapshot.with_free(0, snapshot.free[0], snapshot.devices[0])
         self._ranking = NodeRanking(copy, strategy, placement.mix, placement.profiles, fill, turnover=0.0)
@@ -119,11 +157,45 @@ class SimulatedCluster:
         """The current state."""
         return self._ranking.snapshot
 
-    def place_pod(self, pod: ArrivingPod) -> PlacementOutcome:
+    def place_replicas(self, arriving: ArrivingReplicas) -> Iterator[PlacementOutcome]:
+        """Admit and place replicas one after another; each is admitted anew if the cluster has changed."""
+        pod = arriving.admit(self.view, 1)
+        for number in range(arriving.replicas):
+            if number and arriving.varies:
+                pod = arriving.admit(self.view, 1)
+            if pod.denial:
+                yield from self._repeat_denial(pod, arriving.replicas - number)
+                return
+            required = pod.required
+            if arriving.nodes:
+                required = structs.replace(required, selected_nodes=1 << arriving.nodes[number])
+            self.view = pod.view
+            outcome = self._place_pod(required)
+            yield outcome
+            if outcome.reason and not arriving.nodes:
+                yield from self._repeat_failure(arriving, outcome, arriving.replicas - number - 1)
+                return
+
+    def _repeat_failure(
+        self, arriving: ArrivingReplicas, outcome: PlacementOutcome, replicas: int
+    ) -> Iterator[PlacementOutcome]:
+        """Admit the rest of some replicas, which fit on no node either: only quotas tell them apart."""
+        if not replicas:
+            return
+        rest = arriving.admit(self.view, replicas)
+        if rest.denial:
+            yield from self._repeat_denial(rest, replicas)
+            return
+        self.view = rest.view
+        yield from repeat(outcome, rest.admitted)
+        if rest.admitted < replicas:
+            yield from self._repeat_denial(arriving.admit(self.view, 1), replicas - rest.admitted)
+
+    def _repeat_denial(self, pod: ArrivingPod, replicas: int) -> Iterator[PlacementOutcome]:
+        return repeat(PlacementOutcome(self._requested_milli(pod.required), pod.denial), replicas)
+
+    def _place_pod(self, required: PodRequirements) -> PlacementOutcome:
         """Place a pod. Failures are remembered until the next pod is placed."""
-        required = pod.required
-        if pod.denial:
-            return PlacementOutcome(self._requested_milli(required), pod.denial)
         if required not in self._unplaceable:
             ranked = self._ranking.rank(required)
             if ranked:
@@ -141,13 +213,25 @@ class SimulatedCluster:
         after = self.snapshot.with_pod(required, position, best.links.gpus if best.links else ())
         self._pods[node.name] += 1
         full = bool(node.pods) and self._pods[node.name] >= node.pods
+        self._bind_in_view(node, self.snapshot.free[position], structs.replace(after.free[position], full=full))
         self._ranking.set_nodes({position: (structs.replace(after.free[position], full=full), after.devices[position])})
         self._unplaceable.clear()
         return PlacementOutcome(_required_milli(self.snapshot, required, (position,)))
 
+    def _bind_in_view(self, node: FleetNode, before: FreeResources, after: FreeResources) -> None:
+        """Subtract a placed pod from what the webhook sees as free; a full node has no free GPUs."""
+        index = self.view.fleet.by_name.get(node.name)
+        if index is not None and node.gpus:
+            seen = structs.replace(after, gpus=dict.fromkeys(after.gpus, 0)) if after.full else after
+            self.view = self.view.with_free({index: (before, seen)})
+
 
 def simulate_pods(
-    placement: PlacementInput, pods: Sequence[ArrivingPod], strategy: ScoringStrategy, fill: FillOrder
+    placement: PlacementInput,
+    arriving: Sequence[ArrivingReplicas],
+    strategy: ScoringStrategy,
+    fill: FillOrder,
+    view: ClusterView,
 ) -> Iterator[SimulationProgress]:
     """Simulate Kubernetes pods on a cluster in its current state; yields after each pod."""
     snapshot = placement.snapshot
@@ -159,11 +243,11 @@ def simulate_pods(
         if (offer := snapshot.fleet.offer_on(resource, position))
     )
     fragmentation = FgdScorer(snapshot.capacity, placement.mix.with_gpus())
-    simulated = SimulatedCluster(placement, strategy, fill)
-    simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, len(pods), allocated)
-    for number, pod in enumerate(pods, 1):
-        milli, reason = simulated.place_pod(pod)
-        if simulation.record_pod(milli, reason) or number == len(pods):
+    simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
+    simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)
+    outcomes = (outcome for replicas in arriving for outcome in simulated.place_replicas(replicas))
+    for number, (milli, reason) in enumerate(outcomes, 1):
+        if simulation.record_pod(milli, reason) or number == expected:
             simulation.record_step(_fragmented_milli(fragmentation, simulated.snapshot.free_arrays()))
         yield simulation
 

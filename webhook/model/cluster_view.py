@@ -319,6 +319,12 @@ class ClusterView:
         """Return the view marked as stale or not."""
         return self if stale == self.stale else self._copy_with(stale=stale)
 
+    def with_all_free(self, free: Mapping[str, FreeResources]) -> ClusterView:
+        """Return the view with other free resources, by node name; other nodes are empty."""
+        view = self._copy_with()
+        view._index_free(free)
+        return view
+
     def with_free(self, changes: Mapping[int, tuple[FreeResources, FreeResources]]) -> ClusterView:
         """Return the view after free resources changed on some nodes; the cost depends on the number of changes.
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from webhook.audit.admission import admitted_pods, arriving_replicas, reject_unplaceable
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.audit.simulation import ArrivingPod, SimulationProgress, simulate_pods, simulate_trace
+from webhook.audit.simulation import ArrivingReplicas, SimulationProgress, simulate_pods, simulate_trace
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
@@ -127,8 +127,8 @@ def simulate_command(
             nodes, access, policies, policy_namespace, parse_now(now), verbose=verbose
         )
         arriving = _read_arriving_pods(pods, evaluation, placement.snapshot.fleet)
-        steps = simulate_pods(placement, arriving, strategy, fill)
-        expected = len(arriving)
+        steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
+        expected = sum(each.replicas for each in arriving)
     last = deque(_with_progress(steps, expected), maxlen=1)
     if not last:
         exit_with_error(f"{sanitize(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
@@ -147,11 +147,12 @@ def _is_trace(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".csv")
 
 
-def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) -> list[ArrivingPod]:
-    """Return the pods of some files as they are admitted, replicas included. Exits if a file is broken."""
+def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) -> list[ArrivingReplicas]:
+    """Return the pods of some files, replicas included. Exits if a file is broken."""
     documents = list(reject_unplaceable(read_objects([path]), evaluation))
     reject_broken_files(documents)
-    arriving: list[ArrivingPod] = []
+    arriving: list[ArrivingReplicas] = []
+    pods = 0
     unsimulated: Counter[str] = Counter()
     for source in (each for each in documents if isinstance(each, SourceObject)):
         for admitted in admitted_pods(source, evaluation):
@@ -160,10 +161,11 @@ def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) 
                 requests = f"{admitted.checked.title} requests {required.count} of {required.resource}"
                 must = f"no node has that many: must be at most {MAX_UNITS}. Write fewer"
                 exit_with_error(f"{sanitize(str(source.locate()))}: {requests}; {must}")
-            if len(arriving) + admitted.replicas > MAX_PODS:
+            pods += admitted.replicas
+            if pods > MAX_PODS:
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
                 exit_with_error(f"{sanitize(path)}: {must}")
-            arriving += arriving_replicas(admitted, required, fleet)
+            arriving.append(arriving_replicas(admitted, fleet))
             evaluation = structs.replace(evaluation, view=admitted.view)
             unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod), admitted.replicas))
     for constraint, count in (+unsimulated).items():
