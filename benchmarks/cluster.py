@@ -10,7 +10,8 @@ patch; and those that do not, for which the API server only evaluates the match 
 
 The same run measures the floor (`benchmarks.floor`): the cost of any two webhooks. For pods with GPUs that is a pair
 whose server allows everything; for pods without, a pair whose condition is never true. No webhook can cost less.
-Between the floor and the whole there are Rightslice's webhooks with that same server.
+Between the floor and the whole there are Rightslice's webhooks with that same server. At the end, pods without GPUs
+that are padded with thousands of entries (`benchmarks.padded_pods`).
 
     python -m benchmarks.cluster [--creates N] [--rounds N]
 """
@@ -32,6 +33,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from benchmarks.floor import CONDITIONS, COPIED, EMPTY, floors
+from benchmarks.padded_pods import report_padded_pods
 from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.installation import Installation, install_from_page
@@ -105,7 +107,9 @@ def main() -> int:
     stay_on(CORES)
     with running() as site:
         describe(site.plane)
-        return report(measure(site, options.creates, options.rounds))
+        failed = report(measure(site, options.creates, options.rounds))
+        serve(site, wanted=True)
+        return failed or int(bool(report_padded_pods(site.plane, WITHOUT, WITH)))
 
 
 def stay_on(cores: int) -> None:

@@ -74,6 +74,10 @@ def env_source_pod(source: Json) -> PodMaker:
 
 
 REJECTED = {
+    "a list that is too long to check": (
+        make_pod().container("m", image="i", env=[{"name": f"V{index}"} for index in range(1001)]),
+        "must have at most 1000 entries in each list",
+    ),
     "a variable that requests all GPUs": (BROKEN, "must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS"),
     "the variable and a GPU request": (make_pod().gpus(1).container("m", env=[DEVICES]), "must not set NVIDIA_VISIBLE"),
     "the variable in an init container": (

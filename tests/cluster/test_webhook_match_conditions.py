@@ -13,6 +13,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
+from webhook.manifests.cel_conditions import MAX_ENTRIES
 from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.well_known import EXCLUDED_NAMESPACES
 
@@ -68,12 +69,16 @@ GPU_PODS = {
         restartPolicy="Always",
         resources={"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},
     ),
+    "a claim": make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]),
+    "one of our annotations": make_pod().annotate("rightslice.dev/keep", "true"),
+    "a forged record": make_pod().annotate("rightslice.dev/decision", "{}"),
+}
+PODS_WITHOUT_REQUESTS = {
     "a variable": with_env("containers", "NVIDIA_VISIBLE_DEVICES"),
     "a variable in an init container": with_env("initContainers", "NVIDIA_IMEX_CHANNELS"),
     "a variable of CUDA": with_env("containers", "CUDA_VISIBLE_DEVICES"),
     "a variable of MPS": with_env("containers", "CUDA_MPS_PIPE_DIRECTORY"),
     "a runtime class": make_pod().spec(runtimeClassName="nvidia-cdi"),
-    "a claim": make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]),
     "a device path of the host": make_pod().spec(volumes=[volume("/dev/nvidia0")]),
     "a device path with a dot segment": make_pod().spec(volumes=[volume("/dev/./nvidia0")]),
     "a relative device path": make_pod().spec(volumes=[volume("dev/nvidia0")]),
@@ -88,8 +93,6 @@ GPU_PODS = {
     "an annotation of CDI": make_pod().annotate(
         "nvidia.cdi.k8s.io/container.main", "k8s.device-plugin.nvidia.com/gpu=0"
     ),
-    "one of our annotations": make_pod().annotate("rightslice.dev/keep", "true"),
-    "a forged record": make_pod().annotate("rightslice.dev/decision", "{}"),
     "the annotation of a mirror pod, from a user": make_pod()
     .annotate("kubernetes.io/config.mirror", "x")
     .spec(nodeName="n1"),
@@ -150,6 +153,13 @@ def try_class(plane: Plane) -> bool:
 @pytest.mark.parametrize("maker", GPU_PODS.values(), ids=GPU_PODS)
 def test_gpu_pods_are_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert called_webhooks(plane, hooks, maker) == {"mutate", "validate"}
+
+
+@pytest.mark.parametrize("maker", PODS_WITHOUT_REQUESTS.values(), ids=PODS_WITHOUT_REQUESTS)
+def test_pods_that_reach_gpus_without_a_request_are_evaluated_and_not_changed(
+    plane: Plane, hooks: RecordingWebhook, maker: PodMaker
+) -> None:
+    assert called_webhooks(plane, hooks, maker) == {"validate"}
 
 
 @pytest.mark.parametrize("maker", HOST_ACCESS_PODS.values(), ids=HOST_ACCESS_PODS)
@@ -310,6 +320,14 @@ PADDED_PODS = {
     ),
     "variables": make_pod().container("more", image="i", env=ENV).spec(volumes=[volume("/")]),
 }
+
+
+def test_a_list_that_is_too_long_for_the_conditions_is_sent(plane: Plane, hooks: RecordingWebhook) -> None:
+    longest = [{"name": f"V{index}", "value": "x"} for index in range(MAX_ENTRIES)]
+    more = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+
+    assert called_webhooks(plane, hooks, make_pod().container("more", image="i", env=longest)) == set()
+    assert called_webhooks(plane, hooks, make_pod().container("more", image="i", env=[*longest, more])) == {"validate"}
 
 
 @pytest.mark.parametrize("maker", PADDED_PODS.values(), ids=PADDED_PODS)

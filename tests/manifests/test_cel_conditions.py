@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import Json, PodMaker, make_pod
 from tests.cluster.test_validating_admission_policies import REJECTED
 from tests.conftest import ROOT
-from tests.engine.invariants import any_pods
+from tests.engine.invariants import Scenario, any_pods, scenarios
 from tests.engine.test_guard_host import HOST_PATHS
 from tests.example_cluster import policies_of, request_of, view_of
 from tests.manifests.generated import files
@@ -30,8 +30,10 @@ from webhook.engine.guarding.host_access import (
 from webhook.manifests.backstop import POD_VALIDATIONS, backstop_policies
 from webhook.manifests.cel_conditions import (
     DEVICE_PATHS,
+    MAX_ENTRIES,
     gpu_request_cel,
     host_mount_cel,
+    may_be_changed_cel,
     touches_gpus_cel,
     wide_host_mount_cel,
 )
@@ -44,6 +46,7 @@ from webhook.well_known import EXCLUDED_NAMESPACES
 
 CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))
 TOUCHES = CEL.compile(touches_gpus_cel("object"))
+MAY_BE_CHANGED = CEL.compile(may_be_changed_cel("object"))
 MOUNTS_HOST = CEL.compile(f"{host_mount_cel('object.spec', DEVICE_PATHS)} || {wide_host_mount_cel('object.spec')}")
 
 SEGMENTS = {segment for tree in (*GUARDED_TREES, *GUARDED_PREFIXES) for segment in tree.split("/")}
@@ -151,6 +154,51 @@ def test_rejected_pods_match(pod: Json) -> None:
         assert {found.code for found in decision.findings} == {BYPASS_CODES["hostPathDevices"]}
 
 
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(any_pods(), scenarios())
+def test_changed_pods_match_the_condition_of_the_mutating_webhook(pod: Json, scenario: Scenario) -> None:
+    assume(scenario.decide(pod).patch)
+
+    assert condition_matches(MAY_BE_CHANGED, pod)
+
+
+def pod_with_entries(count: int) -> dict[str, Json]:
+    """Return pods without GPUs, each with one list or map of this length, by its field."""
+    env = [{"name": f"V{index}", "value": "x"} for index in range(count)]
+    mounts = [{"name": "v", "mountPath": f"/m{index}"} for index in range(count)]
+    sources = [{"prefix": f"P{index}", "secretRef": {"name": "s"}} for index in range(count)]
+    amounts = {f"example.com/r{index}": "1" for index in range(count)}
+    annotated = make_pod()
+    for index in range(count):
+        annotated.annotate(f"a{index}", "x")
+    return {
+        "env": make_pod().container("more", image="i", env=env).build(),
+        "envFrom": make_pod().container("more", image="i", envFrom=sources).build(),
+        "volumeMounts": make_pod().container("more", image="i", volumeMounts=mounts).build(),
+        "limits": make_pod().container("more", image="i", resources={"limits": amounts}).build(),
+        "volumes": make_pod().spec(volumes=[{"name": f"v{index}", "emptyDir": {}} for index in range(count)]).build(),
+        "containers": make_pod().spec(containers=[{"name": f"c{index}"} for index in range(count)]).build(),
+        "annotations": annotated.build(),
+    }
+
+
+LONGEST, TOO_LONG = pod_with_entries(MAX_ENTRIES - 1), pod_with_entries(MAX_ENTRIES + 1)
+
+
+@pytest.mark.parametrize("field", TOO_LONG)
+def test_a_list_that_is_too_long_to_iterate_over_matches(field: str) -> None:
+    assert condition_matches(TOUCHES, TOO_LONG[field])
+    assert not condition_matches(TOUCHES, LONGEST[field])
+
+
+@pytest.mark.parametrize("field", sorted(TOO_LONG.keys() - {"envFrom", "limits"}))
+def test_the_backstop_rejects_lists_that_are_too_long_to_iterate_over(field: str) -> None:
+    assert condition_matches(BYPASSES, TOO_LONG[field])
+    assert backstop_rejects(TOO_LONG[field])
+    assert not condition_matches(BYPASSES, LONGEST[field])
+    assert not backstop_rejects(LONGEST[field])
+
+
 REQUESTS_GPU = CEL.compile(f"object.containers.exists(c, {gpu_request_cel('c')})")
 PARTS = ["nvidia.com/", "gpu", "mig-", "1g.10gb", "7g.80", "g.", "gb", ".me", "-me", ".me.all", ".gfx", ".shared", "x"]
 NAMES = st.builds(
@@ -170,7 +218,7 @@ def test_the_expression_and_the_engine_agree_on_gpu_requests(name: str, amount: 
 BACKSTOP = next(one["spec"] for one in backstop_policies() if one["metadata"]["name"] == "rightslice-pods")
 WITH_VARIABLES = cel.NewEnv(variables=dict.fromkeys(("object", "request", "variables"), cel.Type.DYN))
 VARIABLES = {one["name"]: WITH_VARIABLES.compile(one["expression"]) for one in BACKSTOP["variables"]}
-MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in POD_VALIDATIONS]
+MUST_HOLD = [WITH_VARIABLES.compile(one["expression"]) for one in BACKSTOP["validations"]]
 [CONDITION] = BACKSTOP["matchConditions"]
 BYPASSES = CEL.compile(CONDITION["expression"])
 
@@ -178,7 +226,9 @@ BYPASSES = CEL.compile(CONDITION["expression"])
 def backstop_rejects(pod: Json) -> bool:
     """Evaluate the rules of the backstop for a new pod, without its match condition."""
     facts: Json = {"object": pod, "request": {"operation": "CREATE", "userInfo": {"username": "alice"}}}
-    variables = {name: one.eval(data=facts | {"variables": {}}).plain_value() for name, one in VARIABLES.items()}
+    variables: Json = {}
+    for name, one in VARIABLES.items():
+        variables[name] = one.eval(data=facts | {"variables": variables}).plain_value()
     facts["variables"] = variables
     return any(rule.eval(data=facts).plain_value() is False for rule in MUST_HOLD)
 

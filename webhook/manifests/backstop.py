@@ -13,6 +13,7 @@ from webhook.engine.guarding.annotations import INJECTOR_PATTERN
 from webhook.engine.guarding.environment import FEATURE_VARIABLES, VISIBLE_DEVICES
 from webhook.manifests.cel_conditions import (
     DEVICE_PATHS,
+    MAX_ENTRIES,
     bypasses_request_cel,
     containers_cel,
     gpu_request_cel,
@@ -37,6 +38,17 @@ _NEW_CONTAINERS = (
 _NEW_ANNOTATIONS = (
     "request.operation == 'CREATE' && has(object.metadata.annotations) ? object.metadata.annotations : {}"
 )
+
+_TOO_LONG = " || ".join(
+    (
+        f"size(variables.containers) > {MAX_ENTRIES}",
+        f"variables.containers.exists(c, has(c.env) && size(c.env) > {MAX_ENTRIES}"
+        f" || has(c.volumeMounts) && size(c.volumeMounts) > {MAX_ENTRIES})",
+        f"size(variables.annotations) > {MAX_ENTRIES}",
+        f"request.operation == 'CREATE' && has(object.spec.volumes) && size(object.spec.volumes) > {MAX_ENTRIES}",
+    )
+)
+"""CEL: whether a list is too long to iterate over: each entry costs more the longer the list is."""
 
 POD_VALIDATIONS = (
     (
@@ -114,9 +126,13 @@ def backstop_policies() -> list[Json]:
             variables={
                 "containers": _NEW_CONTAINERS,
                 "annotations": _NEW_ANNOTATIONS,
+                "too_long": _TOO_LONG,
                 "requests_gpu": f"{containers_cel('object.spec')}.exists(c, {gpu_request_cel('c')})",
             },
-            validations=POD_VALIDATIONS,
+            validations=(
+                ("!variables.too_long", f"must have at most {MAX_ENTRIES} entries in each list, to be checked"),
+                *((f"variables.too_long || ({expression})", message) for expression, message in POD_VALIDATIONS),
+            ),
         ),
         _policy_binding("rightslice-pods", with_exclusions=True),
         _admission_policy(

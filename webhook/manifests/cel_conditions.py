@@ -49,6 +49,11 @@ because CEL cannot normalize a path."""
 MAX_VOLUMES, MAX_PATH_LENGTH = 128, 256
 """So many volumes with paths of this length take half of the cost budget of an expression."""
 
+MAX_ENTRIES = 1000
+"""Entries of a list or map that an expression iterates over. The time of the API server grows with the square of the
+length; up to this one it is less than the rest of its work on the same entries. Lists of real pods have at most a
+tenth."""
+
 _PARENT_FOLDERS = {folder for tree in GUARDED_TREES for folder in accumulate(tree.split("/")[:-1], "{}/{}".format)} - {
     ""
 }
@@ -65,6 +70,16 @@ WIDE_PATHS = (
 def join_terms(terms: Iterable[str]) -> str:
     """Return a disjunction with one term per line."""
     return "\n|| ".join(terms)
+
+
+def any_entry_cel(entries: str, variable: str, condition: str) -> str:
+    """CEL: whether a condition holds for any entry of a list or map, or the list is too long to tell."""
+    return f"(size({entries}) > {MAX_ENTRIES} || {entries}.exists({variable}, {condition}))"
+
+
+def any_entry_of_field_cel(field: str, variable: str, condition: str) -> str:
+    """CEL: the same for an optional field."""
+    return f"has({field}) && {any_entry_cel(field, variable, condition)}"
 
 
 def containers_cel(pod: str) -> str:
@@ -87,7 +102,7 @@ def _any_amount_cel(container: str, holds: str) -> str:
     amounts = ", ".join(
         f"has({container}.resources.{side}) ? {container}.resources.{side} : {{}}" for side in AMOUNT_FIELDS
     )
-    return f"has({container}.resources) && [{amounts}].exists(amounts, amounts.exists(name, {holds}))"
+    return f"has({container}.resources) && [{amounts}].exists(amounts, {any_entry_cel('amounts', 'name', holds)})"
 
 
 AMOUNT_FIELDS = ("limits", "requests")
@@ -101,7 +116,7 @@ def starts_with_cel(text: str, starts: Iterable[str]) -> str:
 def host_mount_cel(pod: str, paths: Iterable[str]) -> str:
     """CEL: whether a hostPath volume matches one of these patterns."""
     pattern = "|".join(paths)
-    return f"has({pod}.volumes) && {pod}.volumes.exists(v, has(v.hostPath) && v.hostPath.path.matches('{pattern}'))"
+    return any_entry_of_field_cel(f"{pod}.volumes", "v", f"has(v.hostPath) && v.hostPath.path.matches('{pattern}')")
 
 
 def wide_host_mount_cel(pod: str) -> str:
@@ -122,12 +137,25 @@ def touches_gpus_cel(of: str) -> str:
     Args:
         of: CEL expression for it, such as "object".
     """
-    named = f"has(c.env) && c.env.exists(e, {starts_with_cel('e.name', GPU_VARIABLE_PREFIXES)})"
-    names_gpu = _any_amount_cel("c", starts_with_cel("name", GPU_RESOURCE_PREFIXES))
-    by_container = (names_gpu, named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
-    claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
+    named = any_entry_of_field_cel("c.env", "e", starts_with_cel("e.name", GPU_VARIABLE_PREFIXES))
+    by_container = (_NAMES_GPU, named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
     fractions = f"key in [{', '.join(map(repr, FRACTION_ANNOTATIONS))}]"
-    return _pod_cel(of, by_container, f"key.startsWith('{OWN_PREFIX}') || {fractions} || {_FORGED_ANNOTATIONS}", claims)
+    annotations = f"key.startsWith('{OWN_PREFIX}') || {fractions} || {_FORGED_ANNOTATIONS}"
+    return _pod_cel(of, by_container, annotations, _HAS_CLAIMS)
+
+
+def may_be_changed_cel(of: str) -> str:
+    """CEL: whether a pod may be changed: it names GPU resources, or has a claim or an annotation of ours.
+
+    Fewer loops than `touches_gpus_cel`: variables, mounts and volumes change nothing about a pod without GPUs.
+
+    Args:
+        of: CEL expression for it, such as "object".
+    """
+    annotation = any_entry_of_field_cel("pod.metadata.annotations", "key", f"key.startsWith('{OWN_PREFIX}')")
+    containers = any_entry_cel(containers_cel("pod.spec"), "c", _NAMES_GPU)
+    terms = (containers, _HAS_CLAIMS, f"has(pod.metadata) && {annotation}")
+    return f"[{of}].exists(pod,\n{join_terms(terms)})"
 
 
 def bypasses_request_cel(of: str, variables: Iterable[str]) -> str:
@@ -137,32 +165,34 @@ def bypasses_request_cel(of: str, variables: Iterable[str]) -> str:
         of: CEL expression for the pod.
         variables: Environment variables that expose devices.
     """
-    named = f"has(c.env) && c.env.exists(e, e.name in [{', '.join(map(repr, variables))}])"
+    named = any_entry_of_field_cel("c.env", "e", f"e.name in [{', '.join(map(repr, variables))}]")
     return _pod_cel(of, (named, _MOUNTS_DEVICE_LIST), _FORGED_ANNOTATIONS)
 
 
 def _pod_cel(of: str, by_container: Iterable[str], by_annotation: str, *more: str) -> str:
     """CEL: whether any term holds; one loop over containers checks all terms about them."""
     terms = (
-        f"{containers_cel('pod.spec')}.exists(c,\n{join_terms(by_container)})",
+        any_entry_cel(containers_cel("pod.spec"), "c", f"\n{join_terms(by_container)}"),
         *more,
         "has(pod.spec.runtimeClassName) && pod.spec.runtimeClassName.startsWith('nvidia')",
         host_mount_cel("pod.spec", DEVICE_PATHS),
-        f"has(pod.metadata) && has(pod.metadata.annotations) && pod.metadata.annotations.exists(key, {by_annotation})",
+        f"has(pod.metadata) && {any_entry_of_field_cel('pod.metadata.annotations', 'key', by_annotation)}",
     )
     return f"[{of}].exists(pod,\n{join_terms(terms)})"
 
 
+_NAMES_GPU = _any_amount_cel("c", starts_with_cel("name", GPU_RESOURCE_PREFIXES))
+_HAS_CLAIMS = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
 _PREFIX_OF_GPU_VARIABLE = " || ".join(f"'{start}'.startsWith(f.prefix)" for start in GPU_VARIABLE_PREFIXES)
-_ENV_SOURCES = (
-    "has(c.envFrom) && c.envFrom.exists(f, has(f.prefix) && f.prefix != ''"
-    f" && ({starts_with_cel('f.prefix', GPU_VARIABLE_PREFIXES)} || {_PREFIX_OF_GPU_VARIABLE}))"
+_ENV_SOURCES = any_entry_of_field_cel(
+    "c.envFrom",
+    "f",
+    "has(f.prefix) && f.prefix != ''"
+    f" && ({starts_with_cel('f.prefix', GPU_VARIABLE_PREFIXES)} || {_PREFIX_OF_GPU_VARIABLE})",
 )
 """CEL: envFrom sources whose prefix begins, or is begun by, a prefix of GPU variables."""
 
-_MOUNTS_DEVICE_LIST = (
-    "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))"
-)
+_MOUNTS_DEVICE_LIST = any_entry_of_field_cel("c.volumeMounts", "m", "m.mountPath.contains('nvidia-container-devices')")
 
 INJECTOR_STARTS = ("devices.", "mounts.", "cdi-devices.")
 """Prefixes of all annotations that `INJECTOR_PATTERN` matches."""

@@ -11,7 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from webhook.manifests.cel_conditions import SPEC_OR_ANNOTATIONS_CHANGED, touches_gpus_cel, wide_host_mount_cel
+from webhook.manifests.cel_conditions import (
+    SPEC_OR_ANNOTATIONS_CHANGED,
+    may_be_changed_cel,
+    touches_gpus_cel,
+    wide_host_mount_cel,
+)
 from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE
 
@@ -19,6 +24,7 @@ Json = dict[str, Any]
 
 MUTATE_SECONDS, VALIDATE_SECONDS = 2, 3
 
+_MAY_BE_CHANGED = {"name": "may-be-changed", "expression": may_be_changed_cel("object")}
 _POD_TOUCHES_GPUS = {"name": "touches-gpus", "expression": touches_gpus_cel("object")}
 _NOT_SYSTEM_NAMESPACE = {
     "name": "not-system-namespace",
@@ -49,7 +55,7 @@ def webhook_configurations() -> list[Json]:
     ]
     limits = [_webhook_rule("", ["limitranges", "resourcequotas"], ["CREATE", "UPDATE"])]
     policies = [_webhook_rule(GROUP, ["gpupolicies", "gpupolicyexceptions"], ["CREATE", "UPDATE"])]
-    mutate = _webhook_entry("mutate", "/mutate", new_pods, [_POD_TOUCHES_GPUS], seconds=MUTATE_SECONDS)
+    mutate = _webhook_entry("mutate", "/mutate", new_pods, [_MAY_BE_CHANGED], seconds=MUTATE_SECONDS)
     validate = _webhook_entry(
         "validate", "/validate", pod_changes, [_POD_CHANGED, _POD_TOUCHES_GPUS], failure_policy="Fail"
     )
