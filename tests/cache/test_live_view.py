@@ -22,6 +22,7 @@ from webhook.cache.stored_objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
 from webhook.model.pools import QuotaPool, QuotaReservation
 from webhook.model.quota_matching import CountedResource
@@ -44,6 +45,8 @@ KINDS: dict[str, Any] = {
     "pods": StoredPod,
     "claim_templates": ResourceClaimTemplate,
     "device_classes": DeviceClass,
+    "runtime_classes": RuntimeClass,
+    "priority_classes": PriorityClass,
 }
 
 
@@ -85,6 +88,14 @@ def claim_template(name: str, count: int) -> Json:
 
 def device_class(name: str, extended: str) -> Json:
     return {"metadata": {"name": name}, "spec": {"extendedResourceName": extended}}
+
+
+def runtime_class(name: str, cpu: str) -> Json:
+    return {"metadata": {"name": name}, "overhead": {"podFixed": {"cpu": cpu} if cpu else {}}}
+
+
+def priority_class(name: str, default: bool) -> Json:
+    return {"metadata": {"name": name}, "globalDefault": default}
 
 
 class ViewHarness(NamedTuple):
@@ -151,6 +162,7 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for label in (("app", "a"), ("app", "b"))
             for excluded in [view.nodes_excluded_by_pods(name, (label,))]
         },
+        "pod_classes": view.pod_classes,
         "pools": [(view.pool_usage(pool), view.pool_holders(pool)) for pool in POOLS],
     }
 
@@ -182,6 +194,8 @@ OBJECTS = {
     "quotas": st.builds(quota, st.sampled_from("qr"), st.sampled_from(["0", "3"])),
     "claim_templates": st.builds(claim_template, st.sampled_from("tu"), st.integers(1, 2)),
     "device_classes": st.builds(device_class, st.sampled_from(["gpus", "more"]), st.sampled_from(["", "x.com/gpu"])),
+    "runtime_classes": st.builds(runtime_class, st.sampled_from(["kata", "runc"]), st.sampled_from(["", "1", "2"])),
+    "priority_classes": st.builds(priority_class, st.sampled_from(["low", "high"]), st.booleans()),
 }
 PUBLISH = st.just(("publish",))
 PUTS = {

@@ -24,6 +24,7 @@ from webhook.model.defaulting import default_limit_range
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_affinity import AntiAffinityTerm
+from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
@@ -41,6 +42,8 @@ def build_view(
     pods: Iterable[Pod],
     claim_templates: Iterable[ResourceClaimTemplate] = (),
     device_classes: Iterable[DeviceClass] = (),
+    runtime_classes: Iterable[RuntimeClass] = (),
+    priority_classes: Iterable[PriorityClass] = (),
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
@@ -51,7 +54,7 @@ def build_view(
         claims = ClaimContext(claim_templates_by_name(templates.get(name, ())), classes)
         quotas_with_status[name] = tuple(with_quota_status(quota, active.get(name, ()), claims) for quota in some)
     summaries = {name: _summarize_pods(some) for name, some in active.items()}
-    return ClusterView(
+    view = ClusterView(
         fleet,
         free=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
@@ -64,6 +67,7 @@ def build_view(
         anti_affinity=_nodes_by_term(pod for some in summaries.values() for pod in some.values()),
         quotas=quotas_with_status,
     )
+    return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes))
 
 
 class BuiltView(NamedTuple):

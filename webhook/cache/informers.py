@@ -155,6 +155,8 @@ class ClusterInformers:
         self._pods = reflectors.add(PODS, self._publisher.pods)
         reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
         reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
+        reflectors.add(RUNTIME_CLASSES, self._publisher.runtime_classes)
+        reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
         self._cluster_states = reflectors.states
         reflectors.add(policy_resource(), self.policies.policies)
         reflectors.add(exception_resource(namespace), self.policies.exceptions)

@@ -23,6 +23,7 @@ from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_affinity import AntiAffinityTerm
+from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
@@ -53,6 +54,7 @@ class ViewChanges:
         namespaces: Namespaces that changed, came or went.
         limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
         device_classes: A DeviceClass changed.
+        pod_classes: A RuntimeClass or PriorityClass changed.
         pod_namespaces: Namespaces in which pods came or went.
         terms: Required anti-affinity of pods that came, went or moved.
         bound: Pods that are newly on a node.
@@ -67,6 +69,7 @@ class ViewChanges:
     quotas: set[str] = field(default_factory=set)
     claim_templates: set[str] = field(default_factory=set)
     device_classes: bool = False
+    pod_classes: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
     terms: set[AntiAffinityTerm] = field(default_factory=set)
     bound: list[BoundPod] = field(default_factory=list)
@@ -77,7 +80,8 @@ class ViewPublisher:
     """Publishes views to a holder, built from what reflectors write.
 
     Attributes:
-        nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes: The stores, one per reflector.
+        nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
+            priority_classes: The stores, one per reflector.
         failing: True if the last attempt to build a view failed.
     """
 
@@ -98,6 +102,8 @@ class ViewPublisher:
         self.quotas = self._namespaced_store(self._quotas, "quotas")
         self.claim_templates = self._namespaced_store(self._templates, "claim_templates")
         self.device_classes: ObjectStore[DeviceClass] = ObjectStore(_cluster_object_key, self._on_class_change)
+        self.runtime_classes: ObjectStore[RuntimeClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
+        self.priority_classes: ObjectStore[PriorityClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
         self.pods = NodeUsage(self)
         self._changes = ViewChanges(fleet=True)
         self._listed: ViewChanges | None = None
@@ -186,6 +192,8 @@ class ViewPublisher:
             )
         if changes.device_classes:
             view = view.with_classes(device_classes_by_name(self.device_classes.items.values()))
+        if changes.pod_classes or view.pod_classes is NO_POD_CLASSES:  # a view that was just built has none
+            view = view.with_pod_classes(self._pod_classes())
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.terms:
@@ -220,6 +228,13 @@ class ViewPublisher:
     def _on_class_change(self, _key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
         self._changes.device_classes = True
         self._wake.set()
+
+    def _on_pod_class_change(self, _key: str, _before: object, _after: object) -> None:
+        self._changes.pod_classes = True
+        self._wake.set()
+
+    def _pod_classes(self) -> PodClasses:
+        return summarize_pod_classes(self.runtime_classes.items.values(), self.priority_classes.items.values())
 
     def _namespaced_store(
         self, index: NamespaceIndex[T], kind: Literal["limit_ranges", "quotas", "claim_templates"]
@@ -280,7 +295,7 @@ def bound_pods_of(pod: Pod) -> list[BoundPod]:
     return bound
 
 
-def _cluster_object_key(item: Node | Namespace | DeviceClass) -> str:
+def _cluster_object_key(item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass) -> str:
     return item.metadata.name
 
 

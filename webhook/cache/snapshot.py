@@ -27,7 +27,7 @@ from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
+from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
 
 DEMO = "demo"
@@ -107,7 +107,7 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
 
 
 def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
-    view = build_view(
+    return build_view(
         nodes=[item for item in objects if isinstance(item, Node)],
         namespaces=[item for item in objects if isinstance(item, Namespace)],
         limit_ranges=[item for item in objects if isinstance(item, LimitRange)],
@@ -115,10 +115,9 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         pods=[item for item in objects if isinstance(item, Pod)],
         claim_templates=[item for item in objects if isinstance(item, ResourceClaimTemplate)],
         device_classes=[item for item in objects if isinstance(item, DeviceClass)],
+        runtime_classes=[item for item in objects if isinstance(item, RuntimeClass)],
+        priority_classes=[item for item in objects if isinstance(item, PriorityClass)],
     )
-    runtime_classes = [item for item in objects if isinstance(item, RuntimeClass)]
-    priority_classes = [item for item in objects if isinstance(item, PriorityClass)]
-    return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes))
 
 
 def _snapshot_files(source: str) -> list[FilePath]:

@@ -63,6 +63,22 @@ def test_a_gpu_mixture_from_a_limit_range_names_the_limit_range(site: Installati
     assert rejection_message(site, pod.gpus(0).build()) == ""
 
 
+def test_a_pod_that_a_default_makes_invalid_is_warned_with_the_limit_range(site: Installation, team: str) -> None:
+    """The API server rejects it before it calls /validate, and its own message names no LimitRange."""
+    spec = {"limits": [{"type": "Container", "default": {"memory": "512Mi"}, "defaultRequest": {"memory": "512Mi"}}]}
+    site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", {"metadata": {"name": "trap"}, "spec": spec})
+    pod = make_pod("larger").namespace(team).gpus(1).build()
+    pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Gi"
+
+    def output() -> str:
+        create = ("create", "--dry-run=server", "-f", "-")
+        return site.plane.kubectl(*create, stdin=json.dumps(pod), check=False).stderr
+
+    printed = eventually(output, until=lambda text: "[GPU-L203]" in text)
+    assert "LimitRange trap sets the limit of memory by default" in printed
+    assert "must be less than or equal to memory limit of 512Mi" in printed.partition("is invalid: ")[2]
+
+
 def kubectl_warnings(site: Installation, manifest: Json) -> str:
     """Return the warnings that kubectl prints for a dry run."""
     return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest)).stderr
