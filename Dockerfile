@@ -1,6 +1,6 @@
 # The image of every Rightslice process: `serve webhook`, and the roles beside it. Build it from the checkout:
 #   docker build -t rightslice:0.1.0 .
-# For a build that can be repeated, name both bases by digest:
+# The release workflow names both bases by digest; for a build of your own that can be repeated, do the same:
 #   --build-arg BUILD=docker.io/library/python:3.11-slim-bookworm@sha256:...
 #   --build-arg RUN=gcr.io/distroless/python3-debian12:nonroot@sha256:...
 # Both bring Python 3.11 on Debian 12: what is installed in one runs in the other.

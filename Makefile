@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-hostile bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release advisories bench bench-cluster bench-hostile bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -66,6 +66,16 @@ format: $(VENV)/.dev ## Fix style automatically
 
 manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, install.yaml
 	$(BIN)/python -m tests.manifests
+
+release: $(VENV)/.dev ## Build the files of a release into dist/: packages, manifests, bill of materials, checksums
+	@$(BIN)/python -m tests.release dist
+
+# The vulnerability database of osv.dev for PyPI: a folder of its files, or the archive that holds all of them
+# (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip).
+ADVISORIES ?=
+
+advisories: $(VENV)/.dev ## Check the lock files against the vulnerability database in ADVISORIES; needs no network
+	@$(BIN)/python -m tests.release.advisories $(ADVISORIES)
 
 bench: $(VENV)/.dev ## Run the benchmarks that need no control plane
 	$(BIN)/python -m benchmarks

@@ -128,6 +128,35 @@ def test_the_single_node_overlay_needs_one_node(plane: Plane) -> None:
     assert not [name for name in objects if name.startswith(("PodDisruptionBudget", "HorizontalPodAutoscaler"))]
 
 
+def test_high_availability_needs_three_nodes_and_spreads_over_zones(plane: Plane) -> None:
+    objects = by_name(kustomize_build(plane, "overlays/high-availability"))
+    deployment = objects["Deployment rightslice"]["spec"]
+    spread = {each["topologyKey"]: each for each in deployment["template"]["spec"]["topologySpreadConstraints"]}
+
+    assert deployment["replicas"] == objects["HorizontalPodAutoscaler rightslice"]["spec"]["minReplicas"] == 3
+    assert {each["whenUnsatisfiable"] for each in spread.values()} == {"DoNotSchedule"}
+    assert spread["kubernetes.io/hostname"]["minDomains"] == 3
+    assert spread.keys() == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+
+
+@pytest.mark.parametrize("folder", ["agent", "overlays/enforce", "scheduler/extender"])
+def test_every_process_accepts_connections_only_on_its_port(plane: Plane, folder: str) -> None:
+    objects = kustomize_build(plane, folder)
+    policies = {
+        item["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]: item["spec"]
+        for item in objects
+        if item["kind"] == "NetworkPolicy"
+    }
+    pods = [item["spec"]["template"] for item in objects if item["kind"] in ("Deployment", "DaemonSet")]
+
+    assert pods
+    for pod in pods:
+        policy = policies[pod["metadata"]["labels"]["app.kubernetes.io/component"]]
+        ports = [port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())]
+        assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == ports
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+
+
 def test_with_cert_manager_certificates_are_not_managed(plane: Plane) -> None:
     objects = by_name(kustomize_build(plane, "overlays/cert-manager"))
     [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]

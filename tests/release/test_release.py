@@ -1,0 +1,143 @@
+"""The files of a release: checksums, bill of materials, and what the workflows do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.release.__main__ import LOCK, build_release
+from tests.release.lock_files import read_lock_file
+from tests.release.sbom import bill_of_materials
+
+TIME = datetime(2026, 6, 1, tzinfo=UTC)
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+WORKFLOWS = {file.stem: yaml.safe_load(file.read_text()) for file in sorted((ROOT / ".github/workflows").glob("*.yml"))}
+SCOPES, TYPES = {"required", "optional", "excluded"}, {"application", "library"}
+"""Of the values that the schema of CycloneDX 1.6 allows, those that we use."""
+
+
+def material(packages: Path = ROOT / "requirements" / LOCK) -> dict[str, Any]:
+    """Return the bill of materials of a lock file, after a round trip through JSON."""
+    document = bill_of_materials("rightslice", "0.1.0", "Apache-2.0", read_lock_file(packages), TIME)
+    decoded: dict[str, Any] = json.loads(json.dumps(document))
+    return decoded
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_requirement_of_a_lock_is_read_with_its_hashes(lock: Path) -> None:
+    packages = read_lock_file(lock)
+    text = lock.read_text()
+
+    assert [f"{each.name}=={each.version}" for each in packages] == [
+        found.lower() for found in re.findall(r"^([A-Za-z0-9._-]+==[^ ;\\\n]+)", text, re.MULTILINE)
+    ]
+    assert sum(len(each.hashes) for each in packages) == text.count("--hash=sha256:")
+    assert {parent for each in packages for parent in each.parents} <= {each.name for each in packages}
+
+
+@pytest.mark.parametrize("text", ["aiohttp==3\n", "", "--index-url https://x\n"], ids=["no hash", "empty", "an option"])
+def test_a_lock_that_was_not_written_by_make_lock_is_rejected(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock.txt").write_text(text)
+
+    with pytest.raises(ValueError, match="must "):
+        read_lock_file(tmp_path / "lock.txt")
+
+
+def test_the_bill_of_materials_is_a_valid_document() -> None:
+    document = material()
+
+    assert document["bomFormat"] == "CycloneDX"
+    assert document["specVersion"] == "1.6"
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", document["serialNumber"])
+    assert isinstance(document["version"], int)
+    assert datetime.fromisoformat(document["metadata"]["timestamp"]) == TIME
+    assert document.keys() <= {
+        "$schema", "bomFormat", "specVersion", "serialNumber", "version", "metadata", "components", "dependencies"
+    }  # fmt: skip
+    for component in [document["metadata"]["component"], *document["components"]]:
+        assert component["type"] in TYPES
+        assert component["name"]
+        assert component.get("scope", "required") in SCOPES
+        assert component["purl"] == f"pkg:pypi/{component['name']}@{component['version']}"
+        for reference in component.get("externalReferences", ()):
+            assert reference["type"] == "distribution"
+            assert all(re.fullmatch("[0-9a-f]{64}", each["content"]) for each in reference["hashes"])
+
+
+def test_references_are_unique_and_dependencies_name_only_components() -> None:
+    document = material()
+    references = [document["metadata"]["component"]["bom-ref"], *(each["bom-ref"] for each in document["components"])]
+
+    assert len(set(references)) == len(references)
+    assert sorted(each["ref"] for each in document["dependencies"]) == sorted(references)
+    assert {ref for each in document["dependencies"] for ref in each["dependsOn"]} == set(references[1:])
+
+
+def test_the_bill_of_materials_has_every_package_of_the_image() -> None:
+    locked = {(each.name, each.version) for each in read_lock_file(ROOT / "requirements" / LOCK)}
+
+    assert {(each["name"], each["version"]) for each in material()["components"]} == locked
+    assert material() == material(), "equal inputs give equal documents"
+
+
+def test_the_files_of_a_release_match_their_checksums_and_can_be_built_again(tmp_path: Path) -> None:
+    *files, checksums = build_release(tmp_path / "dist", TIME)
+    again = build_release(tmp_path / "again", TIME)[-1]
+
+    assert checksums.read_text() == again.read_text()
+    assert checksums.read_text() == "".join(
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files
+    )
+    assert [file.name for file in files if file.suffix == ".whl"]
+    assert json.loads((tmp_path / "dist" / "rightslice-0.1.0.cdx.json").read_text())["components"]
+
+
+def steps_of(workflow: str) -> list[dict[str, Any]]:
+    """Return the steps of all jobs."""
+    return [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_actions_are_named_by_commit_and_tokens_may_only_read_by_default(name: str) -> None:
+    used = [step["uses"] for step in steps_of(name) if "uses" in step]
+
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each) for each in used)
+    assert WORKFLOWS[name]["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in WORKFLOWS[name]["jobs"].values())
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_scripts_of_workflows_are_valid_and_insert_no_untrusted_text(name: str) -> None:
+    for step in (each for each in steps_of(name) if "run" in each):
+        subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
+        assert "${{" not in step["run"], "a value from outside reaches a script only as a variable"
+
+
+def test_workflows_run_what_the_checkout_runs() -> None:
+    for name in WORKFLOWS:
+        commands = [step.get("run", "") for step in steps_of(name)]
+        assert ".ci/run" in commands
+        assert "make advisories ADVISORIES=all.zip" in commands
+
+
+def test_the_release_is_signed_after_everything_passed_and_the_image_names_its_bases_by_digest() -> None:
+    scripts = [step["run"] for step in steps_of("release") if "run" in step]
+    order = [scripts.index(next(each for each in scripts if part in each)) for part in (
+        ".ci/run", "make release", "buildx build", "cosign sign-blob", "gh release create"
+    )]  # fmt: skip
+
+    assert order == sorted(order)
+    build = scripts[order[2]]
+    assert all(f'--build-arg "{name}=$' in build for name in ("BUILD", "RUN"))
+    assert "Manifest.Digest" in build
+    assert "cosign sign --yes" in scripts[order[3]]
