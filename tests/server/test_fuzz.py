@@ -39,6 +39,7 @@ from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.handlers import API_SERVER, AdmissionHandler
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.cpu_limit import CpuLimit
 from webhook.web.http_messages import MAX_ERROR_LENGTH, HttpRequest, HttpResponse
 
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
@@ -119,7 +120,10 @@ def routes(view: ClusterView) -> dict[str, AdmissionHandler]:
         return NOW + timedelta(seconds=next(seconds))
 
     decide = DecisionCache().decide
-    return {route: AdmissionHandler(route, state, clock, decide, telemetry, 5.0) for route in ("mutate", "validate")}
+    limit = CpuLimit(HANGING)
+    return {
+        route: AdmissionHandler(route, state, clock, decide, telemetry, 5.0, limit) for route in ("mutate", "validate")
+    }
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def handler_of(*texts: str) -> tuple[PolicyAdmissionHandler, list[float]]:
     """Return a handler with these policies active, and its clock, which a test sets."""
     now = [0.0]
     telemetry = Telemetry(make_logger("info", io.StringIO()))
-    return PolicyAdmissionHandler(state_with(*texts), telemetry, lambda: now[0]), now
+    return PolicyAdmissionHandler(state_with(*texts), telemetry, seconds=lambda: now[0]), now
 
 
 def is_accepted(handler: PolicyAdmissionHandler, data: Json, **request: Any) -> bool:

@@ -208,13 +208,17 @@ class DecisionCache:
             self._store_entry(key, entry)
         return entry.decision
 
+    def clear(self) -> None:
+        """Forget all decisions."""
+        self._entries = {}
+        self._key_bytes = 0
+
     def _clear_if_outdated(self, policies: PolicySet, fleet: Fleet, has_usage: bool) -> None:
         valid_for = (policies, fleet, has_usage)
         if self._valid_for != valid_for:
             self._valid_for = valid_for
             self._labels_matter = _depends_on_labels(policies)
-            self._entries.clear()
-            self._key_bytes = 0
+            self.clear()
 
     def _store_entry(self, key: bytes, entry: CacheEntry) -> None:
         if len(entry.decision.findings) > MAX_FINDINGS:
@@ -222,8 +226,8 @@ class DecisionCache:
         self._remove(key)
         while self._entries and (len(self._entries) >= MAX_ENTRIES or self._key_bytes + len(key) > MAX_TOTAL_BYTES):
             self._remove(next(iter(self._entries)))
+        self._key_bytes += len(key)  # first: whoever stops this review here must not let the cache grow
         self._entries[key] = entry
-        self._key_bytes += len(key)
 
     def _remove(self, key: bytes) -> None:
         if self._entries.pop(key, None) is not None:

@@ -1,6 +1,6 @@
 """The largest objects that are evaluated while the API server waits.
 
-A decision cannot be interrupted, and other requests wait meanwhile; so larger objects are not evaluated. A new pod
+Other requests wait meanwhile, so larger objects are not evaluated. A new pod
 beyond these bounds is denied if a policy enforces `security`: a webhook that fails open must not admit pods that were
 not evaluated. Everything else beyond them is an HTTP error, and `failurePolicy` decides.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import ValidationError
@@ -158,12 +159,18 @@ def _header_error(document: Document, field: str, must: str, write: str) -> Poli
     return PolicyFileError(document.locate(), f"{field}: must {must}, found nothing. Write {write}", UNREADABLE)
 
 
+MAX_ERRORS = 50
+"""Listed errors of one document. Each looks for the closest known word, which takes up to 0.3 ms."""
+
+
 def validate_document(
     document: Document, model: type[AnySpecModel], errors: list[PolicyFileError]
 ) -> AnySpecModel | None:
     """Validate a document, append its errors, and return the model if there are none."""
     body = {key: value for key, value in document.data.items() if key not in _SERVER_FIELDS}
-    new = [value_error(document, path, "have a value", "a value, or remove the key") for path in _null_paths(body, ())]
+    paths = islice(_null_paths(body, ()), MAX_ERRORS)
+    new = [value_error(document, path, "have a value", "a value, or remove the key") for path in paths]
+    more = 0
     validated = None
     try:
         validated = model.model_validate(document.data)
@@ -171,9 +178,12 @@ def validate_document(
         known = {error.location for error in new}
         # A list whose entries are invalid also counts as too short.
         details = [one for one in invalid.errors(include_url=False) if one["type"] != "too_short" or not one["input"]]
-        converted = [_validation_error(detail, document, model) for detail in details]
+        converted = [_validation_error(detail, document, model) for detail in details[:MAX_ERRORS]]
         new += [error for error in converted if error.location not in known]
+        more = len(details) - len(converted)
     errors += sorted(new, key=lambda error: (error.location.line, error.location.column))
+    if more:
+        errors.append(PolicyFileError(document.locate(()), f"and {more} more errors, not listed", BAD_VALUE))
     return None if new else validated
 
 

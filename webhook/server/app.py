@@ -9,6 +9,7 @@ from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.handlers import admission_checks, admission_routes
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.connection import ConnectionRegistry
+from webhook.web.cpu_limit import CpuLimit
 from webhook.web.health import HealthCheck, HealthChecks
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import POLL_SECONDS, SWEEP_SECONDS, HttpListener, Poll
@@ -20,6 +21,7 @@ class AdmissionServer(HttpListener):
 
     Attributes:
         health_checks: Further lines of `/readyz?verbose`.
+        cpu_limit: Stops reviews once it is installed.
     """
 
     tls: ServerTls
@@ -44,7 +46,8 @@ class AdmissionServer(HttpListener):
         """
         self.state, self.telemetry, self.clock, self.health_checks = state, telemetry, clock, health_checks
         decide = decide or DecisionCache().decide
-        routes = admission_routes(state, clock, decide, telemetry, self._checks, limits.request_time)
+        self.cpu_limit = CpuLimit()
+        routes = admission_routes(state, clock, decide, telemetry, self._checks, limits.request_time, self.cpu_limit)
         registry = ConnectionRegistry(routes, limits, telemetry.record_rejection, tls.clients)
         telemetry.connections = lambda: len(registry.connections)
         telemetry.metrics.in_flight = lambda: registry.load.reading

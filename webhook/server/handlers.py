@@ -21,7 +21,7 @@ from webhook.engine.object_limits import (
 )
 from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
-from webhook.model.bounded_cache import CacheBudget
+from webhook.model.bounded_cache import CacheBudget, clear_request_caches
 from webhook.model.decisions import Decision
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import pluralize
@@ -39,6 +39,7 @@ from webhook.server.admission_response import (
 from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.policy_admission import ROUTE_NAME, PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.cpu_limit import CpuLimit, CpuLimitError
 from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
     HttpRequest,
@@ -65,13 +66,17 @@ def admission_routes(
     telemetry: Telemetry,
     checks: HealthChecks,
     receive_timeout: float,
+    cpu_limit: CpuLimit,
 ) -> Mapping[str, HttpRoute]:
     """Return all routes; a request must arrive within `receive_timeout` seconds."""
 
-    handlers = [AdmissionHandler(each, state, clock, decide, telemetry, receive_timeout) for each in (MUTATE, VALIDATE)]
+    handlers = [
+        AdmissionHandler(each, state, clock, decide, telemetry, receive_timeout, cpu_limit)
+        for each in (MUTATE, VALIDATE)
+    ]
     return {
         **{f"/{handler.route}": HttpRoute(handler.route, True, handler.handle) for handler in handlers},
-        "/policies": HttpRoute(ROUTE_NAME, True, PolicyAdmissionHandler(state, telemetry).handle),
+        "/policies": HttpRoute(ROUTE_NAME, True, PolicyAdmissionHandler(state, telemetry, cpu_limit).handle),
         **health_routes(checks, telemetry.metrics_text),
     }
 
@@ -86,10 +91,20 @@ class AdmissionHandler:
     decide: Decide
     telemetry: Telemetry
     receive_timeout: float
+    cpu_limit: CpuLimit
     cache_budget: CacheBudget = field(default_factory=CacheBudget)
+    _request: AdmissionRequest | None = field(init=False, default=None)
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
-        """Evaluate one review."""
+        """Evaluate one review, or stop it."""
+        try:
+            return self.cpu_limit.run(self._review, http_request)
+        except CpuLimitError:
+            return self._reject_stopped(self._request)
+        finally:
+            self._request = None
+
+    def _review(self, http_request: HttpRequest) -> HttpResponse:
         start = perf_counter()
         body = http_request.body
         self.cache_budget.spend(len(body))
@@ -103,6 +118,7 @@ class AdmissionHandler:
             return self._invalid_review(error)
         except Exception as error:
             return self._internal_error("", error)
+        self._request = request
         if http_request.elapsed > request_deadline(http_request.query, self.receive_timeout):
             self.telemetry.record_rejection("deadline")
             return busy_response("the request arrived after its timeout", uid=request.uid)
@@ -125,12 +141,28 @@ class AdmissionHandler:
 
     def _reject_oversized(self, request: AdmissionRequest, limit: str, start: float) -> HttpResponse:
         """Reject an object that would take too long, because evaluation blocks all other requests."""
+        denial = self._deny_oversized(request, limit, start)
+        message = f"could not evaluate: request.object must have at most {limit}"
+        return denial or self._reject_large(message, request.uid)
+
+    def _reject_stopped(self, request: AdmissionRequest | None) -> HttpResponse:
+        """Reject a review that was stopped. Its caches may be halfway through a change, so they are cleared."""
+        clear_request_caches()
+        self.telemetry.record_rejection("cpu_limit")
+        message = f"could not evaluate: request.object must have at most {self.cpu_limit}"
+        denial = None
+        if request is not None and request.operation == "CREATE":
+            denial = self._deny_oversized(request, str(self.cpu_limit), perf_counter() - self.cpu_limit.seconds)
+        uid = request.uid if request is not None else ""
+        return denial or error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
+
+    def _deny_oversized(self, request: AdmissionRequest, limit: str, start: float) -> HttpResponse | None:
+        """Return the denial of a pod that is not evaluated, if a policy enforces `security`."""
         policies = self.state.policies
-        if self.route == VALIDATE:
-            decision = deny_oversized_pod(request, limit, policies, self.clock())
-            if decision.denials:
-                return self._respond(request, decision, policies, start)
-        return self._reject_large(f"could not evaluate: request.object must have at most {limit}", request.uid)
+        if self.route != VALIDATE:
+            return None
+        decision = deny_oversized_pod(request, limit, policies, self.clock())
+        return self._respond(request, decision, policies, start) if decision.denials else None
 
     def _reject_large(self, message: str, uid: str = "") -> HttpResponse:
         self.telemetry.record_rejection("object_too_large")
@@ -145,6 +177,7 @@ class AdmissionHandler:
         state.view = state.view.without_expired(now.timestamp())  # assumed pods that did not appear in time
         decision = self.decide(request, policies, state.view, state.usage, now)
         response = self._respond(request, decision, policies, start)
+        self.cpu_limit.lift()
         if self.route == MUTATE:
             state.assume_fit(request, decision, now)
         else:

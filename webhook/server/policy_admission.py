@@ -33,6 +33,7 @@ from webhook.server.admission_request import REVIEW_API_VERSION, REVIEW_KIND, pa
 from webhook.server.admission_response import MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH, MAX_WARNING_LENGTH
 from webhook.server.admission_state import AdmissionState
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.cpu_limit import CpuLimit, CpuLimitError
 from webhook.web.http_messages import (
     HttpRequest,
     HttpResponse,
@@ -43,6 +44,9 @@ from webhook.web.http_messages import (
 from webhook.well_known import GROUP
 
 ROUTE_NAME = "policies"
+
+MAX_BODY = 256 * 1024
+"""Bytes of the review of a policy, with its old version; the largest shipped one has 5 KiB."""
 
 ACCEPTED_SECONDS = 10.0
 """How long an accepted object counts that no watch delivers; another webhook may have rejected it."""
@@ -75,21 +79,33 @@ class PolicyAdmissionHandler:
 
     state: AdmissionState
     telemetry: Telemetry
+    cpu_limit: CpuLimit = field(default_factory=CpuLimit)
     seconds: Callable[[], float] = monotonic
     _accepted: dict[ObjectKey, AcceptedObject] = field(init=False, default_factory=dict)
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
-        """Validate a policy or exception together with the active ones."""
+        """Validate a policy or exception together with the active ones, or stop."""
+        if len(http_request.body) > MAX_BODY:
+            return self._reject_large("object_too_large")
         try:
-            request = parse_review(http_request.body)
-            review = {"apiVersion": REVIEW_API_VERSION, "kind": REVIEW_KIND, "response": self._review(request)}
-            return HttpResponse(HTTPStatus.OK, orjson.dumps(review))
+            return self.cpu_limit.run(self._respond, http_request.body)
+        except CpuLimitError:
+            return self._reject_large("cpu_limit")
         except ReviewError as error:
             self.telemetry.record_rejection("invalid_review")
             return error_response(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
             self.telemetry.record_internal_error(ROUTE_NAME, error)
             return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
+
+    def _respond(self, body: bytes) -> HttpResponse:
+        review = {"apiVersion": REVIEW_API_VERSION, "kind": REVIEW_KIND, "response": self._review(parse_review(body))}
+        return HttpResponse(HTTPStatus.OK, orjson.dumps(review))
+
+    def _reject_large(self, reason: str) -> HttpResponse:
+        self.telemetry.record_rejection(reason)
+        message = f"could not evaluate: a review must have at most {MAX_BODY // 1024} KiB and {self.cpu_limit}"
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
     def _review(self, request: AdmissionRequest) -> Mapping[str, Any]:
         """Review a changed spec. An object with an unchanged spec may still get a status, labels, or be deleted."""
@@ -109,9 +125,10 @@ class PolicyAdmissionHandler:
         if errors or source is None:
             status = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, errors)}
             return {"uid": request.uid, "allowed": False, "status": status}
+        warnings = [_warning_text(text) for text in policy_warnings(source, active, self.state.view)]
+        self.cpu_limit.lift()
         if not request.dry_run:
             self._remember(source, active)
-        warnings = [_warning_text(text) for text in policy_warnings(source, active, self.state.view)]
         return admitted | ({"warnings": warnings} if warnings else {})
 
     def _known_sources(self, active: Mapping[ObjectKey, PolicySource]) -> Mapping[ObjectKey, PolicySource]:

@@ -246,6 +246,7 @@ class HttpConnection(asyncio.Protocol):
         if not self._registry.load.can_answer(now):
             self._reject("overloaded", busy_response("too many concurrent requests"))
             return
+        self._registry.load.free_memory.count_body(payload.total_bytes)
         user_agent = self._head.headers.get("User-Agent", "")
         request = HttpRequest(payload.read_nowait(), self._query, now - self._started_at, user_agent)
         self._send_response(self._route.handle(request))

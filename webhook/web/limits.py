@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
+from webhook.web.memory import FreeMemory
+
 MIB = 1024 * 1024
 
 
@@ -66,6 +68,7 @@ class ServerLoad:
         self._limits = limits
         self.reading = 0
         self.buffered = 0
+        self.free_memory = FreeMemory()
         self._iteration = 0.0
         self._answered = 0
 

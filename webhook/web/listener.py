@@ -76,6 +76,7 @@ class HttpListener:
         tasks: list[BackgroundTask] = [
             partial(_poll_forever, self.sweep_seconds, self.registry.close_expired),
             partial(_poll_forever, self.sweep_seconds, acceptor.close_expired),
+            partial(_poll_forever, self.sweep_seconds, self.registry.load.free_memory.return_if_large),
             *(partial(_poll_forever, self.poll_seconds, poll) for poll in self.polls),
             *self.tasks,
         ]

@@ -7,10 +7,9 @@ The agent runs on every GPU node, so it is a program of its own: typer and its d
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from random import SystemRandom
 from time import monotonic
@@ -26,6 +25,7 @@ from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import health_routes
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener, NoParserError
+from webhook.web.memory import return_free_memory
 from webhook.web.process import serve_until_signal
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def _serve_agent(flags: AgentFlags, log: StructuredLogger) -> None:
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(await KubeClient.connect(flags.kubeconfig, flags.context))
         agent = await _build_agent(stack, api, flags, log)
-        _release_compile_memory()
+        return_free_memory()  # of compiling modules: 9 MiB where bytecode cannot be cached, as in the image
         page = MetricsPage(agent.metrics)
         connections = ConnectionRegistry(
             health_routes(agent.checks, page.render), AGENT_HTTP_LIMITS, lambda _reason: None
@@ -127,9 +127,3 @@ async def _build_agent(stack: AsyncExitStack, api: KubeClient, flags: AgentFlags
     lease = AgentLease(api, flags.node, monotonic, lambda: datetime.now(UTC), random)
     owners = kubelet.device_owners
     return NodeAgent(discover, owners, publisher, advertiser, log, random, poll=flags.poll, renew_lease=lease.renew)
-
-
-def _release_compile_memory() -> None:
-    """Release memory used to compile modules: 9 MiB where bytecode cannot be cached, as in the image."""
-    with suppress(AttributeError):  # not in every C library
-        ctypes.CDLL(None).malloc_trim(0)

@@ -71,6 +71,7 @@ async def _serve_webhook(settings: WebhookSettings) -> None:
     server = build_webhook_server(settings, log)
     follow_usage(server, settings)
     async with AsyncExitStack() as stack:
+        stack.enter_context(server.cpu_limit.installed())
         if settings.uses_api_server:
             api = await stack.enter_async_context(await KubeClient.connect(settings.kubeconfig, settings.context))
             _join_cluster(server, api, settings, stack)

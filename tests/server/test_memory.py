@@ -1,0 +1,42 @@
+"""Memory that large bodies used is returned to the system."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from webhook.web.memory import LARGE_BODIES_BYTES, LARGE_BODY, FreeMemory
+
+MIB = 2**20
+
+
+def resident_mib() -> float:
+    """Return the resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def leave_holes(memory: FreeMemory, size: int) -> list[bytes]:
+    """Allocate 60 MiB in blocks of the heap, free all but each hundredth, and return those."""
+    blocks = [bytes(20_000) for _ in range(3000)]
+    for _ in range(100):
+        memory.count_body(size)
+    return blocks[::100]
+
+
+def test_holes_in_the_heap_are_returned_after_large_bodies() -> None:
+    memory = FreeMemory()
+    kept = leave_holes(memory, LARGE_BODIES_BYTES)
+    before = resident_mib()
+    asyncio.run(memory.return_if_large())
+    assert resident_mib() < before - 20
+    assert len(kept) == 30
+
+
+def test_small_bodies_cost_nothing() -> None:
+    memory = FreeMemory()
+    kept = leave_holes(memory, LARGE_BODY)
+    before = resident_mib()
+    asyncio.run(memory.return_if_large())
+    assert resident_mib() > before - 20
+    assert len(kept) == 30
