@@ -69,11 +69,11 @@ class TemplateError(DocumentError):
 
 
 class PolicyFileError(LocatedError):
-    """A policy is invalid. `code` is one of the GPU-P codes."""
+    """A policy is invalid. `code` is one of the GPU-P codes; `path` is the field, "" for the whole document."""
 
-    def __init__(self, location: SourceLocation, message: str, code: str = "GPU-P101") -> None:
+    def __init__(self, location: SourceLocation, message: str, code: str = "GPU-P101", path: str = "") -> None:
         super().__init__(location, message)
-        self.code = code
+        self.code, self.path = code, path
 
 
 class SnapshotError(LocatedError):

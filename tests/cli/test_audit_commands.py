@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.cli.conftest import FILES, Run
+from tests.cli.conftest import FILES, INPUTS, Run
 from tests.conftest import ROOT
 from tests.report.browser import evaluate_in_browser
 
@@ -190,3 +192,12 @@ def test_an_overcommitted_node_has_no_negative_figures(rightslice: Run, tmp_path
         2000
     ] * 3 + [0]
     assert (figures["podsOnMissingNodes"], figures["overcommittedMilli"]) == (1, 2000)
+
+
+def test_rightsize_has_the_same_outcome_in_csv_and_json(rightslice: Run) -> None:
+    command = ("rightsize", "cluster.yaml", *INPUTS[:2])
+    rows = list(csv.DictReader(io.StringIO(rightslice(*command, "-o", "csv").out)))
+    workloads = json.loads(rightslice(*command, "-o", "json").out)["workloads"]
+    outcomes = {(each["namespace"], each["workload"]): each["outcome"] for each in workloads}
+    assert len(rows) > 1
+    assert {(row["namespace"], row["workload"]): row["outcome"] for row in rows} == outcomes

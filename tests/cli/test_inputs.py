@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,22 @@ def test_lint_reads_the_local_folder_first_and_names_it(
     assert (shipped.code, local.code) == (0, 1)
     assert local.out.startswith("policies/a.yaml:1:1  error")
     assert "1 file of policies: " in local.err
+
+
+def test_errors_of_policies_as_json_have_file_line_and_field_apart(rightslice: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    head = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: a}\nspec:\n"
+    file.write_text(head + "  mode: enforced\n  limit: {}\n")
+    result = rightslice("policy", "lint", str(file), "-o", "json")
+    found = json.loads(result.out)
+    assert result.code == 1
+    assert [(each["file"], each["line"], each["path"], each["code"]) for each in found] == [
+        (str(file), 5, "spec.mode", "GPU-P103"),
+        (str(file), 6, "spec.limit", "GPU-P102"),
+    ]
+    assert all(each["column"] and each["message"] for each in found)
+
+
+def test_policies_without_errors_are_an_empty_list(rightslice: Run) -> None:
+    result = rightslice("policy", "lint", "policies", "-o", "json")
+    assert (result.code, json.loads(result.out)) == (0, [])

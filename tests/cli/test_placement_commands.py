@@ -112,7 +112,7 @@ def test_every_strategy_simulates_a_trace(rightslice: Run, strategy: str) -> Non
     assert document["strategy"] == strategy
     assert document["capacityMilli"] == 6000
     assert all(one["requestedMilli"] <= next_["requestedMilli"] for one, next_ in pairwise(document["steps"]))
-    assert document["steps"][-1]["placed"] + sum(document["unplaced"].values()) == 8
+    assert document["steps"][-1]["placed"] + sum(each["pods"] for each in document["unplaced"]) == 8
 
 
 def test_a_seed_is_reproducible_and_another_one_differs(rightslice: Run) -> None:
@@ -192,7 +192,7 @@ def test_unplaced_replicas_are_counted(rightslice: Run) -> None:
 def test_a_node_accepts_as_many_pods_as_it_declares(rightslice: Run) -> None:
     document = simulate(rightslice, deployment(1500, "{}"))
 
-    assert document["unplaced"] == {"Too many pods": document["steps"][-1]["unplaced"]}
+    assert document["unplaced"] == [{"message": "Too many pods", "pods": document["steps"][-1]["unplaced"]}]
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_a_daemon_set_is_simulated_with_a_pod_per_node(rightslice: Run, tmp_path
     document = orjson.loads(result.out)
 
     assert document["steps"][-1]["placed"] == placed
-    assert sum(document["unplaced"].values()) == 3 - placed
+    assert sum(each["pods"] for each in document["unplaced"]) == 3 - placed
 
 
 QUOTA_OF_FOUR = b"""
@@ -378,7 +378,7 @@ def test_quotas_admit_the_replicas_of_all_objects_one_after_another(rightslice: 
 
     run = rightslice("simulate", "--nodes", tmp_path / "cluster.yaml", "--pods", "-", "-o", "json", stdin=pods)
 
-    assert orjson.loads(run.out)["unplaced"] == {"denied by the webhook: GPU-Q301": 2}
+    assert orjson.loads(run.out)["unplaced"] == [{"message": "denied by the webhook: GPU-Q301", "pods": 2}]
     assert orjson.loads(run.out)["steps"][-1]["placed"] == 4
 
 
@@ -419,7 +419,8 @@ def test_each_replica_is_admitted_in_the_cluster_that_it_finds(
     run = rightslice("simulate", *flags, "--pods", "-", "-o", "json", stdin=SMALL_PODS)
 
     document = orjson.loads(run.out)
-    assert (document["steps"][-1]["placed"], document["unplaced"]) == (placed, unplaced)
+    found = {each["message"]: each["pods"] for each in document["unplaced"]}
+    assert (document["steps"][-1]["placed"], found) == (placed, unplaced)
 
 
 PREDICTOR = b"""
@@ -474,3 +475,14 @@ def gpu_deployment(name: bytes, replicas: int) -> bytes:
     )
     head = b"{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: team}, spec: {replicas: %d,"
     return head % (name, replicas) + b" template: " + template + b"}}"
+
+
+def test_place_and_simulate_say_in_a_word_why_pods_keep_their_request(rightslice: Run) -> None:
+    pods, cluster = "../../../examples/pods/04-three-gpus.yaml", "demo"
+    placed = orjson.loads(rightslice("place", "-f", pods, "--cluster", cluster, "-o", "json").out)
+    assert [each["keepReason"] for each in placed["pods"]] == ["MultipleGPUs"]
+    simulated = orjson.loads(rightslice("simulate", "--pods", pods, "--nodes", cluster, "-o", "json").out)
+    assert simulated["keepReasons"] == {"MultipleGPUs": 1}
+    [unplaced] = simulated["unplaced"]
+    assert unplaced["pods"] == 1
+    assert unplaced["message"].startswith("denied by the webhook: ")

@@ -197,7 +197,7 @@ def test_lint_of_a_cluster_and_of_the_corrected_objects(plane: Plane, namespace:
         plane.api.create(f"/api/v1/namespaces/{namespace}/{plural}", {"metadata": {"name": "gpus"}, "spec": spec})
 
     found = rightslice(plane, "lint", "-n", namespace, "-o", "json")
-    findings = [(item["location"], [f["code"] for f in item["findings"]]) for item in json.loads(found.stdout)]
+    findings = [(item["file"], [f["code"] for f in item["findings"]]) for item in json.loads(found.stdout)]
     assert found.returncode == 1, found.stderr
     assert findings == [
         (f"limitrange/{namespace}/gpus", ["GPU-L301"]),

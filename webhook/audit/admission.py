@@ -165,7 +165,8 @@ def arriving_replicas(first: AdmittedPod, fleet: Fleet) -> ArrivingReplicas:
         denial = "" if admitted.admitted else "rejected by a quota"
         denial = f"denied by the webhook: {', '.join(codes)}" if codes else denial
         view = view if denial else admitted.view
-        return ArrivingPod(pod_requirements(admitted.pod, fleet), denial, view, admitted.admitted)
+        keep_reason = admitted.checked.decision.keep_reason
+        return ArrivingPod(pod_requirements(admitted.pod, fleet), denial, view, admitted.admitted, keep_reason)
 
     nodes = tuple(bit_positions(daemon_set_nodes(first.pod, fleet))) if first.daemon else ()
     decision, namespace = first.checked.decision, first.checked.namespace

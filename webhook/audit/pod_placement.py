@@ -121,4 +121,5 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
         unevaluated=tuple(unsupported_constraints(pod)),
+        keep_reason=checked.decision.keep_reason,
     )

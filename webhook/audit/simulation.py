@@ -29,7 +29,11 @@ MAX_STEPS = 200
 
 
 class SimulationProgress:
-    """The state of a simulation."""
+    """The state of a simulation.
+
+    Attributes:
+        keep_reasons: Pods that keep their GPU request, by reason.
+    """
 
     def __init__(self, strategy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
         """Start with GPU amounts in thousandths: the capacity, and what running pods have."""
@@ -39,6 +43,7 @@ class SimulationProgress:
         self._placed = self._unplaced = 0
         self._steps: list[SimulationStep] = []
         self._reasons: Counter[str] = Counter()
+        self.keep_reasons: Counter[str] = Counter()
 
     def record_pod(self, milli: int, reason: str) -> bool:
         """Count a pod, with the reason if it was not placed. Returns whether a step should be recorded now."""
@@ -59,7 +64,13 @@ class SimulationProgress:
     def result(self) -> SimulationResult:
         """Return the result so far."""
         return SimulationResult(
-            self._strategy, self._nodes, self._capacity, tuple(self._steps), dict(self._reasons), self._initial
+            self._strategy,
+            self._nodes,
+            self._capacity,
+            tuple(self._steps),
+            dict(self._reasons),
+            self._initial,
+            dict(self.keep_reasons),
         )
 
 
@@ -95,12 +106,14 @@ class ArrivingPod(NamedTuple):
         denial: Why the webhook or a quota rejects it; "" if it is created.
         view: The cluster with its charges to quotas.
         admitted: How many pods like it were admitted together.
+        keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
     """
 
     required: PodRequirements
     denial: str
     view: ClusterView
     admitted: int = 1
+    keep_reason: str = ""
 
 
 class ArrivingReplicas(NamedTuple):
@@ -124,10 +137,12 @@ class PlacementOutcome(NamedTuple):
     Attributes:
         milli: Thousandths of GPUs that it requests, or has on its node.
         reason: Why it was not placed; "" if it was.
+        keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
     """
 
     milli: int
     reason: str = ""
+    keep_reason: str = ""
 
 
 class SimulatedCluster:
@@ -170,7 +185,7 @@ class SimulatedCluster:
             if arriving.nodes:
                 required = structs.replace(required, selected_nodes=1 << arriving.nodes[number])
             self.view = pod.view
-            outcome = self._place_pod(required)
+            outcome = self._place_pod(required)._replace(keep_reason=pod.keep_reason)
             yield outcome
             if outcome.reason and not arriving.nodes:
                 yield from self._repeat_failure(arriving, outcome, arriving.replicas - number - 1)
@@ -192,7 +207,7 @@ class SimulatedCluster:
             yield from self._repeat_denial(arriving.admit(self.view, 1), replicas - rest.admitted)
 
     def _repeat_denial(self, pod: ArrivingPod, replicas: int) -> Iterator[PlacementOutcome]:
-        return repeat(PlacementOutcome(self._requested_milli(pod.required), pod.denial), replicas)
+        return repeat(PlacementOutcome(self._requested_milli(pod.required), pod.denial, pod.keep_reason), replicas)
 
     def _place_pod(self, required: PodRequirements) -> PlacementOutcome:
         """Place a pod. Failures are remembered until the next pod is placed."""
@@ -246,7 +261,9 @@ def simulate_pods(
     simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
     simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)
     outcomes = (outcome for replicas in arriving for outcome in simulated.place_replicas(replicas))
-    for number, (milli, reason) in enumerate(outcomes, 1):
+    for number, (milli, reason, keep_reason) in enumerate(outcomes, 1):
+        if keep_reason:
+            simulation.keep_reasons[keep_reason] += 1
         if simulation.record_pod(milli, reason) or number == expected:
             simulation.record_step(_fragmented_milli(fragmentation, simulated.snapshot.free_arrays()))
         yield simulation

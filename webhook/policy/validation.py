@@ -203,7 +203,8 @@ def value_error(
     """Return an error about the value at a path."""
     field = f"{format_path(path)}: " if path else ""
     value = f", found {describe_value(value_at(document.data, path))}" if found else ""
-    return PolicyFileError(document.locate(path), f"{field}must {must}{value}. Write {write}", code)
+    message = f"{field}must {must}{value}. Write {write}"
+    return PolicyFileError(document.locate(path), message, code, format_path(path) if path else "")
 
 
 def describe_value(value: Any) -> str:
@@ -252,7 +253,7 @@ def _validation_error(detail: ErrorDetails, document: Document, model: type[Spec
     if kind == SPEC_ERROR and detail["loc"][-1:] == ("[key]",):
         must, write = context["must"], context["write"]
         message = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
-        return PolicyFileError(document.locate_key(path), message, BAD_VALUE)
+        return PolicyFileError(document.locate_key(path), message, BAD_VALUE, format_path(path))
     if kind == SPEC_ERROR:
         at = existing_path(document.data, (*path, *context["at"]))
         whole_map = isinstance(value_at(document.data, at), dict)
@@ -306,7 +307,7 @@ def _missing_field_error(document: Document, path: FieldPath, field: str) -> Pol
     kind = document.data.get("kind") if field == "metadata" else ""
     example = _METADATA_EXAMPLES.get(str(kind)) or _FIELD_EXAMPLES.get(field, f"{field}: …")
     message = f"{parent}: must have the field {field}, found none. Write {example}"
-    return PolicyFileError(document.locate(path), message, BAD_VALUE)
+    return PolicyFileError(document.locate(path), message, BAD_VALUE, format_path((*path, field)))
 
 
 def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecModel]) -> PolicyFileError:
@@ -316,7 +317,7 @@ def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecMo
     likely = closest_word(field, known)
     hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
     message = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
-    return PolicyFileError(document.locate_key(path), message, UNKNOWN_FIELD)
+    return PolicyFileError(document.locate_key(path), message, UNKNOWN_FIELD, format_path(path))
 
 
 def _field_alias(name: str, model: type[SpecModel]) -> str:

@@ -68,6 +68,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
         gang: The pods it runs together with; None for a pod on its own.
         on_each_node: Whether it is to run on each suitable node, as pods of a DaemonSet.
         unevaluated: Constraints that a scheduler would check, and that were not evaluated.
+        keep_reason: The stable word for why it keeps its GPU request; "" if it does not, or requests none.
     """
 
     title: str
@@ -84,6 +85,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     gang: GangPlacement | None = None
     on_each_node: bool = False
     unevaluated: tuple[str, ...] = ()
+    keep_reason: str = ""
 
     def node_name(self, node: int) -> str:
         """Return the name of a node."""
@@ -237,6 +239,7 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
         "denied": placed.denied,
         "resource": placed.request.resource,
         "count": placed.request.count,
+        "keepReason": placed.keep_reason,
         "nodes": [_feasible_node_document(placed, each) for each in placed.feasible],
         "rejected": {
             placed.node_name(node): [{"scheduler": each.scheduler_message, "detail": each.detail} for each in reasons]

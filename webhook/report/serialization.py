@@ -12,9 +12,16 @@ from typing import Any
 
 import orjson
 
+from webhook.errors import SourceLocation
+
 _BARE_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z", re.ASCII)
 _RESERVED_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 """Bare words that some YAML parser reads as a boolean, null or a number."""
+
+
+def location_document(location: SourceLocation) -> dict[str, Any]:
+    """Return a location as plain data; line and column are 0 if unknown."""
+    return {"file": location.file, "line": location.line, "column": location.column}
 
 
 def json_text(data: Any) -> str:

@@ -44,6 +44,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
         steps: From the first to the last.
         reasons: Unschedulable pods by reason.
         initially_allocated: GPUs allocated at the start, in thousandths.
+        keep_reasons: Pods that keep their GPU request, by the stable word of the reason.
     """
 
     strategy: str
@@ -52,6 +53,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
     steps: tuple[SimulationStep, ...]
     reasons: Mapping[str, int]
     initially_allocated: int = 0
+    keep_reasons: Mapping[str, int] = {}
 
 
 def simulation_columns(capacity: int = 0) -> Table[SimulationStep]:
@@ -96,7 +98,8 @@ def simulation_document(run: SimulationResult) -> dict[str, Any]:
         "nodes": run.nodes,
         "capacityMilli": run.capacity,
         "initiallyAllocatedMilli": run.initially_allocated,
-        "unplaced": dict(run.reasons),
+        "unplaced": [{"message": reason, "pods": pods} for reason, pods in Counter(run.reasons).most_common()],
+        "keepReasons": dict(run.keep_reasons),
         "steps": list(map(simulation_columns().to_document, run.steps)),
     }
 

@@ -22,6 +22,16 @@ QuotaNamespace = Annotated[
         "-n", "--namespace", metavar="NAME", callback=flags.validate_namespace_name, help="The namespace of the quota."
     ),
 ]
+CheckedNamespace = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        callback=flags.validate_namespace_name,
+        help="The namespace whose quotas are checked, and where the pod of the dry run is created.",
+    ),
+]
 MAX_GPUS = 1_000_000
 QuotaGpus = Annotated[
     int, typer.Option("--gpus", min=0, max=MAX_GPUS, metavar="COUNT", help="Whole GPUs that the quota allows.")
@@ -51,7 +61,7 @@ def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8
 
 @accounting.command("check")
 def check_accounting(
-    namespace: QuotaNamespace = "default",
+    namespace: CheckedNamespace = "default",
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,

@@ -23,7 +23,7 @@ from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
-from webhook.report.serialization import json_text, yaml_text
+from webhook.report.serialization import json_text, location_document, yaml_text
 from webhook.report.text import pluralize, sanitize
 
 DEVICE_CLASS = "DeviceClass"
@@ -170,7 +170,7 @@ def _lint_document(result: LintResult) -> dict[str, Any]:
     findings = [
         {"code": f.code, "path": format_path(f.path), "message": f.message, "fix": f.fix} for f in result.findings
     ]
-    return {"location": str(result.source.locate()), "findings": findings, "fixed": result.fixed}
+    return {**location_document(result.source.locate()), "findings": findings, "fixed": result.fixed}
 
 
 LINT_RENDERERS: dict[str, Callable[[list[LintResult]], str]] = {

@@ -26,11 +26,11 @@ from webhook.documents.reader import read_documents
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.policy.lint import find_unmatched
-from webhook.policy.loader import load_policies
+from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import SECTIONS, Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.code_pages import closest_name
-from webhook.report.serialization import yaml_text
+from webhook.report.serialization import json_text, location_document, yaml_text
 from webhook.report.text import align_columns, pluralize, sanitize
 
 policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_args_is_help=True)
@@ -59,6 +59,9 @@ LintedCluster = Annotated[
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
 
+LINT_FORMATS = ("text", "json")
+LintFormat = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")]
+
 NewPolicyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]
 
 
@@ -69,6 +72,7 @@ def lint_policies(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     now: flags.Now = "",
+    output: LintFormat = "text",
 ) -> None:
     """Check policy files: every error with its position and a fix.
 
@@ -76,17 +80,28 @@ def lint_policies(
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
+    if output not in LINT_FORMATS:
+        raise typer.BadParameter(f"must be one of {', '.join(LINT_FORMATS)}", param_hint="-o")
     paths = paths or [LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")]
     files = read_policy_files(paths)
     loaded = load_policies(files)
     note_skipped_documents(loaded)
-    print_result(list(map(sanitize, policy_error_lines(loaded))))
+    as_json = output == "json"
+    print_result(json_text(_errors_document(loaded)) if as_json else map(sanitize, policy_error_lines(loaded)))
     view = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)) if cluster else None
     for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
     errors = pluralize(len(loaded.errors), "error") if loaded.errors else "no errors"
     print_note(f"{pluralize(len(files), 'file')} of {sanitize(', '.join(paths))}: {errors}")
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
+
+
+def _errors_document(loaded: LoadResult) -> list[dict[str, Any]]:
+    """Return every error of policy files as plain data."""
+    return [
+        {**location_document(each.location), "path": each.path, "code": each.code, "message": each.message}
+        for each in loaded.errors
+    ]
 
 
 def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) -> Iterator[str]:

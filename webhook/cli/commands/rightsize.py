@@ -193,7 +193,7 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
                 csv="savings_micro_per_hour",
                 empty="",
             ),
-            Column("", outcome, "Outcome", csv="outcome", empty=""),
+            Column("", outcome, "Outcome", csv="outcome", csv_value=lambda row: row.workload.outcome, empty=""),
             Column("", lambda row: row.saved.keep_reason if row.saved else "", csv="keep_reason"),
             Column("", lambda row: row.saved.savings.unpriced_milli if row.saved else "", csv="unpriced_milli"),
             Column("", lambda row: source if row.saved else "", csv="price_source"),
