@@ -28,10 +28,11 @@ TRIAL = {"rightslice.test/trial": "bursts"}
 SETTLED_SECONDS = 1.0
 CLIENTS = 8
 
+SLICE_NODES, CARD_NODES = 5, 8
 SLICES_PER_NODE, CARDS_PER_NODE = 7, 8
 TRIAL_NODES = [
-    *(make_node(f"burst-slices-{i}", MIXED | TRIAL, **{SLICE: SLICES_PER_NODE}) for i in range(3)),
-    *(make_node(f"burst-cards-{i}", A100 | TRIAL, **{GPU: CARDS_PER_NODE}) for i in range(8)),
+    *(make_node(f"burst-slices-{i}", MIXED | TRIAL, **{SLICE: SLICES_PER_NODE}) for i in range(SLICE_NODES)),
+    *(make_node(f"burst-cards-{i}", A100 | TRIAL, **{GPU: CARDS_PER_NODE}) for i in range(CARD_NODES)),
 ]
 
 
@@ -70,11 +71,11 @@ def burst_pod(name: str, namespace: str) -> PodMaker:
 
 
 def random_burst(random: Random, namespace: str, count: int) -> list[Json]:
-    """Return pods of which half may be right-sized, a quarter request a slice, and a quarter keep their whole cards."""
+    """Return pods of which most may be right-sized, some request a slice, and a quarter keep their whole cards."""
     pods = []
     for number in range(count):
         maker, kind = burst_pod(f"b-{number}", namespace), random.random()
-        if kind < 0.5:
+        if kind < 0.6:
             maker.gpus(1).needs("8Gi")
         elif kind < 0.75:
             maker.requests(SLICE, "1")
@@ -88,7 +89,7 @@ def random_burst(random: Random, namespace: str, count: int) -> list[Json]:
 
 def fillers(namespace: str, slices: int, cards: int) -> list[Json]:
     """Return pods that leave so many slices and cards of the trials' nodes free; the webhook does not see them."""
-    amounts = {SLICE: 3 * SLICES_PER_NODE - slices, GPU: 8 * CARDS_PER_NODE - cards}
+    amounts = {SLICE: SLICE_NODES * SLICES_PER_NODE - slices, GPU: CARD_NODES * CARDS_PER_NODE - cards}
     pods = [
         burst_pod(f"filler-{resource.rpartition('-')[2].replace('/', '.')}-{number}", namespace).requests(resource, "1")
         for resource, amount in amounts.items()
