@@ -216,6 +216,16 @@ def _job_set(text: str, count: int) -> Json:
     }
 
 
+def _role_group(text: str, count: int) -> Json:
+    """Return a kind with most sources, all of which pass the same empty members."""
+    return {
+        "apiVersion": "workloads.x-k8s.io/v1alpha1",
+        "kind": "RoleBasedGroup",
+        "metadata": {"name": "w", "namespace": NAMESPACE, "labels": {"a": text}},
+        "spec": {"roles": [{} for _ in range(count)]},
+    }
+
+
 def _quota(text: str, count: int) -> Json:
     hard = {f"requests.nvidia.com/{each}": "1" for each in _words(text, count)}
     metadata = {"name": "w", "namespace": NAMESPACE}
@@ -279,6 +289,7 @@ KINDS: Mapping[str, Build] = {
     "a Deployment": _workload("Deployment", "apps/v1", "template"),
     "an unknown workload": _workload("Strange", "example.com/v1", "a", "template"),
     "a JobSet": _job_set,
+    "a RoleBasedGroup": _role_group,
     "a ResourceQuota": _quota,
     "a LimitRange": _range,
 }

@@ -11,6 +11,7 @@ have) and KServe (`PredictorSpec`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -74,6 +75,12 @@ SourceValue = tuple[FieldPath, tuple[PathStep, ...], Any, PodSource]
 
 QueueingMetadata = dict[int, tuple[dict[str, str], dict[str, str]]]
 """The labels and annotations of queueing systems on the maps around templates, by identity: each is read once."""
+
+MAX_MEMBERS = 1000
+"""Members of lists and maps on the way to the templates of one source; more are an error of the object."""
+
+TOO_MANY = object()
+"""Stands for more members than that."""
 
 MAX_SCALING_GROUPS = 32
 """Groups, and members of each, that are looked at."""
@@ -161,7 +168,10 @@ def _find_sources(templates: WorkloadTemplates, root: FoundValue) -> Iterator[So
     for source in templates.sources:
         values: list[FoundValue] = [root]
         for key in source.path:
-            values = [child for place, steps, value in values for child in _child_values(place, steps, value, key)]
+            children = (child for place, steps, value in values for child in _child_values(place, steps, value, key))
+            values = list(islice(children, MAX_MEMBERS + 1))
+            if len(values) > MAX_MEMBERS:
+                yield values.pop()[0][:-1], (), TOO_MANY, source
         for place, steps, value in values:
             yield place, steps, value, source
 
@@ -314,6 +324,8 @@ def _valid_count(value: object, default: int) -> int:
 def _read_source(
     place: FieldPath, steps: tuple[PathStep, ...], value: object, source: PodSource
 ) -> TemplateForm | None:
+    if value is TOO_MANY:
+        return _form_error(place, f"must have at most {MAX_MEMBERS} members, found more")
     if not source.fields or not isinstance(value, dict):
         return read_template_form(value, place, steps)
     data: Any = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
