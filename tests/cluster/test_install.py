@@ -10,6 +10,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,18 +160,39 @@ def test_an_invalid_policy_is_rejected_with_the_lint_message(site: InstalledSite
     )
 
 
-def test_a_policy_that_conflicts_with_an_active_one_is_rejected(site: InstalledSite) -> None:
-    first, second = (
-        json.loads(
-            policy_text(name, match={"namespaces": ["no-such-namespace"]}, injection={"runtimeClassName": runtime})
-        )
-        for name, runtime in (("first", "nvidia"), ("second", "kata"))
-    )
-    site.plane.api.create(POLICIES, first)
-    try:
-        eventually(lambda: "GPU-P104" in rejection_message(site.plane, POLICIES, second))
-    finally:
-        site.plane.api.delete(f"{POLICIES}/first")
+def conflicting_policy(name: str, runtime: str) -> Json:
+    """Return a policy for no existing namespace."""
+    match, injection = {"namespaces": ["no-such-namespace"]}, {"runtimeClassName": runtime}
+    data: Json = json.loads(policy_text(name, match=match, injection=injection))
+    return data
+
+
+def test_of_two_conflicting_policies_applied_together_the_second_is_rejected(site: InstalledSite) -> None:
+    for attempt in range(5):
+        first = f"first-{attempt}"
+        created = conflicting_policy(first, f"runtime-{attempt}")
+        is_possible = partial(rejection_message, site.plane, POLICIES, created)
+        eventually(is_possible, until=lambda message: not message)  # the one of the last attempt is gone
+        site.plane.api.create(POLICIES, created)
+        try:
+            second = conflicting_policy(f"second-{attempt}", "kata")
+            assert "GPU-P104" in rejection_message(site.plane, POLICIES, second), (
+                "before a watch has delivered the first"
+            )
+            assert ready_condition(site.plane, f"{POLICIES}/{first}")["reason"] == "Active"
+            assert "GPU-P104" in rejection_message(site.plane, POLICIES, second), "and afterwards"
+        finally:
+            site.plane.api.delete(f"{POLICIES}/{first}")
+
+
+def test_a_policy_without_effect_is_admitted_with_a_warning(site: InstalledSite) -> None:
+    cases = {
+        "Warning: GPUPolicy guard has the name of one in the policy file": json.loads(policy_text("guard")),
+        "Warning: policy nowhere matches no pod: none of the cluster's": conflicting_policy("nowhere", "kata"),
+    }
+    for text, data in cases.items():
+        arguments = ("create", "--dry-run=server", "-f", "-", "-o", "name")
+        assert text in site.plane.kubectl(*arguments, stdin=json.dumps(data)).stderr
 
 
 def ready_condition(plane: Plane, path: str) -> Json:
