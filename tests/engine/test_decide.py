@@ -39,7 +39,7 @@ def test_a_pod_without_gpus_has_no_findings_of_gpu_policies() -> None:
     decision = review(make_pod(), FOUR, SIZING, nodes=NODES)
     assert decision.findings == ()
     assert decision.patch == ()
-    assert decision.outcome == KeepRequest(KeepReason.NO_RIGHT_SIZING_POLICY)
+    assert decision.outcome == KeepRequest(KeepReason.NO_GPU_REQUEST)
     assert not decision.involves_gpus
 
 
