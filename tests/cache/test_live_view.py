@@ -367,6 +367,29 @@ async def test_admitted_pod_counts_once_from_admission_to_deletion() -> None:
     assert harness.view.pool_usage(whole_cluster) == 0
 
 
+async def test_a_name_that_is_created_and_deleted_1000_times_leaves_nothing_behind() -> None:
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    harness.write("namespaces", "list", namespace("team", "x"))
+    await harness.publisher.publish()
+    (offer,), (whole_cluster, *_) = harness.view.fleet.offers, POOLS
+    for number in range(1000):
+        uid = f"u-{number}"
+        reservation = QuotaReservation(uid, "team", (((), 1000),), 0.0)
+        harness.holder.view = harness.view.with_assumed(assumed(uid, "p"), 0.0).with_reservation(reservation)
+        created = pod("p", on="a")
+        created["metadata"]["uid"] = uid
+        harness.write("pods", "upsert", created)
+        if number % 3:
+            await harness.publisher.publish()
+        harness.write("pods", "remove", created)
+        await harness.publisher.publish()
+
+    assert harness.view.assumed_pods == ()
+    assert harness.view.free_units(offer, 0b1) == 4
+    assert harness.view.pool_usage(whole_cluster) == 0
+
+
 async def test_published_view_does_not_change() -> None:
     harness = make_harness()
     harness.write("nodes", "list", node("a"))

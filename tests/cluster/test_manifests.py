@@ -238,13 +238,13 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts_and_leave_them_one_
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(as_list(objects)))
     pods = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
     try:
-        plane.kubectl("rollout", "status", "deployment/rightslice", f"--namespace={SYSTEM_NAMESPACE}", "--timeout=60s")
+        plane.kubectl("rollout", "status", "deployment/rightslice", f"--namespace={SYSTEM_NAMESPACE}", "--timeout=110s")
         hosts = [pod["spec"]["nodeName"] for pod in plane.api.get(pods)["items"]]
         insecure = make_pod("insecure").namespace(SYSTEM_NAMESPACE).build()
         with pytest.raises(RefusedError, match='violates PodSecurity "restricted'):
             plane.api.create(pods, insecure, dryRun="All")
         for host in hosts:
-            plane.kubectl("drain", host, "--delete-emptydir-data", "--timeout=60s")
+            plane.kubectl("drain", host, "--delete-emptydir-data", "--timeout=110s")
             assert host not in [pod["spec"]["nodeName"] for pod in plane.api.get(pods)["items"]]
             plane.kubectl("uncordon", host)
         for node in nodes:

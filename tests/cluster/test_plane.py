@@ -100,8 +100,9 @@ def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str
     plane.kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=3", f"--namespace={namespace}")
     plane.kubectl("create", "job", "once", "--image=example/once:1", f"--namespace={namespace}")
 
-    plane.kubectl("rollout", "status", "deployment/web", "--timeout=60s", f"--namespace={namespace}")
-    plane.kubectl("wait", "--for=condition=complete", "job/once", "--timeout=60s", f"--namespace={namespace}")
+    plane.kubectl("rollout", "status", "deployment/web", "--timeout=110s", f"--namespace={namespace}")
+    job = f"/apis/batch/v1/namespaces/{namespace}/jobs/once"
+    eventually(lambda: plane.api.get(job)["status"].get("succeeded") == 1, within=120)
 
 
 def test_objects_survive_a_restart_of_etcd(plane_to_disrupt: Plane, namespace: str) -> None:

@@ -13,9 +13,6 @@ from tests.house.checkout import ROOT, read_checkout_file
 from tests.house.test_pages import anchors
 
 CASES = range(1, 173)
-NONE_YET = {64, 104, 113, 129, 161, 162, 164, 168}
-"""Cases that the page does not prove yet."""
-
 CATALOG = ROOT.parent / "shared" / "reference" / "faults.md"
 """The catalog that the numbers come from; not part of the checkout."""
 
@@ -66,7 +63,7 @@ def test_every_case_is_on_the_page_once() -> None:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: str(row.number))
 def test_a_case_has_a_proof_that_exists(row: Row) -> None:
     assert len(row.sentence.split()) >= 2
-    assert missing_from(row.proof) == (["none yet"] if row.number in NONE_YET else [])
+    assert missing_from(row.proof) == []
 
 
 @pytest.mark.parametrize(

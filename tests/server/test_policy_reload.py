@@ -28,10 +28,12 @@ from tests.server.site import (
 )
 from webhook.cache.snapshot import view_of_objects
 from webhook.certs.issuer import create_self_signed
+from webhook.model.admission import AdmissionRequest
+from webhook.model.decisions import Decision
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
-from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
+from webhook.server.admission_state import AdmissionState, Decide, PolicyLoadStatus
 from webhook.server.app import AdmissionServer
 from webhook.server.policy_reload import PolicyReloader, read_policies
 from webhook.server.policy_sources import NoPoliciesError, PolicyFiles
@@ -54,7 +56,7 @@ def ready_page(site: Site) -> str:
 
 
 @contextmanager
-def serve_watched_paths(*paths: Path) -> Iterator[Site]:
+def serve_watched_paths(*paths: Path, decide: Decide = nothing) -> Iterator[Site]:
     """Run a server with the policies at these paths."""
     files = PolicyFiles(paths)
 
@@ -62,8 +64,13 @@ def serve_watched_paths(*paths: Path) -> Iterator[Site]:
         return [PolicyReloader(files, load_policies, state, lambda: NOW, telemetry).reload_if_changed]
 
     state = AdmissionState(read_policies(files, load_policies), view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
-    with serve_site(nothing, state=state, make_polls=make_polls) as site:
+    with serve_site(decide, state=state, make_polls=make_polls) as site:
         yield site
+
+
+def decide_by_digest(_request: AdmissionRequest, policies: PolicySet, *_: object) -> Decision:
+    """Return a decision that names the set it was made with."""
+    return Decision(policies=(policies.digest,))
 
 
 @pytest.fixture
@@ -84,6 +91,27 @@ def test_a_changed_file_is_loaded(folder: Path) -> None:
         assert answer.status == 200
         assert site.server.state.policies.digest != before
         assert site.server.state.policies.digest in ready_page(site)
+
+
+def test_every_review_during_reloads_is_answered_by_one_of_the_sets(folder: Path) -> None:
+    with serve_watched_paths(folder, decide=decide_by_digest) as site:
+        connection, digests, answered = site.connect(), set[str](), 0
+        for reload in range(20):
+            (folder / "first.yaml").write_text(POLICY.format(name=f"version-{reload}"))
+            while names(site) != [f"version-{reload}"]:
+                possible = {site.server.state.policies.digest}
+                connection.send(post("/validate", GOOD))
+                answer = connection.read()
+                possible.add(site.server.state.policies.digest)
+                assert answer is not None
+                assert answer.status == 200
+                notes = answer.response["auditAnnotations"]
+                assert notes["policies"] == notes["digest"]
+                assert notes["digest"] in possible
+                answered += 1
+            digests.add(site.server.state.policies.digest)
+        assert len(digests) == 20
+        assert answered >= 20
 
 
 def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
