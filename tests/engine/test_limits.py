@@ -25,7 +25,7 @@ from webhook.engine.decide import decide
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import format_path
 
-GPU = "nvidia.com/gpu"
+GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 CHOICES = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, allowed: [1, 2, 4, 8]}}]}}"
 PER_CONTAINER = "mode: enforce\nlimits: {perContainer: [{resource: memory, min: 1Gi, max: 64Gi}]}"
 PER_GPU = 'mode: enforce\nlimits: {perGPU: [{resource: cpu, max: "12"}]}'
@@ -415,3 +415,14 @@ FIELDS = {
 def test_a_violation_of_a_total_names_a_field_that_adds_to_it(pod: PodMaker, field: str) -> None:
     [finding] = review(pod, POD_CPU).findings
     assert format_path(finding.path) == field
+
+
+@pytest.mark.parametrize(("count", "denials"), [("1", 0), ("2", 1)])
+def test_two_time_sliced_shares_of_one_pod_are_denied_where_a_policy_allows_one(count: str, denials: int) -> None:
+    """A second share adds no memory and no guaranteed compute."""
+    shared = {"nvidia.com/gpu.product": "NVIDIA-L40S-SHARED", "nvidia.com/gpu.replicas": "4"}
+    node = make_node("sliced", shared | {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, **{SHARED: 16})
+    one = f"mode: enforce\nlimits: {{perPod: [{{resource: {SHARED}, max: 1}}]}}"
+    decision = review(make_pod().requests(SHARED, count), one, nodes=(node,))
+
+    assert len(decision.denials) == denials
