@@ -54,16 +54,14 @@ MAX_CACHED_PODS = 512
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 """LimitRanger's record of what it set. Anyone may write it."""
 
+MAX_LIMIT_RANGER_ANNOTATION = 64 * 1024
+"""Longest annotation that is read, in characters: enough for 500 containers. Longer ones record nothing."""
+
+DefaultRecord = tuple[str, str, str]
+"""One amount that the annotation records: "limits" or "requests", the resource, and the container's name."""
+
 LIMIT_RANGER_PREFIX = "LimitRanger plugin set: "
 _CONTAINER_LISTS = ("containers", "initContainers")
-
-
-class DefaultRecord(NamedTuple):
-    """One amount that LimitRanger's annotation records."""
-
-    side: str
-    resource: str
-    container: str
 
 
 class DefaultedPod(NamedTuple):
@@ -171,11 +169,14 @@ def limit_ranger_annotation(amounts: PodAmounts, ranges: Sequence[ParsedLimitRan
 def read_limit_ranger_annotation(annotation: str) -> frozenset[DefaultRecord]:
     """Read "LimitRanger plugin set: a, b request for container X; a limit for init container Y"."""
     recorded: set[DefaultRecord] = set()
+    if not annotation or len(annotation) > MAX_LIMIT_RANGER_ANNOTATION:
+        return frozenset()
     for part in annotation.removeprefix(LIMIT_RANGER_PREFIX).split("; "):
         names, _, where = part.partition(" for ")
         resources, _, side = names.rpartition(" ")
-        recorded.update(DefaultRecord(f"{side}s", name, where.rpartition(" ")[2]) for name in resources.split(", "))
-    return frozenset(each for each in recorded if each.resource)
+        container = where.rpartition(" ")[2]
+        recorded.update([(f"{side}s", name, container) for name in resources.split(", ") if name])
+    return frozenset(recorded)
 
 
 def default_pod(pod: Pod, ranges: NamespaceLimitRanges) -> Pod:

@@ -14,7 +14,7 @@ from webhook.engine.gpu_requests import container_at
 from webhook.engine.pod_context import PodMutation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
-from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, DefaultRecord, read_limit_ranger_annotation
+from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, read_limit_ranger_annotation
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import ParsedLimitRange, parse_api_quantity
 from webhook.model.pod_amounts import LIMITS, REQUESTS, PodAmounts
@@ -51,7 +51,7 @@ class DefaultSources:
         self._recorded = read_limit_ranger_annotation(
             mutation.pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "")
         )
-        recorders = [each for each in ranges if all(one.resource in each.defaults(one.side) for one in self._recorded)]
+        recorders = [each for each in ranges if all(name in each.defaults(side) for side, name, _ in self._recorded)]
         self._recorders = recorders if self._recorded else []
 
     def of_field(self, field: FieldPath) -> str:
@@ -68,7 +68,7 @@ class DefaultSources:
         if amount != written.get(name):
             return ""
         candidates = [each for each in self._ranges if _is_default(each, side, name, amount)]
-        if DefaultRecord(side, name, container.name) not in self._recorded:
+        if (side, name, container.name) not in self._recorded:
             candidates = [each for each in candidates if any(other is not each for other in self._recorders)]
             if (
                 side == REQUESTS

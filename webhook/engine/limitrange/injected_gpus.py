@@ -23,9 +23,11 @@ from webhook.model.quantity import parse_nano_or_none
 def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[InjectedAmount, ...]:
     """Return every GPU amount above zero that LimitRanger set in a pod, or will set."""
     found: dict[tuple[FieldPath, str], InjectedAmount] = {}
+    annotation = pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "") if ranges.gpu_defaults else ""
+    recorded = read_limit_ranger_annotation(annotation)
     for name, limit_range in ranges.gpu_defaults:
         for path, container in init_then_main_containers(pod.spec):
-            injected = _find_injected_amount(pod, path, container, name, limit_range)
+            injected = _find_injected_amount(path, container, name, limit_range, recorded)
             if injected is not None:
                 found.setdefault((path, name), injected)
     return tuple(found.values())
@@ -74,17 +76,17 @@ def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:
 
 
 def _find_injected_amount(
-    pod: Pod, path: FieldPath, container: Container, name: str, limit_range: ParsedLimitRange
+    path: FieldPath,
+    container: Container,
+    name: str,
+    limit_range: ParsedLimitRange,
+    recorded: frozenset[DefaultRecord],
 ) -> InjectedAmount | None:
     resources = container.resources
     if name not in resources.limits and name not in resources.requests:
         return InjectedAmount(path, container.name, name, limit_range.name, present=False)
-    annotation = pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "")
-    if (
-        name in annotation
-        and _equals_limit_range_default(limit_range, resources, name)
-        and _annotation_names(annotation, container.name, name)
-    ):
+    is_recorded = any((side, name, container.name) in recorded for side in (LIMITS, REQUESTS))
+    if is_recorded and _equals_limit_range_default(limit_range, resources, name):
         return InjectedAmount(path, container.name, name, limit_range.name, present=True)
     return None
 
@@ -96,8 +98,3 @@ def _equals_limit_range_default(limit_range: ParsedLimitRange, resources: Resour
         return False
     sides = (limit_range.default_limits, limit_range.default_requests)
     return any(name in side and compare_quantities(side[name], parse_api_quantity(amount)) == 0 for side in sides)
-
-
-def _annotation_names(annotation: str, container: str, name: str) -> bool:
-    recorded = read_limit_ranger_annotation(annotation)
-    return any(DefaultRecord(side, name, container) in recorded for side in (LIMITS, REQUESTS))
