@@ -146,7 +146,7 @@ TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="
 SelfSigned = Annotated[bool | None, typer.Option("--self-signed", help="Generate a certificate for this run instead.")]
 ClientCa = Annotated[
     Path | None,
-    typer.Option("--client-ca", metavar="FILE", help="Require client certificates signed by this CA, PEM."),
+    typer.Option("--client-ca", metavar="FILE", help="Require client certificates of this CA, PEM; reloaded."),
 ]
 ClientName = Annotated[
     str | None, typer.Option("--client-name", metavar="NAME", help="The name that client certificates must have.")
