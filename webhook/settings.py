@@ -167,6 +167,8 @@ class WebhookSettings(ServerSettings):
             prometheus_days: See `webhook.usage.prometheus_source`.
         usage: A file of recorded GPU usage, instead of Prometheus.
         usage_minutes: How often usage is loaded.
+        replicas: The least number of servers that answer for the cluster, if they run elsewhere: those in the cluster
+            are counted. Each leaves free units to what the others decide unseen.
     """
 
     policies: Annotated[tuple[Path, ...], NoDecode] = ()
@@ -185,6 +187,7 @@ class WebhookSettings(ServerSettings):
     prometheus_days: int = Field(default=7, ge=1, le=90)
     usage: Path | None = None
     usage_minutes: float = Field(default=30, ge=0.1, le=1440)
+    replicas: int = Field(default=1, ge=1, le=64)
 
     @field_validator("policies", mode="before")
     @classmethod

@@ -52,7 +52,8 @@ KINDS: dict[str, Any] = {
 
 def node(name: str, gpus: int = 4, **fields: Any) -> Json:
     """Return a node with whole GPUs, or without GPUs."""
-    return make_node(name, A100 if gpus else {}, **({GPU: gpus} if gpus else {})) | fields
+    labels = fields.pop("labels", {}) | (A100 if gpus else {})
+    return make_node(name, labels, **({GPU: gpus} if gpus else {})) | fields
 
 
 def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU, avoids: str = "") -> Json:
@@ -265,6 +266,51 @@ async def test_pod_arrival_and_deletion_change_free_resources_of_its_node() -> N
     assert harness.view.free_units(offer, 0b01) == 4
 
 
+async def test_waiting_pod_counts_until_it_goes_or_its_gate_is_known() -> None:
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    free = []
+    for step in (pod("p", gpus=2), pod("q", gpus=2) | gated(), pod("q", gpus=2), pod("q", gpus=2, phase="Failed")):
+        harness.write("pods", "upsert", step)
+        await harness.publisher.publish()
+        free.append(harness.view.free_units(offer, 0b1))
+    harness.write("nodes", "upsert", node("a", labels={"changed": "yes"}))
+    await harness.publisher.publish()
+    free.append(harness.view.free_units(offer, 0b1))
+    harness.write("pods", "list")
+    await harness.publisher.publish()
+    assert [*free, harness.view.free_units(offer, 0b1)] == [2, 2, 0, 2, 2, 4]
+
+
+def gated() -> Json:
+    return {"spec": pod("q", gpus=2)["spec"] | {"schedulingGates": [{"name": "wait"}]}}
+
+
+async def test_replicas_are_the_webhooks_pods_and_no_fewer_than_configured() -> None:
+    holder = SimpleNamespace(view=empty_view().with_replicas(2))
+    harness = ViewHarness(ViewPublisher(holder, "system", fleet_seconds=0.0), holder)
+    harness.write("nodes", "list", node("a"))
+    counts = []
+    own = [replica(f"rightslice-{number}") for number in range(4)]
+    for action, pods in (
+        ("list", own),
+        ("upsert", [replica("forged", "team")]),
+        ("remove", own[:1]),
+        ("list", own[:1]),
+    ):
+        harness.write("pods", action, *pods)
+        await harness.publisher.publish()
+        counts.append(harness.view.replicas)
+    assert counts == [4, 4, 3, 2]
+
+
+def replica(name: str, namespace: str = "system") -> Json:
+    maker = make_pod(name).namespace(namespace).label("app.kubernetes.io/name", "rightslice")
+    return maker.label("app.kubernetes.io/component", "webhook").build()
+
+
 async def test_incomplete_list_is_not_visible() -> None:
     harness = make_harness()
     harness.write("nodes", "list", node("a"))
@@ -317,7 +363,8 @@ async def test_assumed_pod_counts_once_when_it_appears() -> None:
     assert harness.view.free_units(offer, 0b11) == 8 - 3
     harness.write("pods", "upsert", pod("named", on=""), generated("train-x1", "train-", on=""))
     await harness.publisher.publish()
-    assert harness.view.free_units(offer, 0b11) == 8 - 3, "they have no node yet, and are still assumed"
+    assert harness.view.free_units(offer, 0b11) == 8 - 3, "two wait for a node, one is assumed"
+    assert [each.key for each in harness.view.assumed_pods] == ["3"]
     harness.write("pods", "upsert", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await harness.publisher.publish()
     assert harness.view.free_units(offer, 0b11) == 8 - 3, "two are bound, one is assumed"

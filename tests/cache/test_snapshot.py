@@ -91,12 +91,22 @@ def test_folder_includes_all_files(tmp_path: Path) -> None:
 
 
 def test_active_pods_use_their_requests() -> None:
-    pods = [_bound("a"), _bound("b", phase="Succeeded"), _bound("c", phase="Failed"), _bound("d", node=""), _bound("e")]
+    pods = [_bound("a"), _bound("b", phase="Succeeded"), _bound("c", phase="Failed"), _bound("e")]
     view = _view(NODE, *pods)
     assert _free(view) == 2
     assert view.has_free_node(GPU, 2, 1, cpu_milli=60_000, memory=504 << 30)
     assert not view.has_free_node(GPU, 2, 1, cpu_milli=60_001, memory=0)
     assert not view.has_free_node(GPU, 2, 1, cpu_milli=0, memory=(504 << 30) + 1)
+
+
+def test_a_pod_without_a_node_may_get_what_is_free_unless_it_needs_more() -> None:
+    waiting, gated = _bound("w", node="", phase="Pending"), _bound("g", node="", phase="Pending")
+    gated["spec"]["schedulingGates"] = [{"name": "wait"}]
+    view = _view(NODE, _bound("a"), waiting, gated, _bound("too large", gpus=4, node="", phase="Pending"))
+    assert _free(view) == 2
+    assert view.has_free_node(GPU, 1, 1, cpu_milli=60_000, memory=504 << 30)
+    assert not view.has_free_node(GPU, 1, 1, cpu_milli=60_001, memory=0)
+    assert not view.has_free_node(GPU, 3, 1, cpu_milli=0, memory=0)
 
 
 def test_overcommitted_node_has_nothing_free() -> None:

@@ -23,7 +23,7 @@ class Replicas:
     def add(self) -> None:
         """Start a server; the proxy uses it once it is ready."""
         port = free_port()
-        server = self._site.start_server(f"replica-{len(self.all)}", port, "--drain-seconds=2")
+        server = self._site.start_server(f"replica-{len(self.all)}", port, "--drain-seconds=2", "--replicas=2")
         self.all.append(server)
         server.start()
         self.running.append((port, server))

@@ -154,7 +154,9 @@ def test_copies_of_a_pod_share_one_decision() -> None:
 def test_capacity_used_since_then_invalidates_the_cache() -> None:
     cache = DecisionCache()
     assert isinstance(cache.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
-    taken = [AssumedPod("", name, VIEW.fleet.all_nodes, 100, 1e12) for name in (SMALL, "nvidia.com/mig-3g.40gb")]
+    taken = [
+        AssumedPod("", name, VIEW.fleet.all_nodes, 1, 1e12, times=100) for name in (SMALL, "nvidia.com/mig-3g.40gb")
+    ]
     full = VIEW.with_assumed(taken[0], 0).with_assumed(taken[1], 0)
     outcome = cache.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
     assert isinstance(outcome, KeepRequest)

@@ -21,6 +21,7 @@ AUTO = "mode: enforce\ninjection: {tolerations: auto, nodeAffinity: auto}"
 KUEUE = ("kueue.x-k8s.io/queue-name", "q")
 KEEP = ("rightslice.dev/keep", "true")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def running_pod(count: int, node: str = "whole") -> Json:
@@ -35,7 +36,7 @@ FULL = (*CLUSTER, running_pod(8))
 class Case(NamedTuple):
     pod: PodMaker
     want: tuple[str, ...]
-    """Products that it is kept off."""
+    """Products that it is kept off; with one GPU, only while another node takes it."""
     cluster: tuple[Json, ...] = CLUSTER
 
 
@@ -55,7 +56,7 @@ CASES = {
     "a need covered by a partial GPU with free capacity, while whole cards have none": Case(
         needing("8Gi"), (SHARE,), FULL
     ),
-    "all whole cards are in use, and no partial GPU covers the need": Case(needing("60Gi"), (), FULL),
+    "all whole cards are in use, and no partial GPU covers the need": Case(needing("60Gi"), (SLICE, SHARE), FULL),
     "all whole cards are in use, several GPUs": Case(make_pod().gpus(2), (SLICE, SHARE), FULL),
     "too few whole cards are free on one node": Case(make_pod().gpus(4), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
     "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
@@ -71,7 +72,7 @@ CASES = {
     "it is a DaemonSet's": Case(make_pod().gpus(4).owned_by("DaemonSet", "d"), ()),
     "it names its node": Case(make_pod().gpus(4).spec(nodeName="single"), ()),
     "a claim restricts several GPUs to unknown nodes": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), (SLICE, SHARE)),
-    "a claim restricts one GPU to unknown nodes": Case(needing("30Gi").spec(volumes=[CLAIM]), ()),
+    "a claim restricts one GPU to unknown nodes": Case(needing("30Gi").spec(volumes=[CLAIM]), (SLICE, SHARE)),
     "it also requests slices": Case(make_pod().gpus(2).requests("nvidia.com/mig-1g.10gb", "1"), ()),
 }
 
@@ -79,6 +80,17 @@ CASES = {
 def excluded_products(spec: Json) -> tuple[str, ...]:
     """Return the products that a pod's required node affinity excludes."""
     terms = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    return products_not_in(terms)
+
+
+def avoided_products(spec: Json) -> tuple[str, ...]:
+    """Return the products that a pod's preferred node affinity avoids."""
+    terms = spec.get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, [])
+    assert all(term["weight"] == 100 for term in terms)
+    return products_not_in([term["preference"] for term in terms])
+
+
+def products_not_in(terms: list[Json]) -> tuple[str, ...]:
     rules = [rule for term in terms for rule in term["matchExpressions"]]
     assert all((rule["key"], rule["operator"]) == ("nvidia.com/gpu.product", "NotIn") for rule in rules)
     return tuple(value for rule in rules for value in rule["values"])
@@ -87,13 +99,15 @@ def excluded_products(spec: Json) -> tuple[str, ...]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_unsuitable_partial_gpus_are_excluded_without_making_the_pod_pending(case: Case) -> None:
     decision = review(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
-    assert excluded_products(apply_patch(case.pod, decision)["spec"]) == case.want
+    spec = apply_patch(case.pod, decision)["spec"]
+    several = sum(int(each["resources"]["limits"].get(GPU, 0)) for each in spec["containers"]) > 1
+    assert (excluded_products(spec), avoided_products(spec)) == ((case.want, ()) if several else ((), case.want))
 
 
 def test_a_second_pass_adds_nothing() -> None:
     for pod in (make_pod().gpus(4), needing("8Gi")):
         once = apply_patch(pod, review(pod, AUTO, nodes=CLUSTER))
-        assert excluded_products(once["spec"])
+        assert excluded_products(once["spec"]) or avoided_products(once["spec"])
         assert review(once, AUTO, nodes=CLUSTER).patch == ()
 
 
@@ -102,18 +116,13 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
     elsewhere = "mode: enforce\ninjection: {nodeAffinity: {offer: ignore, required: [RULE]}}".replace(
         "RULE", "{key: zone, operator: NotIn, values: [a]}"
     )
-    pod, cluster = needing("30Gi"), view_of(make_namespace("team"), *FULL, zoned)
+    pod, cluster = make_pod().gpus(2), view_of(make_namespace("team"), SINGLE, SHARED, zoned)
     assert "NotIn" in str(review(pod, AUTO, view=cluster).patch)
     terms = apply_patch(pod, review(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
     assert [rule["key"] for rule in terms["nodeSelectorTerms"][0]["matchExpressions"]] == ["zone"]
 
 
-def test_no_affinity_is_added_from_a_stale_view() -> None:
-    view = view_of(make_namespace("team"), *CLUSTER).with_staleness(stale=True)
-    assert review(needing("30Gi"), AUTO, view=view).patch == ()
-
-
 def test_a_possible_partial_gpu_is_reported_unless_excluded() -> None:
     view = view_of(make_namespace("team"), *FULL)
-    assert codes(review(needing("60Gi"), AUTO, view=view)) == ["warn GPU-T302"]
-    assert codes(review(needing("60Gi"), AUTO, nodes=CLUSTER)) == ["audit GPU-I101"]
+    assert codes(review(needing("60Gi"), AUTO, view=view)) == ["audit GPU-I101", "warn GPU-T302"]
+    assert codes(review(make_pod().gpus(2), AUTO, nodes=CLUSTER)) == ["audit GPU-I101"]

@@ -7,12 +7,19 @@ import math
 import msgspec
 import pytest
 
-from webhook.model.assumed_pods import AssumedPod, AssumedPods, BoundPod
+from webhook.model.assumed_pods import MAX_ASSUMED_PODS, MAX_KINDS, AssumedPod, AssumedPods, ObservedPod
+from webhook.model.node_masks import ThresholdIndex
+from webhook.model.unit_kinds import sum_units
 
 
 def pod(uid: str, until: float, count: int = 1) -> AssumedPod:
     """Return a pod that may take units on the first node."""
     return AssumedPod(uid, "nvidia.com/gpu", 0b1, count, until)
+
+
+def units(assumed: AssumedPods, resource: str, nodes: int) -> int:
+    """Return the units of pods that may be on some nodes, where any number is free."""
+    return sum_units([assumed.units.get(resource, {})], nodes, ThresholdIndex({0: 99, 2: 99})).units
 
 
 def test_pods_are_in_order_of_expiry() -> None:
@@ -24,11 +31,11 @@ def test_pods_are_in_order_of_expiry() -> None:
 def test_duplicate_uid_counts_once() -> None:
     assumed = AssumedPods([pod("a", 10.0, 2), pod("a", 20.0, 2), pod("b", 20.0)])
     assert [each.key for each in assumed.all_pods()] == ["a", "b"]
-    assert assumed.assumed_units("nvidia.com/gpu", 0b1) == 3
+    assert units(assumed, "nvidia.com/gpu", 0b1) == 3
 
 
 def test_pods_without_uid_each_count() -> None:
-    assert AssumedPods([pod("", 10.0), pod("", 10.0)]).assumed_units("nvidia.com/gpu", 0b1) == 2
+    assert units(AssumedPods([pod("", 10.0), pod("", 10.0)]), "nvidia.com/gpu", 0b1) == 2
 
 
 def assumed_pod(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0b1) -> AssumedPod:
@@ -40,13 +47,13 @@ def test_bound_pod_removes_one_entry_of_its_name_and_resource() -> None:
     assumed = AssumedPods(
         [assumed_pod("1", "train-*"), assumed_pod("2", "train-*"), assumed_pod("3", "train-*", "nvidia.com/gpu.shared")]
     )
-    bound = BoundPod(("team", "train-*"), "nvidia.com/gpu")
-    assert [each.key for each in assumed.without_bound([bound]).all_pods()] == ["2", "3"]
-    assert [each.key for each in assumed.without_bound([bound, bound, bound]).all_pods()] == ["3"]
-    assert assumed.without_bound([bound]).assumed_units("nvidia.com/gpu", 0b1) == 1
-    other = BoundPod(("other", "train-*"), "nvidia.com/gpu")
-    assert assumed.without_bound([other]) is assumed
-    assert assumed.without_bound([]) is assumed
+    bound = ObservedPod(("team", "train-*"), "nvidia.com/gpu")
+    assert [each.key for each in assumed.without_observed([bound]).all_pods()] == ["2", "3"]
+    assert [each.key for each in assumed.without_observed([bound, bound, bound]).all_pods()] == ["3"]
+    assert units(assumed.without_observed([bound]), "nvidia.com/gpu", 0b1) == 1
+    other = ObservedPod(("other", "train-*"), "nvidia.com/gpu")
+    assert assumed.without_observed([other]) is assumed
+    assert assumed.without_observed([]) is assumed
 
 
 @pytest.mark.parametrize(
@@ -66,14 +73,34 @@ def test_bound_pod_removes_no_entry_admitted_after_its_creation(created: list[fl
     assumed = AssumedPods(
         [msgspec.structs.replace(assumed_pod(uid, "web-*"), admitted_at=since) for uid, since in entries]
     )
-    bound = [BoundPod(("team", "web-*"), "nvidia.com/gpu", created_at) for created_at in created]
-    assert [each.key for each in assumed.without_bound(bound).all_pods()] == left
+    bound = [ObservedPod(("team", "web-*"), "nvidia.com/gpu", created_at) for created_at in created]
+    assert [each.key for each in assumed.without_observed(bound).all_pods()] == left
 
 
 def test_masks_follow_moved_nodes() -> None:
     assumed = AssumedPods([assumed_pod("1", "a", nodes=0b01), assumed_pod("2", "b", nodes=0b10)])
     moved = assumed.with_masks(lambda mask: {0b01: 0b100, 0b10: 0}[mask])
     assert [each.nodes for each in moved.all_pods()] == [0b100, 0]
-    assert moved.assumed_units("nvidia.com/gpu", 0b100) == 1
+    assert units(moved, "nvidia.com/gpu", 0b100) == 1
     empty = AssumedPods()
     assert empty.with_masks(lambda mask: mask) is empty
+
+
+def test_very_different_pods_are_few_kinds_that_count_for_no_less() -> None:
+    assumed = AssumedPods()
+    for number in range(MAX_KINDS + 500):
+        one = AssumedPod(f"u-{number}", "nvidia.com/gpu", 0b1, 2, 10.0, ("team", "a"), number, number)
+        assumed = assumed.with_pod(one)
+    assert len(assumed.units["nvidia.com/gpu"]) < MAX_KINDS + 20
+    assert units(assumed, "nvidia.com/gpu", 0b1) == 2 * (MAX_KINDS + 500)
+    assert sum_units([assumed.units["nvidia.com/gpu"]], 0b1, ThresholdIndex({0: 99})).cpu_milli >= MAX_KINDS + 499
+    assert assumed.without_expired(10.0).units == {"nvidia.com/gpu": {}}
+
+
+def test_there_are_only_so_many_assumed_pods() -> None:
+    assumed = AssumedPods()
+    for number in range(MAX_ASSUMED_PODS + 10):
+        assert not assumed.is_full or number >= MAX_ASSUMED_PODS
+        assumed = assumed.with_pod(pod(f"u-{number}", 10.0))
+    assert len(assumed.all_pods()) == MAX_ASSUMED_PODS
+    assert not assumed.without_expired(10.0).is_full

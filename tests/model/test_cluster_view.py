@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import msgspec
@@ -14,7 +15,9 @@ from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
 from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
-from webhook.model.pods import ObjectMeta
+from webhook.model.pod_summary import NodeConstraints
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from webhook.model.waiting_pods import MAX_WAITING_KINDS, WaitingKind
 
 CARD = {"gpu.product": A100}
 FLEET = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD, **{GPU: "4"}), node("cpu")])
@@ -133,17 +136,19 @@ def assumed_amounts(draw: st.DrawFn) -> tuple[int, Amounts]:
     st.lists(assumed_amounts(), max_size=3),
     st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 3), st.integers(0, 2)),
     st.integers(1, 7),
+    st.integers(0, 3),
 )
-def test_capacity_that_assumed_pods_may_have_taken_is_not_free(
-    free: list[Amounts], pods: list[tuple[int, Amounts]], wanted: Amounts, nodes: int
+def test_capacity_that_pending_pods_may_have_taken_is_not_free(
+    free: list[Amounts], pods: list[tuple[int, Amounts]], wanted: Amounts, nodes: int, waiting: int
 ) -> None:
-    """Compare with every possible placement of the assumed pods."""
+    """Compare with every possible placement of the assumed pods and those that wait."""
     fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3", SHARED: "3"}) for i in range(len(free))])
     free_by_name = {
         f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)
     }
-    view = ClusterView(fleet, free=free_by_name)
-    for number, (mask, (units, others, cpu, memory)) in enumerate(pods):
+    kinds = Counter(_waiting_kind(mask, amounts, len(free)) for mask, amounts in pods[:waiting])
+    view = ClusterView(fleet, free=free_by_name, waiting=kinds)
+    for number, (mask, (units, others, cpu, memory)) in enumerate(pods[waiting:]):
         count = units or others
         each = (-(-cpu // count), -(-memory // count))
         one = AssumedPod(str(number), GPU if units else SHARED, mask, count, 10.0, ("", ""), *each)
@@ -158,6 +163,27 @@ def test_capacity_that_assumed_pods_may_have_taken_is_not_free(
         if allowed and min(map(min, left)) >= 0:
             fits = [all(have >= need for have, need in zip(each, wanted, strict=True)) for each in left]
             assert any(fit for position, fit in enumerate(fits) if nodes >> position & 1)
+
+
+def _waiting_kind(mask: int, amounts: Amounts, nodes: int) -> WaitingKind:
+    """Return what a pod waits for that may run on the nodes of a mask."""
+    units, others, cpu, memory = amounts
+    count, names = units or others, [f"n{i}" for i in range(nodes) if mask >> i & 1]
+    fields = [NodeSelectorRequirement("metadata.name", "In", (name,)) for name in names]
+    where = NodeConstraints(terms=tuple(NodeSelectorTerm(match_fields=(field,)) for field in fields))
+    return WaitingKind(GPU if units else SHARED, count, where, -(-cpu // count), -(-memory // count))
+
+
+def test_pods_that_wait_for_very_different_amounts_count_like_the_largest() -> None:
+    fleet = Fleet([node("n", CARD, **{GPU: "8"})])
+    kinds = [WaitingKind(GPU, 1, NodeConstraints(), cpu, 0) for cpu in range(MAX_WAITING_KINDS + 1)]
+    few = ClusterView(fleet, waiting=dict.fromkeys(kinds[:7], 1))
+    assert few.has_free_node(GPU, 1, 1, cpu_milli=64000 - 7 * 6, memory=0)
+    assert not few.has_free_node(GPU, 1, 1, cpu_milli=64000 - 7 * 6 + 1, memory=0)
+    many = ClusterView(fleet, waiting=dict.fromkeys(kinds, 1))
+    assert not many.has_free_node(GPU, 1, 1, cpu_milli=0, memory=0)
+    back = many.with_waiting(dict.fromkeys(kinds[7:], 0))
+    assert back.has_free_node(GPU, 1, 1, cpu_milli=64000 - 7 * 6, memory=0)
 
 
 BURST = [(4000, 3000, 1), (6000, 3000, 2), (6000, 2000, 3), (9000, 3000, 3), (4000, 0, 5)]

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.example_cluster import mig_node, policies_of, policy, view_of
 from tests.server.site import NOW, review, serve_site
-from webhook.cache.live_view import bound_pods_of
+from webhook.cache.live_view import observed_pods_of
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.annotations import DECISION_ANNOTATION
@@ -60,9 +60,8 @@ CASES = {
     "a dry run": Case(gpu_pod(), 0, {"dryRun": True}),
     "an update": Case(gpu_pod(), 0, {"operation": "UPDATE", "oldObject": gpu_pod().build()}),
     "a rejected pod": Case(gpu_pod().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
-    "a slice that /mutate assigned, and that is assumed already": Case(
-        gpu_pod().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0
-    ),
+    "a slice that another replica assigned": Case(gpu_pod().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 1),
+    "a pod that a scheduling gate keeps from any node": Case(gpu_pod().spec(schedulingGates=[{"name": "wait"}]), 0),
     "more than any node has": Case(gpu_pod(count=8), 0),
     "a pod that does not match a node with slices": Case(gpu_pod().spec(nodeSelector={"zone": "b"}), 0),
 }
@@ -76,20 +75,62 @@ def test_requests_of_an_admitted_pod_are_assumed(case: Case) -> None:
     assert 7 - free(state) == case.want
 
 
-def test_nothing_is_assumed_before_admission() -> None:
+def submitted(name: str = "a", prefix: str = "") -> Json:
+    """Return a pod with a slice as /mutate gets it."""
+    pod = gpu_pod(name).build()
+    del pod["metadata"]["uid"]
+    if prefix:
+        pod["metadata"] |= {"generateName": prefix}
+        del pod["metadata"]["name"]
+    return pod
+
+
+def test_a_pod_counts_from_its_first_webhook_and_once() -> None:
     state = state_with(7)
     with serve_site(decide, state=state) as site:
-        site.evaluate(review(gpu_pod().build()), "/mutate")
-    assert free(state) == 7
+        site.evaluate(review(submitted(), uid="m-1"), "/mutate")
+        assert free(state) == 6
+        site.evaluate(review(submitted(), uid="m-1 again"), "/mutate")
+        site.evaluate(review(gpu_pod().build()))
+        assert free(state) == 6
+        for number in range(2):
+            site.evaluate(review(submitted(prefix="train-"), uid=f"m-{number}"), "/mutate")
+        for name in ("train-x1", "train-x2", "train-of-another-replica"):
+            site.evaluate(review(generated(name)))
+    assert free(state) == 3
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(first: bool) -> None:
+@pytest.mark.parametrize("route", ["/mutate", "/validate", ""])
+def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(route: str) -> None:
     with serve_site(decide, state=state_with(1)) as site:
-        if first:
-            site.evaluate(review(gpu_pod().build()))
+        if route:
+            site.evaluate(review(submitted() if route == "/mutate" else gpu_pod().build()), route)
         answer = site.evaluate(review(make_pod("b").gpus(1).needs("8Gi").build(), uid="u-2"), "/mutate").response
-    assert ("patch" in answer) is not first
+    assert ("patch" in answer) is (not route)
+
+
+def slices_given(replicas: int, slices: int, direct: int = 0) -> int:
+    """Return how many pods get slices of so many, at once, of one of several replicas."""
+    state = state_with(slices)
+    state.view = state.view.with_replicas(replicas)
+    with serve_site(decide, state=state) as site:
+        for number in range(direct):
+            site.evaluate(review(submitted(f"direct-{number}"), uid=f"d-{number}"), "/mutate")
+        bodies = [review(make_pod(f"p-{n}").gpus(1).needs("8Gi").build(), uid=f"u-{n}") for n in range(12)]
+        return sum("patch" in site.evaluate(body, "/mutate").response for body in bodies)
+
+
+@pytest.mark.parametrize("slices", range(8))
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_replicas_that_decide_alike_at_the_same_time_leave_each_a_slice(replicas: int, slices: int) -> None:
+    given = slices_given(replicas, slices)
+    assert replicas * given + replicas <= slices or given == 0
+    assert slices < replicas * (given + 1) + replicas, "no more than that is left"
+
+
+def test_a_pod_that_takes_a_slice_leaves_another_to_the_next() -> None:
+    assert (slices_given(1, 7), slices_given(1, 7, direct=1), slices_given(1, 7, direct=2)) == (6, 4, 2)
+    assert slices_given(0, 7, direct=2) == 5
 
 
 def test_cpu_of_a_right_sized_pod_is_assumed_too() -> None:
@@ -131,9 +172,9 @@ def test_an_assumed_pod_counts_on_its_node_once_it_is_bound(name: str) -> None:
     with serve_site(decide, state=state) as site:
         site.evaluate(review(pod))
     assert free(state) == 6
-    assert free_after(state, bound_pods_of(parse_pod(pod))) == 7
+    assert free_after(state, observed_pods_of(parse_pod(pod))) == 7
 
 
 def free_after(state: AdmissionState, bound: list[Any]) -> int:
-    state.view = state.view.without_bound(bound)
+    state.view = state.view.without_observed(bound)
     return free(state)

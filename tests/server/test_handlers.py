@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -19,12 +18,16 @@ from webhook.errors import SourceLocation
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision, GpuNeed, OfferChoice, patch_add
+from webhook.model.decisions import Decision, GpuNeed, OfferChoice, PendingUnits, PendingUse, patch_add
 from webhook.model.enums import EvidenceSource
+from webhook.model.pods import parse_pod
 from webhook.model.usage import UsageView
 from webhook.server.admission_state import ASSUME_TTL_SECONDS, AdmissionState, PolicyLoadStatus
 
 PLACE = SourceLocation("test")
+
+
+GPU_POD = parse_pod(make_pod("a").gpus(1).build())
 
 
 def small_cluster() -> ClusterView:
@@ -37,7 +40,8 @@ def fit_decision(view: ClusterView) -> Decision:
     """Return a decision that assigns one unit of the cluster's only offer."""
     offers = view.fleet.offers
     fit = OfferChoice(offers[0].resource, offers, GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"), "sizes")
-    return Decision(outcome=fit, applied=True, gpu_milli_before=1000, gpu_milli_after=fit.gpu_milli)
+    use = PendingUse((PendingUnits(fit.resource, offers[0].nodes, 1),))
+    return Decision(outcome=fit, applied=True, gpu_milli_before=1000, gpu_milli_after=fit.gpu_milli, pending_use=use)
 
 
 def free(state: AdmissionState) -> int:
@@ -45,15 +49,15 @@ def free(state: AdmissionState) -> int:
     return state.view.free_units(offer, offer.nodes)
 
 
-def assumed_units(route: str, change: Callable[[Decision], Decision] = lambda it: it, **request: Any) -> int:
-    """Return the number of units that are assumed after such a review."""
+def assumed_units(*routes: str, **request: Any) -> int:
+    """Return the number of units that are assumed after such reviews."""
     view = small_cluster()
     state = make_state(view)
     before = free(state)
-    decision = change(fit_decision(view))
+    decision = fit_decision(view)
     with serve_site(lambda *_: decision, state=state) as site:
-        site.evaluate(review(**request), route)
-        site.until(lambda: site.metric("rightslice_admission_requests_total") == 1)
+        for route in routes:
+            site.evaluate(review(make_pod("a").gpus(1).build(), **request), route)
     return before - free(state)
 
 
@@ -65,33 +69,30 @@ def test_a_dry_run_assumes_nothing() -> None:
     assert assumed_units("/mutate", dryRun=True) == 0
 
 
-def test_validate_assumes_no_fit() -> None:
-    assert assumed_units("/validate") == 0
+def test_a_pod_counts_once_over_both_webhooks_and_also_if_another_replica_changed_it() -> None:
+    assert assumed_units("/mutate", "/validate") == 1
+    assert assumed_units("/validate") == 1
 
 
 def test_an_update_assumes_nothing() -> None:
     assert assumed_units("/mutate", operation="UPDATE") == 0
 
 
-def test_a_fit_in_audit_mode_assumes_nothing() -> None:
-    assert assumed_units("/mutate", lambda it: msgspec.structs.replace(it, applied=False)) == 0
-
-
 def test_assumed_capacity_expires() -> None:
     state = make_state(small_cluster())
     decision = fit_decision(state.view)
-    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
-    state.assume_fit(request, decision, NOW)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", GPU_POD, dict, uid="u-1")
+    state.assume_pod(request, decision, NOW, is_final=False)
     later = datetime.fromtimestamp(NOW.timestamp() + ASSUME_TTL_SECONDS + 1, NOW.tzinfo)
-    state.assume_fit(msgspec.structs.replace(request, uid="u-2"), decision, later)
+    state.assume_pod(msgspec.structs.replace(request, uid="u-2"), decision, later, is_final=False)
     assert free(state) == 1
 
 
 def test_the_same_review_twice_counts_once() -> None:
     state = make_state(small_cluster())
-    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
-    state.assume_fit(request, fit_decision(state.view), NOW)
-    state.assume_fit(request, fit_decision(state.view), NOW)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", GPU_POD, dict, uid="u-1")
+    state.assume_pod(request, fit_decision(state.view), NOW, is_final=False)
+    state.assume_pod(request, fit_decision(state.view), NOW, is_final=False)
     assert free(state) == 1
 
 

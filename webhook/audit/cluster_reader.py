@@ -231,6 +231,7 @@ class ClusterReader:
             group_by_namespace(await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)),
             device_classes_by_name(await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)),
             usage.nodes_by_term(),
+            usage.waiting_counts(),
         )
         self.free_by_node = dict(zip(fleet.by_name, built.free, strict=True))
         return built.view.with_pod_classes(

@@ -30,6 +30,7 @@ from webhook.model.pod_summary import PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
 from webhook.model.quota_usage import PodSummaries
+from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
 
@@ -65,6 +66,7 @@ def build_view(
         device_classes=classes,
         pods=summaries,
         anti_affinity=_nodes_by_term(pod for some in summaries.values() for pod in some.values()),
+        waiting=Counter(kind for some in summaries.values() for pod in some.values() for kind in waiting_kinds(pod)),
         quotas=quotas_with_status,
     )
     return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes))
@@ -87,6 +89,7 @@ def build_live_view(
     claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
     device_classes: DeviceClasses,
     terms: Mapping[AntiAffinityTerm, Sequence[str]],
+    waiting: Mapping[WaitingKind, int],
 ) -> BuiltView:
     """Build the view of a live cluster.
 
@@ -101,6 +104,7 @@ def build_live_view(
         summaries: The active pods.
         claim_templates: By namespace.
         terms: Required anti-affinity, with the names of the nodes of its pods.
+        waiting: Numbers of pods without a node.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
     free = [free_resources_on_node(node, usage) for node in fleet.nodes]
@@ -114,6 +118,7 @@ def build_live_view(
         device_classes=device_classes,
         pods=summaries,
         anti_affinity=terms,
+        waiting=waiting,
         complete=True,
     )
     return BuiltView(view, free)

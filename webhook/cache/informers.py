@@ -145,7 +145,7 @@ class ClusterInformers:
             namespace: The admins' namespace, where exceptions are.
         """
         self._holder, self._events = holder, events
-        self._publisher = ViewPublisher(holder)
+        self._publisher = ViewPublisher(holder, namespace)
         self.policies = PolicyObjects()
         self._reflectors = reflectors = ReflectorGroup(api, random, events)
         reflectors.add(NODES, self._publisher.nodes)

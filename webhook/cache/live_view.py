@@ -17,7 +17,7 @@ from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.store import NamespaceIndex, ObjectStore
 from webhook.cache.stored_objects import created_at, object_namespace
-from webhook.model.assumed_pods import BoundPod
+from webhook.model.assumed_pods import ObservedPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -27,12 +27,17 @@ from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass,
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
+from webhook.model.waiting_pods import WaitingKind, waiting_kinds
+from webhook.well_known import APP_NAME
 
 PUBLISH_SECONDS = 0.05
 """Pause between two views; changes in between are applied together."""
 
 FLEET_SECONDS = 2.0
 """Pause between two indexes of the nodes. Building one takes a quarter of a second of CPU for 5,000 nodes."""
+
+REPLICA_LABELS = {"app.kubernetes.io/name": APP_NAME, "app.kubernetes.io/component": "webhook"}
+"""Labels of the webhook's own pods."""
 
 T = TypeVar("T", LimitRange, ResourceQuota, ResourceClaimTemplate)
 
@@ -57,8 +62,10 @@ class ViewChanges:
         pod_classes: A RuntimeClass or PriorityClass changed.
         pod_namespaces: Namespaces in which pods came or went.
         terms: Required anti-affinity of pods that came, went or moved.
-        bound: Pods that are newly on a node.
+        waiting: What pods wait for that came or went, or got a node.
+        observed: Pods that are newly known.
         arrived_uids: Uids of pods that are newly known.
+        replicas: Names of the webhook's own pods in a list.
     """
 
     fleet: bool = False
@@ -72,8 +79,10 @@ class ViewChanges:
     pod_classes: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
     terms: set[AntiAffinityTerm] = field(default_factory=set)
-    bound: list[BoundPod] = field(default_factory=list)
+    waiting: set[WaitingKind] = field(default_factory=set)
+    observed: list[ObservedPod] = field(default_factory=list)
     arrived_uids: list[str] = field(default_factory=list)
+    replicas: set[str] = field(default_factory=set)
 
 
 class ViewPublisher:
@@ -85,14 +94,17 @@ class ViewPublisher:
         failing: True if the last attempt to build a view failed.
     """
 
-    def __init__(self, holder: ViewHolder, *, fleet_seconds: float = FLEET_SECONDS) -> None:
+    def __init__(self, holder: ViewHolder, namespace: str = "", *, fleet_seconds: float = FLEET_SECONDS) -> None:
         """Start without a view.
 
         Args:
-            holder: Keeps its view until the first is built.
+            holder: Keeps its view until the first is built. The `replicas` of that view are the least.
+            namespace: Namespace of the webhook's replicas.
             fleet_seconds: The least time between two indexes of the nodes.
         """
         self._holder, self._fleet_seconds = holder, fleet_seconds
+        self._namespace, self._least_replicas = namespace, holder.view.replicas
+        self._replicas: set[str] = set()
         self._limit_ranges: NamespaceIndex[LimitRange] = NamespaceIndex()
         self._quotas: NamespaceIndex[ResourceQuota] = NamespaceIndex()
         self._templates: NamespaceIndex[ResourceClaimTemplate] = NamespaceIndex()
@@ -143,7 +155,8 @@ class ViewPublisher:
             if built is not self._built:  # the view that replaces the current one keeps the pods assumed so far
                 stale = before.stale and self._built is not None
                 view = built.view.with_pending_of(before).with_staleness(stale=stale)
-            self._holder.view = self._apply_changes(view, built)
+            replicas = self._least_replicas and max(self._least_replicas, len(self._replicas))
+            self._holder.view = self._apply_changes(view, built).with_replicas(replicas)
         except BaseException:
             self._changes.fleet = self._changes.relisted = True
             raise
@@ -164,9 +177,10 @@ class ViewPublisher:
             self._templates.all(),
             device_classes_by_name(self.device_classes.items.values()),
             self.pods.nodes_by_term(),
+            self.pods.waiting_counts(),
         )
         changes = self._changes
-        self._changes = ViewChanges(bound=changes.bound, arrived_uids=changes.arrived_uids)
+        self._changes = ViewChanges(observed=changes.observed, arrived_uids=changes.arrived_uids)
         try:
             built = await asyncio.to_thread(build_live_view, *inputs)
             await asyncio.to_thread(built.view.precompute_weights, self._holder.view)
@@ -198,7 +212,9 @@ class ViewPublisher:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.terms:
             view = view.with_anti_affinity(self.pods.nodes_by_term(changes.terms))
-        view = view.without_bound(changes.bound).without_reservations(changes.arrived_uids)
+        if changes.waiting:
+            view = view.with_waiting(self.pods.waiting_counts(changes.waiting))
+        view = view.without_observed(changes.observed).without_reservations(changes.arrived_uids)
         self._changes = ViewChanges(fleet=changes.fleet, relisted=changes.relisted)
         return view
 
@@ -257,16 +273,20 @@ class ViewPublisher:
         self._listed = ViewChanges()
 
     def on_pod(self, pod: Pod, before: PodSummary | None, after: PodSummary | None) -> None:
-        """Record a pod that changed, was bound, or arrived."""
+        """Record a pod that changed or arrived."""
         changes = self._changes if self._listed is None else self._listed
-        if after is not None and after.node and (before is None or not before.node):
-            changes.bound += bound_pods_of(pod)
+        if after is not None and before is None:
+            changes.observed += observed_pods_of(pod)
+        if object_namespace(pod) == self._namespace and pod.metadata.labels.items() >= REPLICA_LABELS.items():
+            names = self._replicas if self._listed is None else self._listed.replicas
+            (names.discard if after is None else names.add)(pod.metadata.name)
         if before is None or self._listed is not None:
             changes.arrived_uids.append(pod.metadata.uid)
         if before != after and self._listed is None:
             changes.pod_namespaces.add(object_namespace(pod))
             for each in filter(None, (before, after)):
                 changes.terms.update(each.anti_affinity)
+                changes.waiting.update(waiting_kinds(each))
                 if each.node:
                     changes.nodes.add(each.node)
             self._wake.set()
@@ -274,25 +294,25 @@ class ViewPublisher:
     def on_list_end(self) -> None:
         """Record that all nodes may have changed, and the pods of the list."""
         listed, self._listed = self._listed or ViewChanges(), None
-        self._changes.relisted = True
-        self._changes.bound += listed.bound
+        self._changes.relisted, self._replicas = True, listed.replicas
+        self._changes.observed += listed.observed
         self._changes.arrived_uids += listed.arrived_uids
         self._wake.set()
 
 
-def bound_pods_of(pod: Pod) -> list[BoundPod]:
-    """Return the names under which a pod on a node may have been assumed at admission, by each GPU resource.
+def observed_pods_of(pod: Pod) -> list[ObservedPod]:
+    """Return the names under which a pod of the cluster may have been assumed at admission, by each GPU resource.
 
     That is its name, and its generateName followed by "*" if the API server made the name of it. Pods of one template
     share a generateName; the creation time tells them apart.
     """
-    namespace, metadata, bound = object_namespace(pod), pod.metadata, []
+    namespace, metadata, observed = object_namespace(pod), pod.metadata, []
     prefix = metadata.generate_name
     for resource in filter(parse_gpu_resource, effective_requests(pod)):
-        bound.append(BoundPod((namespace, metadata.name), resource))
+        observed.append(ObservedPod((namespace, metadata.name), resource))
         if prefix and metadata.name.startswith(prefix):
-            bound.append(BoundPod((namespace, f"{prefix}*"), resource, created_at(pod)))
-    return bound
+            observed.append(ObservedPod((namespace, f"{prefix}*"), resource, created_at(pod)))
+    return observed
 
 
 def _cluster_object_key(item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass) -> str:

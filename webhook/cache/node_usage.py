@@ -5,6 +5,7 @@ Both are updated by addition and subtraction when one pod changes. A pod that is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from sys import intern
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS, AntiAffinityTerm
 from webhook.model.pod_summary import PodSummary, ResourceAmounts, pod_amounts, summarize_pod
 from webhook.model.pods import Pod, PodSpec, QuantityText
+from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 POD_COUNT = "pods"
 MAX_POD_SHAPES = 20_000
@@ -39,12 +41,14 @@ class UsageTotals(NamedTuple):
         by_node: Nano-units by resource by node; the number of pods under "pods".
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
         anti_affinity: Pods by node by required anti-affinity term.
+        waiting: Pods without a node, by what they wait for.
     """
 
     summaries: dict[str, dict[str, PodSummary]]
     by_node: dict[str, dict[str, int]]
     shared_namespaces: set[str]
     anti_affinity: dict[AntiAffinityTerm, dict[str, int]]
+    waiting: Counter[WaitingKind]
 
     def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
         """Replace the summary of one pod, and return the previous one."""
@@ -55,6 +59,7 @@ class UsageTotals(NamedTuple):
                 if summary is not None:
                     self._add_to_node(summary, sign)
                     self._add_to_terms(summary, sign)
+                    self._add_to_waiting(summary, sign)
         return before
 
     def _store_summary(self, namespace: str, name: str, after: PodSummary | None) -> None:
@@ -88,10 +93,16 @@ class UsageTotals(NamedTuple):
             if not by_node:
                 del self.anti_affinity[term]
 
+    def _add_to_waiting(self, summary: PodSummary, sign: int) -> None:
+        for kind in waiting_kinds(summary):
+            self.waiting[kind] += sign
+            if not self.waiting[kind]:
+                del self.waiting[kind]
+
 
 def empty_usage() -> UsageTotals:
     """Return the state without pods."""
-    return UsageTotals({}, {}, set(), {})
+    return UsageTotals({}, {}, set(), {}, Counter())
 
 
 class PodEventHandler(Protocol):
@@ -131,6 +142,11 @@ class NodeUsage:
         """Return the names of the nodes of pods with some or all required anti-affinity terms; "" without a node."""
         found = self.totals.anti_affinity
         return {term: tuple(found.get(term, ())) for term in (list(found) if terms is None else terms)}
+
+    def waiting_counts(self, kinds: Iterable[WaitingKind] | None = None) -> dict[WaitingKind, int]:
+        """Return the numbers of pods without a node, of some or all kinds."""
+        found = self.totals.waiting
+        return {kind: found[kind] for kind in (list(found) if kinds is None else kinds)}
 
     @property
     def pod_count(self) -> int:

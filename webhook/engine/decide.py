@@ -32,6 +32,7 @@ from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
 from webhook.engine.mutate import mutate_pod
 from webhook.engine.patch import build_patch
+from webhook.engine.pending_use import pending_use_of
 from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
@@ -44,7 +45,7 @@ from webhook.engine.workload_review import (
 )
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision, KeepReason, KeepRequest
+from webhook.model.decisions import NO_USE, Decision, KeepReason, KeepRequest
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
@@ -175,6 +176,7 @@ def decide_pod(
         policies=context.policies.names,
         audit_policies=context.policies.outside_rollout,
         quota_charge=quota_charge,
+        pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals else NO_USE,
         involves_gpus=bool(submitted.requests or submitted.unknown_resources or findings or exempted),
     )
     return PodDecision(decision, mutation)

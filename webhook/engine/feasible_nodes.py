@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
-from webhook.engine.gpu_requests import gpu_requests_of_pod
-from webhook.model.annotations import DECISION_ANNOTATION, parse_decision_record
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
@@ -16,14 +13,6 @@ from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, T
 
 NodeMaskTest = Callable[[int], bool]
 """Tests whether the remaining nodes, a mask, are enough."""
-
-
-class AssumedUsage(NamedTuple):
-    """Units of one GPU resource, and the mask of the nodes of which one will allocate them."""
-
-    resource: str
-    nodes: int
-    units: int
 
 
 def is_gpu_taint(key: str, value: str) -> bool:
@@ -126,20 +115,3 @@ class FeasibleNodes:
         if self._cpu_milli < 0:
             self._cpu_milli, self._memory = cpu_and_memory(self.pod)
         return self.view.has_free_node(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)
-
-
-def assumed_usage(pod: Pod, view: ClusterView) -> Iterator[AssumedUsage]:
-    """Yield the units that a pod will allocate once it is bound, with the nodes that have them free.
-
-    A resource that no node has free is left out, because a waiting pod allocates nothing; and a resource that
-    Rightslice gave the pod, by its decision record, because it is assumed already.
-    """
-    totals = gpu_requests_of_pod(pod).totals
-    if not totals:
-        return
-    record = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, ""))
-    given, feasible = record.resource if record else "", FeasibleNodes(view, pod).nodes
-    for resource, count in totals.items():
-        nodes = view.nodes_with_free_units(resource, count, feasible)
-        if nodes and resource != given:
-            yield AssumedUsage(resource, nodes, count)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.demand import exclusion_reason, unmodeled_constraints
+from webhook.engine.demand import exclusion_reason
 from webhook.engine.feasible_nodes import gpu_taints
-from webhook.engine.pod_context import GpuPodContext, PodMutation
+from webhook.engine.pod_context import GpuPodContext, Json, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
@@ -22,6 +22,9 @@ from webhook.policy.policy_set import InjectionRules, SpreadMode
 
 TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod rejected."""
+
+WHOLE_GPU_WEIGHT = 100
+"""The full scale: a GPU that does not suffice is worse than any other node."""
 
 _HINT_FIELDS: dict[str, FieldPath] = {
     "tolerations": ("spec", "tolerations"),
@@ -96,7 +99,11 @@ def _add_node_affinity(
 ) -> tuple[PolicyFinding, ...]:
     expressions, required = section.node_affinity, mutation.required_node_affinity
     if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
-        expressions += exclude_partitioned(context, section.mode)
+        excluded = exclude_partitioned(context, section.mode)
+        if context.gpu_requests.totals[WHOLE_GPU] > 1:
+            expressions += excluded
+        elif not all(is_already_required(mutation.pod, one) for one in excluded):
+            prefer_nodes(excluded, WHOLE_GPU_WEIGHT, mutation)
     if not expressions:
         return ()
     missing = [one for one in expressions if one not in required and not is_already_required(mutation.pod, one)]
@@ -111,6 +118,19 @@ def _add_node_affinity(
     required += missing
     mutation.record_change("nodeAffinity")
     return ()
+
+
+def prefer_nodes(expressions: tuple[NodeSelectorRequirement, ...], weight: int, mutation: PodMutation) -> None:
+    """Prefer nodes on which expressions hold, if the pod does not prefer them already."""
+    preference = {"matchExpressions": [one.to_json() for one in expressions]}
+    term: Json = {"weight": weight, "preference": preference}
+    affinity = mutation.pod.spec.affinity.node_affinity if mutation.pod.spec.affinity else None
+    own, wanted = affinity.preferred if affinity else (), set(expressions)
+    if not expressions or term in mutation.preferred_node_affinity:
+        return
+    if not any(wanted <= set(each.preference.match_expressions) for each in own):
+        mutation.preferred_node_affinity.append(term)
+        mutation.record_change("nodeAffinity")
 
 
 def is_already_required(pod: Pod, expression: NodeSelectorRequirement) -> bool:
@@ -162,8 +182,8 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
     """Return the expression that excludes products whose partial GPUs do not suffice for a request for whole cards.
 
     Partial GPUs do not suffice for a request for several GPUs, which have to communicate, nor for a larger declared
-    need. A pod with one GPU must not wait because of it: the expression is added only where a remaining node has free
-    capacity now. Several GPUs are never served by parts: it is added where a remaining node is large enough. Pods that
+    need. Several GPUs are never served by parts: the expression is required where a remaining node is large enough. A
+    pod with one GPU must not wait because of it, whatever is free when it is scheduled: it is only preferred. Pods that
     opt out or that another component places do not get it.
 
     Args:
@@ -176,13 +196,11 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         products = tuple(
             sorted({each.product for each in partial if each.memory_mib and each.memory_mib < (need or 0)})
         )
-    if not products or exclusion_reason(context) is not None or (context.view.stale and count == 1):
+    if not products or exclusion_reason(context) is not None:
         return ()
     expression = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products)
+    if count == 1:
+        return (expression,)
     feasible = project_feasible_nodes(context, mode)
     remaining = feasible.matching_nodes((expression,)) & feasible.tolerated
-    if count > 1:
-        return (expression,) if context.fits_empty_node(feasible.pod, remaining) else ()
-    nodes = feasible.nodes & remaining
-    free = not any(unmodeled_constraints(feasible.pod)) and feasible.has_free_node(WHOLE_GPU, count, nodes)
-    return (expression,) if free else ()
+    return (expression,) if context.fits_empty_node(feasible.pod, remaining) else ()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.injection import is_already_required, report_additions
+from webhook.engine.injection import is_already_required, prefer_nodes, report_additions
 from webhook.engine.pod_context import GpuPodContext, Json, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import workload_label_key
@@ -105,7 +105,7 @@ def _add_links(
     if mode is NvlinkMode.REQUIRED:
         _require_links(linked, mutation)
     elif not linked_everywhere:
-        _prefer_links(linked, mutation)
+        prefer_nodes(linked.expressions if linked.nodes else (), AFFINITY_WEIGHT, mutation)
     if section.multi_node_domain:
         _add_domain_affinity(section.multi_node_domain, mode, linked, mutation, feasible)
     value, known = f"nvlink={mode}", mutation.annotations.get(TOPOLOGY_ANNOTATION)
@@ -138,19 +138,6 @@ def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     if missing:
         required += missing
         mutation.record_change("nodeAffinity")
-
-
-def _prefer_links(linked: LinkedNodes, mutation: PodMutation) -> None:
-    if not linked.nodes:
-        return
-    expressions = [one.to_json() for one in linked.expressions]
-    term: Json = {"weight": AFFINITY_WEIGHT, "preference": {"matchExpressions": expressions}}
-    affinity = mutation.pod.spec.affinity.node_affinity if mutation.pod.spec.affinity else None
-    own, wanted = affinity.preferred if affinity else (), set(linked.expressions)
-    if term in mutation.preferred_node_affinity or any(wanted <= set(t.preference.match_expressions) for t in own):
-        return
-    mutation.preferred_node_affinity.append(term)
-    mutation.record_change("nodeAffinity")
 
 
 def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> PolicyFinding:

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.unit_kinds import UnitKind, UnitsByResource, with_units_changed
+
 COMPACT_AT = 1024
 """Expired entries at the head of the log before it is copied without them."""
+
+MAX_ASSUMED_PODS = 8192
+"""Pods that were admitted and did not appear within 30 seconds. Pods appear after about a tenth of a second."""
+
+MAX_KINDS = 256
+"""Kinds of units per resource; the pods of one workload are one kind."""
+
+ANY_NODE = -1
+"""The mask of all nodes, whatever their number."""
 
 
 class AssumedPod(msgspec.Struct, frozen=True, gc=False):
@@ -24,12 +35,13 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         key: Identifies the pod and the resource, so that one admission counts once; "" always counts.
         resource: Resource name that it will request.
         nodes: Mask of the nodes where it may run.
-        count: Units.
+        count: Units, all on one node.
         expires_at: Seconds of the caller's clock.
         pod_name: Namespace and name, or a generateName.
         cpu_milli: Millicores for each unit.
         memory: Bytes of memory for each unit.
         admitted_at: Earliest time of its admission, seconds of the same clock: a pod created before is another one.
+        times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
     """
 
     key: str
@@ -41,32 +53,26 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     memory: int = 0
     admitted_at: float = -math.inf
+    times: int = 1
+
+    @property
+    def kind(self) -> UnitKind:
+        """Its units, without names."""
+        return UnitKind(self.nodes, self.count, self.cpu_milli, self.memory)
 
 
-class BoundPod(NamedTuple):
-    """A pod that is on a node now.
+class ObservedPod(NamedTuple):
+    """A pod that is in the cluster now, with or without a node.
 
     Attributes:
         pod_name: Its name at admission; see `AssumedPod`.
-        resource: A GPU resource that it holds.
+        resource: A GPU resource that it requests.
         created_at: Creation time, seconds of the caller's clock, if others may have had the same name.
     """
 
     pod_name: tuple[str, str]
     resource: str
     created_at: float = math.inf
-
-
-UnitKind = tuple[int, int, int]
-"""Interchangeable units: the nodes where they may be, and millicores and bytes that come with each."""
-
-
-class AssumedUnits(NamedTuple):
-    """Assumed units on some nodes, with the most millicores and bytes of memory that come with one of them."""
-
-    units: int
-    cpu_milli: int
-    memory: int
 
 
 class AssumedPods:
@@ -77,7 +83,7 @@ class AssumedPods:
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
         self._positions: dict[str, int] = {}
-        self._units: Mapping[str, Mapping[UnitKind, int]] = {}
+        self._units: UnitsByResource = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
             if not self._has(pod.key):
@@ -87,33 +93,21 @@ class AssumedPods:
         """Return the assumed pods, the first to expire first."""
         return tuple(self._log[self._start : self._end])
 
-    def assumed_units(self, resource: str, nodes: int) -> int:
-        """Return the units of a resource of pods that may be on one of these nodes."""
-        return sum(units for kind, units in self._units.get(resource, {}).items() if kind[0] & nodes)
+    @property
+    def is_full(self) -> bool:
+        """True if it holds so many pods that further ones are left out: then nothing counts as free."""
+        return self._end - self._start >= MAX_ASSUMED_PODS
 
-    def assumed_resources(self, resource: str, nodes: int) -> AssumedUnits:
-        """Return these units with their CPU and memory."""
-        units = cpu_milli = memory = 0
-        for (mask, cpu, size), count in self._units.get(resource, {}).items():
-            if mask & nodes:
-                units, cpu_milli, memory = units + count, max(cpu_milli, cpu), max(memory, size)
-        return AssumedUnits(units, cpu_milli, memory)
-
-    def other_assumed_resources(self, resource: str, nodes: int) -> tuple[int, int]:
-        """Return millicores and bytes of memory of pods on these nodes that hold other resources."""
-        cpu_milli = memory = 0
-        for name, kinds in self._units.items():
-            if name != resource:
-                for (mask, cpu, size), units in kinds.items():
-                    if mask & nodes:
-                        cpu_milli, memory = cpu_milli + units * cpu, memory + units * size
-        return cpu_milli, memory
+    @property
+    def units(self) -> UnitsByResource:
+        """The units of all pods."""
+        return self._units
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
         start, remaining = self._start, self._units
         while start < self._end and self._log[start].expires_at <= now:
-            remaining = _with_units_changed(remaining, self._log[start], -self._log[start].count)
+            remaining = _with_pod_counted(remaining, self._log[start], -1)
             start += 1
         if start == self._start:
             return self
@@ -122,9 +116,11 @@ class AssumedPods:
         return self._share_log(start, self._end, remaining)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
-        """Return one more pod; itself if its key is known."""
-        if self._has(pod.key):
+        """Return one more pod; itself if its key is known, or if it is full."""
+        if self._has(pod.key) or self.is_full:
             return self
+        if len(self._units.get(pod.resource, ())) >= MAX_KINDS:
+            pod = _with_rounded_amounts(pod)
         shared = len(self._log) == self._end and (
             self._start == self._end or self._log[-1].expires_at <= pod.expires_at
         )
@@ -134,27 +130,27 @@ class AssumedPods:
         assumed_pods._append(pod)
         return assumed_pods
 
-    def without_bound(self, bound: Collection[BoundPod]) -> AssumedPods:
-        """Return the pods without one entry for each pod that is bound now; itself if it has none of them."""
+    def without_observed(self, observed: Collection[ObservedPod]) -> AssumedPods:
+        """Return the pods without one entry for each pod that is in the cluster now; itself if it has none of them."""
         unmatched: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)
-        for one in sorted(bound, key=lambda one: one.created_at):
+        for one in sorted(observed, key=lambda one: one.created_at):
             unmatched[one.pod_name, one.resource].append(one.created_at)
         remaining = []
-        for pod in self.all_pods() if bound else ():
+        for pod in self.all_pods() if observed else ():
             created = unmatched[pod.pod_name, pod.resource]
             match = next((created_at for created_at in created if created_at >= pod.admitted_at), None)
             if match is None:
                 remaining.append(pod)
             else:
                 created.remove(match)
-        return AssumedPods(remaining) if bound and len(remaining) < self._end - self._start else self
+        return AssumedPods(remaining) if observed and len(remaining) < self._end - self._start else self
 
     def with_masks(self, masks: Callable[[int], int]) -> AssumedPods:
         """Return the pods with translated node masks, after the order of the nodes changed."""
         known: dict[int, int] = {}
         for pod in self.all_pods():
             if pod.nodes not in known:
-                known[pod.nodes] = masks(pod.nodes)
+                known[pod.nodes] = masks(pod.nodes) if pod.nodes >= 0 else pod.nodes
         moved = (msgspec.structs.replace(pod, nodes=known[pod.nodes]) for pod in self.all_pods())
         return AssumedPods(moved) if known else self
 
@@ -162,7 +158,7 @@ class AssumedPods:
         position = self._positions.get(key, -1) if key else -1
         return self._start <= position < self._end
 
-    def _share_log(self, start: int, end: int, units: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
+    def _share_log(self, start: int, end: int, units: UnitsByResource) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
         assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
         assumed_pods._start, assumed_pods._end = start, end
@@ -172,14 +168,16 @@ class AssumedPods:
         self._positions[pod.key] = self._end
         self._log.append(pod)
         self._end += 1
-        self._units = _with_units_changed(self._units, pod, pod.count)
+        self._units = _with_pod_counted(self._units, pod, 1)
 
 
-def _with_units_changed(
-    units: Mapping[str, Mapping[UnitKind, int]], pod: AssumedPod, change: int
-) -> dict[str, Mapping[UnitKind, int]]:
-    kind, kinds = (pod.nodes, pod.cpu_milli, pod.memory), dict(units.get(pod.resource, {}))
-    kinds[kind] = kinds.get(kind, 0) + change
-    if not kinds[kind]:
-        del kinds[kind]
-    return {**units, pod.resource: kinds}
+def _with_pod_counted(units: UnitsByResource, pod: AssumedPod, sign: int) -> UnitsByResource:
+    return with_units_changed(units, pod.resource, pod.kind, sign * pod.times)
+
+
+def _with_rounded_amounts(pod: AssumedPod) -> AssumedPod:
+    """Return a pod that counts for no less, on any node, and is one of a few kinds."""
+    cpu_milli, memory = (1 << amount.bit_length() for amount in (pod.cpu_milli, pod.memory))
+    return msgspec.structs.replace(
+        pod, nodes=ANY_NODE, count=1, times=pod.count * pod.times, cpu_milli=cpu_milli, memory=memory
+    )

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from webhook.model.assumed_pods import AssumedPod, AssumedPods, BoundPod
+from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
 from webhook.model.claims import ClaimContext, DeviceClasses, ResourceClaimTemplate, claim_templates_by_name
 from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
@@ -22,6 +22,8 @@ from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
+from webhook.model.unit_kinds import NO_KINDS, UnitSum, sum_units
+from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
 __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
 
@@ -65,6 +67,7 @@ class ClusterView:
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
+        replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ClusterView:
         device_classes: DeviceClasses | None = None,
         pods: PodSummaries | None = None,
         anti_affinity: Mapping[AntiAffinityTerm, Iterable[str]] | None = None,
+        waiting: Mapping[WaitingKind, int] | None = None,
         assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
         stale: bool = False,
@@ -89,10 +93,12 @@ class ClusterView:
             free: Free resources by node name; other nodes are empty.
             pods: Pods that have not ended, by namespace and name.
             anti_affinity: Required anti-affinity of pods, with the names of their nodes; "" for a pod without node.
+            waiting: Numbers of pods without a node.
             assumed: Pods admitted a moment ago.
         """
         self.fleet, self.complete, self.stale = fleet, complete, stale
         self.before: Fleet | None = None
+        self.replicas = 0
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _sort_by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
@@ -104,6 +110,7 @@ class ClusterView:
         self.pod_classes = NO_POD_CLASSES
         self._usage = QuotaUsage(fleet, pods or {})
         self._anti_affinity = index_anti_affinity(anti_affinity or {}, fleet)
+        self._waiting = WaitingPods(waiting or {}, fleet)
         self._assumed = AssumedPods(assumed)
         self._index_free(free or {})
 
@@ -218,30 +225,46 @@ class ClusterView:
         return self._anti_affinity.excluded_nodes(namespace, self.labels_of(namespace), dict(labels))
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
-        """Return the free units of an offer on the nodes of a mask, minus those of assumed pods."""
-        mask = nodes & offer.nodes
-        units = self._gpus.get(offer.resource, EMPTY_INDEX).total_amount(mask)
-        return max(0, units - self._assumed.assumed_units(offer.resource, mask))
+        """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""
+        mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
+        return max(0, index.total_amount(mask) - self._pending_units(offer.resource, mask).units)
 
     def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """Return whether one node in the mask has this many units, CPU and memory free.
 
-        Assumed pods count as if each took the node that this pod would get: the answer is no if together they could
-        leave no node with enough units, CPU and memory.
+        Waiting and assumed pods count as if each took the node that this pod would get: the answer is no if together
+        they could leave no node with enough units, CPU and memory. With replicas, another pod may be admitted to each
+        unseen that takes units by its own request, and each of the others may decide like this one: these count too.
         """
         count = max(1, count)
         fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
-        if not fitting:
+        if not fitting or self._assumed.is_full:
             return False
-        taken = self._assumed.assumed_resources(resource, fitting)
-        cpu, size = self._assumed.other_assumed_resources(resource, fitting)
-        slots, times = 0, 0
-        while fitting and slots <= taken.units:
-            more = times * taken.cpu_milli + cpu, times * taken.memory + size
+        taken = self._pending_units(resource, fitting)
+        cpu, size = self._pending_amounts_of_others(resource, fitting)
+        each = (max(taken.cpu_milli, cpu_milli), max(taken.memory, memory)) if self.replicas else taken[1:3]
+        slots, times, taken_units = 0, 0, taken.units + max(0, 2 * self.replicas - 1)
+        while fitting and slots <= taken_units:
+            more = times * each[0] + cpu, times * each[1] + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
             fitting &= self._fitting(resource, count + times, *needs)
             slots, times = slots + fitting.bit_count(), times + 1
-        return slots > taken.units
+        return slots > taken_units
+
+    def _pending_units(self, resource: str, nodes: int) -> UnitSum:
+        """Return the units of a resource that waiting and assumed pods may take on these nodes."""
+        kinds = self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)
+        return sum_units(kinds, nodes, self._gpus.get(resource, EMPTY_INDEX))
+
+    def _pending_amounts_of_others(self, resource: str, nodes: int) -> tuple[int, int]:
+        """Return millicores and bytes that waiting and assumed pods may take on these nodes with other resources."""
+        cpu_milli = memory = 0
+        for name in {*self._waiting.resources(), *self._assumed.units} - {resource}:
+            free = self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)
+            if free:
+                more = self._pending_units(name, nodes).amounts_with(free)
+                cpu_milli, memory = cpu_milli + more[0], memory + more[1]
+        return cpu_milli, memory
 
     def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
         """Return the mask of the nodes with enough units, CPU and memory, ignoring assumed pods."""
@@ -249,10 +272,6 @@ class ClusterView:
         if cpu_milli > 0:
             nodes &= self._cpu.nodes_with_at_least(cpu_milli)
         return nodes & self._memory.nodes_with_at_least(memory) if memory > 0 else nodes
-
-    def nodes_with_free_units(self, resource: str, count: int, nodes: int) -> int:
-        """Return the nodes of a mask with this many units of a GPU resource free, ignoring assumed pods."""
-        return nodes & self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(max(1, count))
 
     def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
         """Return the view with one more assumed pod and without expired ones; a known uid adds nothing."""
@@ -262,9 +281,9 @@ class ClusterView:
         """Return the view without expired assumed pods; itself if there are none."""
         return self._with_assumed_pods(self._assumed.without_expired(now))
 
-    def without_bound(self, bound: Collection[BoundPod]) -> ClusterView:
-        """Return the view without assumed pods that are bound now. See `AssumedPods.without_bound`."""
-        return self._with_assumed_pods(self._assumed.without_bound(bound))
+    def without_observed(self, observed: Collection[ObservedPod]) -> ClusterView:
+        """Return the view without assumed pods that are in the cluster now. See `AssumedPods.without_observed`."""
+        return self._with_assumed_pods(self._assumed.without_observed(observed))
 
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
         """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
@@ -295,13 +314,22 @@ class ClusterView:
         masks = {term: excluded_nodes(term, on, self.fleet) if on else 0 for term, on in nodes_by_term.items()}
         return self._copy_with(_anti_affinity=self._anti_affinity.with_changes(masks))
 
+    def with_waiting(self, counts: Mapping[WaitingKind, int]) -> ClusterView:
+        """Return the view with the numbers of some kinds of pods without a node replaced."""
+        return self._copy_with(_waiting=self._waiting.with_changes(counts))
+
+    def with_replicas(self, replicas: int) -> ClusterView:
+        """Return the view of a server that is one of several which admit pods to the cluster."""
+        return self if replicas == self.replicas else self._copy_with(replicas=replicas)
+
     def _with_usage(self, usage: QuotaUsage) -> ClusterView:
         return self if usage is self._usage else self._copy_with(_usage=usage)
 
     def with_pending_of(self, other: ClusterView) -> ClusterView:
         """Return this view with the assumed pods of another, on the same nodes by name, and its reservations."""
         before = other.before if other.fleet is self.fleet else other.fleet
-        view = self._copy_with(before=before, _usage=self._usage.with_reservations(other._usage.reserved))
+        usage = self._usage.with_reservations(other._usage.reserved)
+        view = self._copy_with(before=before, replicas=other.replicas, _usage=usage)
         names = [node.name for node in other.fleet.nodes]
         if other.fleet is self.fleet or names == [node.name for node in self.fleet.nodes]:
             return view._with_assumed_pods(other._assumed)

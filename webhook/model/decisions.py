@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -187,6 +187,25 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
         return max(offer.gpu_milli for offer in self.offers)
 
 
+class PendingUnits(NamedTuple):
+    """Units of one GPU resource that a pod will hold once it has a node, and the mask of the nodes that it may get."""
+
+    resource: str
+    nodes: int
+    amount: int
+
+
+class PendingUse(msgspec.Struct, frozen=True, gc=False):
+    """GPU units that a pod will hold once it has a node, with its CPU in millicores and its memory in bytes."""
+
+    units: tuple[PendingUnits, ...] = ()
+    cpu_milli: int = 0
+    memory: int = 0
+
+
+NO_USE = PendingUse()
+
+
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """The result of one review.
 
@@ -203,6 +222,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         policies: Names of the policies that apply.
         audit_policies: Those that only audit because the workload is outside their rollout.
         quota_charge: Weight of a new pod against shared quotas; () if no policy has one.
+        pending_use: GPUs, CPU and memory that a new pod will hold, after the patch.
         involves_gpus: False if no request and no finding concerns GPUs.
         templates: Of a workload with several pod templates: path, replicas and decision of each.
     """
@@ -218,6 +238,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     policies: tuple[str, ...] = ()
     audit_policies: tuple[str, ...] = ()
     quota_charge: GpuWeight = ()
+    pending_use: PendingUse = NO_USE
     involves_gpus: bool = False
     templates: tuple[tuple[str, int, Decision], ...] = ()
 

@@ -37,6 +37,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         kind: Scopes by which quotas count it.
         claim_templates: Names of its ResourceClaimTemplates.
         anti_affinity: Its required anti-affinity.
+        is_gated: True while a scheduling gate keeps it from getting a node.
     """
 
     node: str
@@ -46,6 +47,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     kind: PodScopeAttributes = PodScopeAttributes()
     claim_templates: tuple[str, ...] = ()
     anti_affinity: tuple[AntiAffinityTerm, ...] = ()
+    is_gated: bool = False
 
     def counted_amount(self, what: CountedResource) -> int:
         """Return nano-units of what a quota counts."""
@@ -76,7 +78,9 @@ def summarize_pod(
     constraints = node_constraints(pod) if requests_gpus and not node else None
     templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
     names = tuple(intern(name) for name in templates if name)
-    return PodSummary(node, requests, limits, constraints, kind, names, anti_affinity_terms(pod))
+    return PodSummary(
+        node, requests, limits, constraints, kind, names, anti_affinity_terms(pod), bool(pod.spec.scheduling_gates)
+    )
 
 
 def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:

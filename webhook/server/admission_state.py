@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
-from webhook.engine.feasible_nodes import assumed_usage
 from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import Decision, OfferChoice
-from webhook.model.node_masks import union_masks
-from webhook.model.pod_resources import cpu_and_memory
-from webhook.model.pods import Pod, pod_display_name
+from webhook.model.pods import pod_display_name
 from webhook.model.pools import QuotaReservation
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
@@ -68,6 +65,30 @@ class LiveCluster(Protocol):
         """The status of each watch."""
 
 
+MAX_UNVALIDATED = 8192
+"""Names of pods between /mutate and /validate. Beyond, they are forgotten, and such pods count twice."""
+
+
+class UnvalidatedPods:
+    """Pods that /mutate has counted and /validate has not seen yet, by namespace, name and resource."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str, str], tuple[int, float]] = {}
+
+    def add(self, name: tuple[str, str, str], expires_at: float) -> None:
+        """Add a pod; pods that are created by one generateName share a name."""
+        if len(self._pods) >= MAX_UNVALIDATED:
+            self._pods.clear()
+        self._pods[name] = (self._pods.get(name, (0, 0.0))[0] + 1, expires_at)
+
+    def remove(self, name: tuple[str, str, str], now: float) -> bool:
+        """Remove a pod, and return whether it was there and has not expired."""
+        count, expires_at = self._pods.pop(name, (0, 0.0))
+        if count > 1:
+            self._pods[name] = (count - 1, expires_at)
+        return count > 0 and now < expires_at
+
+
 @dataclass(slots=True, eq=False)
 class AdmissionState:
     """Policies, cluster view and usage, and how current they are. `cluster` is None for a snapshot."""
@@ -77,6 +98,7 @@ class AdmissionState:
     usage: UsageView
     policy_load: PolicyLoadStatus
     live_cluster: LiveCluster | None = None
+    unvalidated: UnvalidatedPods = field(default_factory=UnvalidatedPods)
 
     @property
     def ready(self) -> bool:
@@ -91,44 +113,30 @@ class AdmissionState:
         reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
 
-    def assume_requested(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:
-        """Count the requests of an admitted pod as used, until a view shows it.
+    def assume_pod(self, request: AdmissionRequest, decision: Decision, now: datetime, *, is_final: bool) -> None:
+        """Count what an admitted pod will hold, until the view shows it.
 
-        /validate calls it, because the pod is final there. A fit that /mutate chose is assumed already.
+        Args:
+            is_final: True at /validate, which counts what /mutate did not: it may have run on another replica.
         """
-        pod = request.pod
-        if pod is None or request.sub_resource or not decision.involves_gpus or decision.denials:
+        pod, use = request.pod, decision.pending_use
+        if pod is None or not use.units or request.dry_run or request.operation != "CREATE" or decision.denials:
             return
-        if request.dry_run or request.operation != "CREATE":
-            return
-        uid, prefix = pod.metadata.uid or request.uid, pod.metadata.generate_name
+        prefix, seconds = pod.metadata.generate_name, now.timestamp()
         is_generated = bool(prefix) and pod.metadata.name.startswith(prefix)
-        full_name = (request.namespace, f"{prefix}*" if is_generated else pod_display_name(pod))
-        for resource, nodes, units in assumed_usage(pod, self.view):
-            self._assume(uid and f"{uid} {resource}", full_name, pod, resource, nodes, units, now)
-
-    def assume_fit(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:
-        """Count the GPUs that were chosen for a pod as used, until a view shows it."""
-        fit, pod = decision.outcome, request.pod
-        if not (decision.applied and isinstance(fit, OfferChoice)) or request.dry_run or request.operation != "CREATE":
-            return
-        full_name = (request.namespace, pod_display_name(pod)) if pod is not None else ("", "")
-        nodes = union_masks(offer.nodes for offer in fit.offers)
-        self._assume(request.uid, full_name, pod, fit.resource, nodes, 1, now)
-
-    def _assume(
-        self,
-        key: str,
-        full_name: tuple[str, str],
-        pod: Pod | None,
-        resource: str,
-        nodes: int,
-        units: int,
-        now: datetime,
-    ) -> None:
-        seconds = now.timestamp()
-        cpu_milli, memory = cpu_and_memory(pod) if pod is not None else (0, 0)
-        per_unit = -(-cpu_milli // units), -(-memory // units)
-        expires_at, earliest = seconds + ASSUME_TTL_SECONDS, seconds - MAX_CLOCK_SKEW_SECONDS
-        assumed = AssumedPod(key, resource, nodes, units, expires_at, full_name, *per_unit, earliest)
-        self.view = self.view.with_assumed(assumed, seconds)
+        name = f"{prefix}*" if is_generated else pod_display_name(pod)
+        full_name, replicas = (request.namespace, name), self.view.replicas
+        uid = pod.metadata.uid or (f"{request.namespace}/{name}" if pod.metadata.name else request.uid)
+        given = decision.outcome.resource if decision.applied and isinstance(decision.outcome, OfferChoice) else ""
+        earliest, expires_at = seconds - MAX_CLOCK_SKEW_SECONDS, seconds + ASSUME_TTL_SECONDS
+        for resource, nodes, count in use.units:
+            if is_final and self.unvalidated.remove((*full_name, resource), seconds):
+                continue
+            key, cpu, memory = uid and f"{uid} {resource}", -(-use.cpu_milli // count), -(-use.memory // count)
+            # Other replicas may decide likewise at the same time. A pod that takes units by its own request shows that
+            # others do, of which one may overtake a pod that was given its units.
+            times = max(1, replicas) + (1 if replicas and resource != given else 0)
+            assumed = AssumedPod(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times)
+            before, self.view = self.view, self.view.with_assumed(assumed, seconds)
+            if not is_final and self.view is not before:
+                self.unvalidated.add((*full_name, resource), expires_at)

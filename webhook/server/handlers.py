@@ -178,11 +178,10 @@ class AdmissionHandler:
         decision = self.decide(request, policies, state.view, state.usage, now)
         response = self._respond(request, decision, policies, start)
         self.cpu_limit.lift()
-        if self.route == MUTATE:
-            state.assume_fit(request, decision, now)
-        else:
+        is_final = self.route == VALIDATE
+        if is_final:
             state.reserve_quota(request, decision, monotonic())  # watches use the monotonic clock
-            state.assume_requested(request, decision, now)
+        state.assume_pod(request, decision, now, is_final=is_final)
         return response
 
     def _respond(

@@ -8,6 +8,7 @@ from tests.builders import Json
 from tests.cluster.installation import Installation
 from tests.cluster.no_harm.scheduling_trials import (
     SLICE,
+    SLICE_NODES,
     BurstResult,
     burst_pod,
     namespace_for_bursts,
@@ -28,7 +29,7 @@ def quiet_pod(name: str, namespace: str, slices: int) -> Json:
 def test_a_pod_that_running_pods_exclude_from_all_slices_runs_on_a_card(sizing: Installation) -> None:
     plane = sizing.plane
     team = namespace_for_bursts(plane, f"quiet-{secrets.token_hex(3)}")
-    running = [quiet_pod(f"quiet-{number}", team, 4) for number in range(3)]
+    running = [quiet_pod(f"quiet-{number}", team, 4) for number in range(SLICE_NODES)]
     noisy = burst_pod("noisy", team).gpus(1).needs("8Gi").label("noisy", "yes").build()
     silent = burst_pod("silent", team).gpus(1).needs("8Gi").build()
     try:

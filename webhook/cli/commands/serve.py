@@ -80,6 +80,14 @@ UsageFile = Annotated[
 UsageMinutes = Annotated[
     float | None, typer.Option("--usage-minutes", help="Minutes between two reads of GPU usage. Default: 30.")
 ]
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas",
+        metavar="NUMBER",
+        help="Servers that answer for this cluster from outside it. Those in the cluster are counted. Default: 1.",
+    ),
+]
 
 
 @serve.command("webhook")
@@ -113,6 +121,7 @@ def serve_webhook(
     prometheus_days: flags.PrometheusDays = None,
     usage: UsageFile = None,
     usage_minutes: UsageMinutes = None,
+    replicas: Replicas = None,
 ) -> None:
     """Serve admission reviews over HTTPS.
 

@@ -129,7 +129,8 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    view = empty_view() if settings.is_live else read_snapshot(settings.cluster).view
+    live = empty_view().with_replicas(settings.replicas)
+    view = live if settings.is_live else read_snapshot(settings.cluster).view
     state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:
         telemetry.record_policies_loaded(policies.digest, len(policies.policies), now)

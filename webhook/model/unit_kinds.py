@@ -1,0 +1,81 @@
+"""Units of GPU resources that pods without a node will hold, by kind: the nodes where they may be, CPU and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from webhook.model.node_masks import ThresholdIndex
+
+
+class UnitKind(NamedTuple):
+    """Pods that hold units of one resource in the same way.
+
+    Attributes:
+        nodes: Mask of the nodes where they may run.
+        amount: Units of each pod, all on one node.
+        cpu_milli: Millicores for each unit.
+        memory: Bytes of memory for each unit.
+    """
+
+    nodes: int
+    amount: int
+    cpu_milli: int
+    memory: int
+
+
+KindCounts = Mapping[UnitKind, int]
+"""Pods by kind."""
+
+UnitsByResource = Mapping[str, KindCounts]
+"""Pods by resource and kind."""
+
+NO_KINDS: KindCounts = {}
+
+
+class UnitSum(NamedTuple):
+    """Units of several pods.
+
+    Attributes:
+        units: How many.
+        cpu_milli: The most millicores that come with one of them; likewise `memory`, in bytes.
+        total_cpu_milli: Millicores of all of them; likewise `total_memory`.
+    """
+
+    units: int
+    cpu_milli: int
+    memory: int
+    total_cpu_milli: int
+    total_memory: int
+
+    def amounts_with(self, units: int) -> tuple[int, int]:
+        """Return the most millicores and bytes that come with so many of the units."""
+        return min(self.total_cpu_milli, units * self.cpu_milli), min(self.total_memory, units * self.memory)
+
+
+def sum_units(kinds: Iterable[KindCounts], nodes: int, free: ThresholdIndex) -> UnitSum:
+    """Return the units that pods may take on the nodes of a mask.
+
+    A pod that no node has enough free units for takes none: it waits.
+
+    Args:
+        free: Free units by node.
+    """
+    units = cpu_milli = memory = total_cpu_milli = total_memory = 0
+    for counts in kinds:
+        for kind, pods in counts.items():
+            if kind.nodes & nodes and kind.nodes & free.nodes_with_at_least(kind.amount):
+                more = pods * kind.amount
+                units, cpu_milli, memory = units + more, max(cpu_milli, kind.cpu_milli), max(memory, kind.memory)
+                total_cpu_milli += more * kind.cpu_milli
+                total_memory += more * kind.memory
+    return UnitSum(units, cpu_milli, memory, total_cpu_milli, total_memory)
+
+
+def with_units_changed(units: UnitsByResource, resource: str, kind: UnitKind, change: int) -> UnitsByResource:
+    """Return the units with so many more pods of a kind, or fewer."""
+    kinds = dict(units.get(resource, NO_KINDS))
+    kinds[kind] = kinds.get(kind, 0) + change
+    if not kinds[kind]:
+        del kinds[kind]
+    return {**units, resource: kinds}
