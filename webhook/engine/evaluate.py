@@ -89,8 +89,8 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
     obstacles = node_fit_violations(context, mutation) if fit is None else []
     invalid = () if PARSED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else invalid_annotations(pod)
     if obstacles or gpu_requests.errors or invalid:
-        errors = replace_amount_errors(gpu_requests.errors, mutation, context.view.ranges(context.request.namespace))
-        general = (*errors, *invalid, *obstacles)
+        errors, ranges = gpu_requests.errors, context.view.ranges(context.request.namespace)
+        general = (*(replace_amount_errors(errors, mutation, ranges) if errors else ()), *invalid, *obstacles)
         violations += [(policies.general_policy, each) for each in general]
     return violations
 

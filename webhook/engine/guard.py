@@ -239,7 +239,7 @@ def find_unaccounted_requests(
     `injected` are GPUs that LimitRanges inject.
     """
     results: list[DetectedBypass] = []
-    if claims := list(_describe_gpu_claims(spec.resource_claims, claiming)):
+    if spec.resource_claims and (claims := list(_describe_gpu_claims(spec.resource_claims, claiming))):
         listed = claims[0] if len(claims) == 1 else f"{len(claims)} resource claims, the first {claims[0]}"
         message = f"GPUs must be requested as nvidia.com resources, found {listed}"
         results.append(describe_bypass("resourceClaims", ("spec", "resourceClaims"), message))

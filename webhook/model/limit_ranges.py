@@ -63,12 +63,14 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
 
     Attributes:
         gpu_defaults: Each GPU resource with a default above zero, and its LimitRange.
+        default_names: Every resource with a default.
     """
 
     def __init__(self, _: Iterable[ParsedLimitRange] = ()) -> None:
         self._text = repr([tuple(each) for each in self])
         self._hash = hash(self._text)
         self.gpu_defaults = tuple((name, each) for each in self for name in each.default_gpus)
+        self.default_names = frozenset(name for each in self for name in (*each.default_limits, *each.default_requests))
 
     def __hash__(self) -> int:
         return self._hash
