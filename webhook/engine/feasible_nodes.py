@@ -112,6 +112,11 @@ class FeasibleNodes:
 
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
         """Return whether a node of the mask has these units, and the pod's CPU and memory, free now."""
+        cpu_milli, memory = self.cpu_and_memory()
+        return self.view.has_free_node(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)
+
+    def cpu_and_memory(self) -> tuple[int, int]:
+        """Return the pod's millicores and bytes of memory. Computed once."""
         if self._cpu_milli < 0:
             self._cpu_milli, self._memory = cpu_and_memory(self.pod)
-        return self.view.has_free_node(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)
+        return self._cpu_milli, self._memory

@@ -12,7 +12,6 @@ from webhook.engine.projected_pod import project_feasible_nodes
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
 from webhook.model.enums import PolicyMode
 from webhook.model.node_masks import union_masks
-from webhook.model.pod_resources import cpu_and_memory
 
 
 def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
@@ -20,22 +19,22 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     request, totals, pod = context.request, context.gpu_requests.totals, context.pod
     if request.operation != "CREATE" or request.sub_resource or not totals or pod.spec.scheduling_gates:
         return NO_USE
-    if isinstance(context, GpuPodContext) and context.policies.defaults:
-        pod = project_feasible_nodes(context, PolicyMode.ENFORCE).pod
+    feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, pod)
     choice = mutation.applied_choice
     if choice is not None:
-        units = [PendingUnits(choice.resource, union_masks(offer.nodes for offer in choice.offers), 1)]
+        units = [PendingUnits(choice.resource, union_masks([offer.nodes for offer in choice.offers]), 1)]
     else:
-        units = _requested_units(context)
-    return PendingUse(tuple(units), *cpu_and_memory(pod)) if units else NO_USE
+        units = _requested_units(context, feasible.nodes)
+    if isinstance(context, GpuPodContext) and context.policies.defaults:
+        feasible = project_feasible_nodes(context, PolicyMode.ENFORCE)
+    return PendingUse(tuple(units), *feasible.cpu_and_memory()) if units else NO_USE
 
 
-def _requested_units(context: PodContext) -> list[PendingUnits]:
-    """Return the units that a pod requests itself, without those that no node has for it."""
-    feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, context.pod)
+def _requested_units(context: PodContext, nodes: int) -> list[PendingUnits]:
+    """Return the units that a pod requests itself, without those that no node of a mask has."""
     fleet = context.view.fleet
     found = [
-        PendingUnits(name, feasible.nodes & fleet.nodes_with_units(name, count), count)
+        PendingUnits(name, nodes & fleet.nodes_with_units(name, count), count)
         for name, count in context.gpu_requests.totals.items()
         if count > 0
     ]
