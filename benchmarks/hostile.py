@@ -6,7 +6,11 @@ time of the process is read before and after each. A kind counts with the least 
 others measure its neighbours. Then so many reviews of all kinds follow in turn, no two alike, and memory is compared
 with that after the same reviews of ordinary pods before and after.
 
-Bounds: 50 ms of CPU for any review; at most 200 MiB resident, and at most 20 MiB more than before.
+Last, two connections send the slowest reviews, each as soon as the one before it is answered, while an honest client
+sends one ordinary review after another, on the other core.
+
+Bounds: 50 ms of CPU for any review; at most 200 MiB resident, and at most 20 MiB more than before; 100 ms for 99 of 100
+reviews of the honest client.
 
     python -m benchmarks.hostile [--reviews N] [--rounds N]
 """
@@ -19,12 +23,15 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from itertools import count, cycle, islice, product
+from multiprocessing import Process
 from pathlib import Path
+from statistics import quantiles
 from tempfile import TemporaryDirectory
 
 from benchmarks.hostile_reviews import BODIES, KINDS, OBJECT_BYTES, hostile_review, update_review
@@ -36,6 +43,13 @@ from webhook.server.handlers import API_SERVER
 MAX_CPU_MS = 50.0
 MAX_RESIDENT_MIB = 200.0
 MAX_GROWTH_MIB = 20.0
+MAX_HONEST_MS = 100.0
+HONEST = 400
+"""Reviews of the honest client while others attack."""
+
+ATTACKS = 8
+"""The slowest reviews, which the attackers send in turn."""
+
 SIZES = (15_000, 60_000, 300_000, OBJECT_BYTES)
 FLOOD_SIZES = (15_000, 60_000, 300_000, 15_000, 60_000, OBJECT_BYTES)
 """Sizes in the flood of reviews: small bodies are evaluated, and can be sent in large numbers."""
@@ -52,6 +66,9 @@ Body = Callable[[str, int], bytes]
 Post = Callable[[str, str, bytes], int]
 """Posts a body to a path as a client of this name; returns the status."""
 
+Connect = Callable[[], Post]
+"""Opens a connection."""
+
 
 def all_bodies() -> Mapping[str, Body]:
     """Return every kind of review, by its name."""
@@ -66,17 +83,21 @@ def main() -> int:
     parser.add_argument("--reviews", type=int, default=10_000, metavar="N", help="reviews of the memory test")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of the CPU test")
     options = parser.parse_args()
-    with TemporaryDirectory(prefix="rightslice-hostile-") as name, serving(Path(name)) as (pid, post):
+    with TemporaryDirectory(prefix="rightslice-hostile-") as name, serving(Path(name)) as (pid, connect):
+        post = connect()
         _post_ordinary(post)
         before = resident_mib(pid)
-        slowest = measure_cpu(pid, post, options.rounds)
+        slowest, attacks = measure_cpu(pid, post, options.rounds)
         highest = flood(pid, post, options.reviews)
         _post_ordinary(post)
         after = resident_mib(pid)
+        p99 = measure_honest(connect, attacks)
     print(f"resident: {before:.0f} MiB before, at most {highest:.0f} MiB, {after:.0f} MiB after")
-    print(f"bounds: {MAX_CPU_MS:.0f} ms, {MAX_RESIDENT_MIB:.0f} MiB, {MAX_GROWTH_MIB:.0f} MiB more than before")
+    print(f"an honest client beside two attacking connections: 99th percentile {p99:.0f} ms")
+    bounds = f"{MAX_CPU_MS:.0f} ms, {MAX_RESIDENT_MIB:.0f} MiB, {MAX_GROWTH_MIB:.0f} MiB more than before"
+    print(f"bounds: {bounds}, {MAX_HONEST_MS:.0f} ms for the honest client")
     held = slowest <= MAX_CPU_MS and highest <= MAX_RESIDENT_MIB and after - before <= MAX_GROWTH_MIB
-    return 0 if held else 1
+    return 0 if held and p99 <= MAX_HONEST_MS else 1
 
 
 def unlike(body: bytes, number: int) -> bytes:
@@ -85,8 +106,8 @@ def unlike(body: bytes, number: int) -> bytes:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[int, Post]]:
-    """Run a server until the block ends; yields its process id, and a function that posts to it."""
+def serving(folder: Path) -> Iterator[tuple[int, Connect]]:
+    """Run a server until the block ends; yields its process id, and a function that connects to it."""
     create_self_signed([HOST], datetime.now(UTC)).write(folder)
     port = free_port()
     command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--listen", f"{HOST}:{port}"]
@@ -95,7 +116,7 @@ def serving(folder: Path) -> Iterator[tuple[int, Post]]:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with running(Contender("Rightslice", command, port)) as pid:
-        yield pid, partial(_post, [http.client.HTTPSConnection(HOST, port, context=context, timeout=60)])
+        yield pid, lambda: partial(_post, [http.client.HTTPSConnection(HOST, port, context=context, timeout=60)])
 
 
 def _post(connections: list[http.client.HTTPSConnection], path: str, client: str, body: bytes) -> int:
@@ -113,8 +134,8 @@ def _post_ordinary(post: Post) -> None:
         post("/validate", API_SERVER, body)
 
 
-def measure_cpu(pid: int, post: Post, rounds: int) -> float:
-    """Print the slowest reviews; return the CPU of the slowest, milliseconds."""
+def measure_cpu(pid: int, post: Post, rounds: int) -> tuple[float, list[bytes]]:
+    """Print the slowest reviews; return the CPU of the slowest, milliseconds, and some of the slowest."""
     number = count()
     measured: list[tuple[float, str, int]] = []
     for name, build in all_bodies().items():
@@ -127,7 +148,32 @@ def measure_cpu(pid: int, post: Post, rounds: int) -> float:
     print(f"{len(measured)} reviews of {len(all_bodies())} kinds; the CPU of the slowest:")
     for slowest, name, size in measured[:10]:
         print(f"{slowest:8.1f} ms  {size:9,} bytes  {name}")
-    return measured[0][0]
+    builders = all_bodies()
+    return measured[0][0], [builders[name](PLACEHOLDER, size) for _, name, size in measured[:ATTACKS]]
+
+
+def measure_honest(connect: Connect, attacks: Sequence[bytes]) -> float:
+    """Return the time in which 99 of 100 ordinary reviews are answered while two connections attack, milliseconds."""
+    processes = [Process(target=_attack, args=(connect, attacks), daemon=True) for _ in range(2)]
+    for each in processes:
+        each.start()
+    time.sleep(1)
+    try:
+        post, taken = connect(), []
+        for body in islice(cycle(strangers(300)), HONEST):
+            start = time.perf_counter()
+            assert post("/mutate", API_SERVER, body) == HTTPStatus.OK
+            taken.append((time.perf_counter() - start) * 1000)
+    finally:
+        for each in processes:
+            each.kill()
+    return quantiles(taken, n=100)[-1]
+
+
+def _attack(connect: Connect, attacks: Sequence[bytes]) -> None:
+    post = connect()
+    for body in cycle(attacks):
+        post("/mutate", API_SERVER, body)
 
 
 def _cpu_ms(pid: int, post: Post, client: str, path: str, body: bytes) -> float:
