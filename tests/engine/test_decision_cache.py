@@ -21,6 +21,7 @@ from webhook.engine.decision_cache import MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
+from webhook.model.pod_affinity import EXCLUDES_ALL
 from webhook.model.workloads import INDEX_KEYS
 from webhook.policy.policy_set import PolicySet
 
@@ -105,13 +106,15 @@ def sequences(draw: st.DrawFn) -> list[Json]:
 
 @st.composite
 def cluster_states(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
-    """Generate a cluster with some capacity used, policies, and a time."""
+    """Generate a cluster with some capacity used, perhaps anti-affinity, policies, and a time."""
     view = VIEWS[draw(st.sampled_from(["free", "free", "counted", "demo"]))]
     taken = draw(st.sampled_from([0, 0, 6, 7, 100]))
     if taken:
         view = view.with_assumed(
             AssumedPod("", SMALL, view.fleet.all_nodes, taken, NOW.timestamp() + 1e6), NOW.timestamp()
         )
+    if draw(st.booleans()):
+        view = view.with_anti_affinity({EXCLUDES_ALL: draw(st.sampled_from([(), ("",)]))})
     return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
 
 
@@ -161,6 +164,16 @@ def test_capacity_used_since_then_invalidates_the_cache() -> None:
     outcome = cache.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
     assert isinstance(outcome, KeepRequest)
     assert outcome.reason is KeepReason.NO_FREE_CAPACITY
+
+
+def test_the_first_anti_affinity_of_a_cluster_invalidates_the_cache_and_so_does_its_end() -> None:
+    cache, excluding = DecisionCache(), VIEW.with_anti_affinity({EXCLUDES_ALL: ("",)})
+    outcomes = [
+        cache.decide(request_of(renamed(number)), SIZING, view, NO_USAGE, NOW).outcome
+        for number, view in enumerate((VIEW, excluding, VIEW))
+    ]
+    reasons = [outcome.reason if isinstance(outcome, KeepRequest) else None for outcome in outcomes]
+    assert reasons == [None, KeepReason.ANTI_AFFINITY, None]
 
 
 DIFFERENT: dict[str, PodMaker] = {

@@ -208,11 +208,6 @@ class ClusterView:
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         return (self.complete, self.stale, *namespaced, self.claim_context(namespace), self.pod_classes)
 
-    @property
-    def has_anti_affinity(self) -> bool:
-        """True if a pod has required anti-affinity."""
-        return bool(self._anti_affinity)
-
     def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
         """Return the mask of the nodes from which other pods exclude a new one by their required anti-affinity.
 
@@ -222,6 +217,8 @@ class ClusterView:
             namespace: Namespace of the new pod.
             labels: Its labels.
         """
+        if not self._anti_affinity:
+            return 0
         return self._anti_affinity.excluded_nodes(namespace, self.labels_of(namespace), dict(labels))
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
