@@ -488,6 +488,24 @@ async def test_view_that_failed_to_build_is_built_next_time(monkeypatch: pytest.
     assert harness.view.namespace("team")
 
 
+async def test_node_that_changes_while_a_view_fails_to_build_is_in_the_next_view(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    await harness.publisher.publish()
+    with monkeypatch.context() as patched:
+        patched.setattr("webhook.cache.live_view.build_live_view", lambda *_: 1 // 0)
+        harness.write("pods", "list")
+        began = asyncio.create_task(harness.publisher.publish())
+        await asyncio.sleep(0)
+        harness.write("nodes", "upsert", node("b"))
+        with pytest.raises(ZeroDivisionError):
+            await began
+    await harness.publisher.publish()
+    assert {each.name for each in harness.view.fleet.nodes} == {"a", "b"}
+
+
 @pytest.mark.parametrize("step", ["free_resources_on_node", "with_quota_status"])
 @pytest.mark.parametrize("during", ["the first view", "an index", "neither"])
 async def test_changes_that_failed_to_apply_are_applied_next_time(

@@ -185,7 +185,7 @@ class ViewPublisher:
             built = await asyncio.to_thread(build_live_view, *inputs)
             await asyncio.to_thread(built.view.precompute_weights, self._holder.view)
         except BaseException:
-            self._changes.fleet, self._changes.relisted = changes.fleet, True
+            self._changes.fleet, self._changes.relisted = self._changes.fleet or changes.fleet, True
             raise
         finally:
             self._built_at = asyncio.get_running_loop().time()
