@@ -81,6 +81,48 @@ async def _flood(site: Site, clients: int, each: int) -> list[int]:
     return [status for statuses in await asyncio.gather(*(one() for _ in range(clients))) for status in statuses]
 
 
+def test_small_reviews_are_answered_between_large_ones() -> None:
+    evaluated: list[str] = []
+
+    def slow_if_large(request: AdmissionRequest, *_: object) -> Decision:
+        evaluated.append(request.uid)
+        time.sleep(0.1 if request.uid.startswith("large") else 0)
+        return Decision()
+
+    with serve_site(slow_if_large) as site:
+        large = [TlsConnection(site.port) for _ in range(4)]
+        small = TlsConnection(site.port)
+        for index, connection in enumerate(large):
+            connection.send(post("/validate", encoded(review(uid=f"large-{index}")) + b" " * 32_000))
+        site.until(lambda: bool(evaluated))
+        small.send(post("/validate", encoded(review(uid="small"))))
+
+        answers = [connection.read() for connection in (small, *large)]
+
+        assert [answer and answer.status for answer in answers] == [200] * 5
+        assert evaluated.index("small") <= 2
+        assert sorted(evaluated) == ["large-0", "large-1", "large-2", "large-3", "small"]
+
+
+def test_a_second_request_on_a_connection_waits_until_its_large_one_is_answered() -> None:
+    evaluated: list[str] = []
+
+    def slow(request: AdmissionRequest, *_: object) -> Decision:
+        evaluated.append(request.uid)
+        time.sleep(0.1)
+        return Decision()
+
+    with serve_site(slow) as site:
+        first, second = TlsConnection(site.port), TlsConnection(site.port)
+        first.send(post("/validate", encoded(review(uid="first")) + b" " * 32_000))
+        site.until(lambda: bool(evaluated))
+        second.send(post("/validate", encoded(review(uid="second")) + b" " * 32_000))
+        second.send(post("/validate", encoded(review(uid="third"))))
+
+        assert [(each.read() or (0,))[0] for each in (first, second)] == [200, 200]
+        assert evaluated[:2] == ["first", "second"]
+
+
 def decide_by_uid(request: AdmissionRequest, _p: PolicySet, _v: ClusterView, _u: UsageView, _now: object) -> Decision:
     assert _now == NOW
     return Decision(patch=(patch_add(("metadata", "labels"), {"uid": request.uid}),), policies=(request.uid,))

@@ -32,6 +32,7 @@ from webhook.web.http_messages import (
     error_response,
 )
 from webhook.web.limits import ServerLimits, ServerLoad, request_deadline
+from webhook.web.memory import LARGE_BODY
 from webhook.web.tls import ClientCertificateRules, PeerCertificate
 
 MAX_LINE = 8190
@@ -64,6 +65,7 @@ class HttpConnection(asyncio.Protocol):
         self._payload: StreamReader | None = None
         self._buffered = 0
         self._reading = False
+        self._waiting = False
         self._too_many_chunks = False
         self._close_after_response = False
         self._closing = False
@@ -109,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
             self._close_after_response = upgraded or len(messages) > 1 or self._head is not None
             if self._head is None and not self._check_head(*messages[0]):
                 return
-        if self._payload is not None:
+        if self._payload is not None and not self._waiting:
             self._continue_request(self._payload)
 
     def pause_writing(self) -> None:
@@ -122,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Continue: the client has read its responses."""
         self._stalled = False
-        if self._transport is not None and not self._closing:
+        if self._transport is not None and not self._closing and not self._waiting:
             self._transport.resume_reading()
             limits = self._registry.limits
             self._set_deadline(limits.request_time if self._started_at else limits.keepalive)
@@ -240,16 +242,31 @@ class HttpConnection(asyncio.Protocol):
             self._reject("overloaded", busy_response("too many concurrent requests"))
 
     def _dispatch(self, payload: StreamReader) -> None:
+        load = self._registry.load
+        if not load.can_answer(self._loop.time()):
+            self._reject("overloaded", busy_response("too many concurrent requests"))
+        elif payload.total_bytes > LARGE_BODY and self._transport is not None:
+            load.free_memory.count_body(payload.total_bytes)
+            self._waiting = True
+            self._transport.pause_reading()
+            load.large_requests.add(self._answer_large)
+        else:
+            self._answer(payload)
+
+    def _answer_large(self) -> None:
+        """Answer when it is this request's turn, unless its time is over or its client has left."""
+        self._waiting = False
+        if self._payload is None or self._transport is None or self._closing:
+            return
+        self._transport.resume_reading()
+        self._answer(self._payload)
+
+    def _answer(self, payload: StreamReader) -> None:
         assert self._route is not None
         assert self._head is not None
-        now = self._loop.time()
-        if not self._registry.load.can_answer(now):
-            self._reject("overloaded", busy_response("too many concurrent requests"))
-            return
-        self._registry.load.free_memory.count_body(payload.total_bytes)
         user_agent = self._head.headers.get("User-Agent", "")
-        request = HttpRequest(payload.read_nowait(), self._query, now - self._started_at, user_agent)
-        self._send_response(self._route.handle(request))
+        elapsed = self._loop.time() - self._started_at
+        self._send_response(self._route.handle(HttpRequest(payload.read_nowait(), self._query, elapsed, user_agent)))
 
     def _reject(self, reason: str, response: HttpResponse) -> bool:
         """Reject a request and return False; the connection stays open if the request was received completely."""

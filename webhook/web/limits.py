@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
+from webhook.web.large_requests import LargeRequests
 from webhook.web.memory import FreeMemory
 
 MIB = 1024 * 1024
@@ -23,8 +24,9 @@ class ServerLimits:
         handshakes: TLS handshakes that have started.
         handshake_time: From accepting a connection to its first byte, and from there to the end of the handshake.
         in_flight: Requests whose body is being received, and also requests evaluated in one iteration of the event
-            loop, that is, how many were waiting at the same time. Further ones get 503. Only uvloop's clock shows
-            where an iteration ends: asyncio's own loop evaluates all waiting requests.
+            loop, that is, how many were waiting at the same time, and large requests that wait for their turn. Further
+            ones get 503. Only uvloop's clock shows where an iteration ends: asyncio's own loop evaluates all waiting
+            requests.
         buffered: Bytes of incomplete bodies, all connections together.
         request_time: From the first byte of a request to the last.
         keepalive: An idle connection. API servers close theirs after 90 s; if we closed first, a call would fail.
@@ -69,6 +71,7 @@ class ServerLoad:
         self.reading = 0
         self.buffered = 0
         self.free_memory = FreeMemory()
+        self.large_requests = LargeRequests()
         self._iteration = 0.0
         self._answered = 0
 
@@ -87,7 +90,7 @@ class ServerLoad:
             self._iteration = now
             self._answered = 0
         self._answered += 1
-        return self._answered <= self._limits.in_flight
+        return self._answered <= self._limits.in_flight and len(self.large_requests) < self._limits.in_flight
 
 
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ns|us|µs|ms|s|m|h))+", re.ASCII)
