@@ -85,8 +85,8 @@ def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
     return _exceeded_by(template.pod for template in read_templates(request, policies.workload_kinds))
 
 
-def deny_oversized_pod(request: AdmissionRequest, bound: str, policies: PolicySet, now: datetime) -> Decision:
-    """Return the decision for a pod that exceeds `bound`; without findings if no policy denies it.
+def deny_oversized_pod(request: AdmissionRequest, message: str, policies: PolicySet, now: datetime) -> Decision:
+    """Return the decision for a pod that is too large to evaluate; without findings if no policy denies it.
 
     Matching is part of evaluation, so every policy denies it that enforces `security`. A pod that was as large before
     is not denied, because it must still get its finalizers and be deleted.
@@ -94,8 +94,7 @@ def deny_oversized_pod(request: AdmissionRequest, bound: str, policies: PolicySe
     if request.pod is None or (request.old_pod is not None and _exceeded_by([request.old_pod])):
         return Decision()
     enforcing = [each.name for each in policies.policies if each.security and each.security.mode is PolicyMode.ENFORCE]
-    message = f"a pod must have at most {bound} to be evaluated, found more"
-    finding = PolicyFinding("GPU-S401", (), message, "Reduce the pod to this limit.")
+    finding = PolicyFinding("GPU-S401", (), message, "Reduce the pod's size.")
     reported = [((PolicyMode.ENFORCE, name), finding) for name in enforcing]
     findings, exempted = settle(reported, policies.exemptions, request, request.pod, now)
     return Decision(findings, exempted, policies=tuple(enforcing), involves_gpus=bool(findings))

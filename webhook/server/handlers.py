@@ -141,7 +141,7 @@ class AdmissionHandler:
 
     def _reject_oversized(self, request: AdmissionRequest, limit: str, start: float) -> HttpResponse:
         """Reject an object that would take too long, because evaluation blocks all other requests."""
-        denial = self._deny_oversized(request, limit, start)
+        denial = self._deny_oversized(request, f"a pod must have at most {limit} to be evaluated, found more", start)
         message = f"could not evaluate: request.object must have at most {limit}"
         return denial or self._reject_large(message, request.uid)
 
@@ -149,19 +149,18 @@ class AdmissionHandler:
         """Reject a review that was stopped. Its caches may be halfway through a change, so they are cleared."""
         clear_request_caches()
         self.telemetry.record_rejection("cpu_limit")
-        message = f"could not evaluate: request.object must have at most {self.cpu_limit}"
-        denial = None
+        message, denial = f"evaluating the object took more than {self.cpu_limit}", None
         if request is not None and request.operation == "CREATE":
-            denial = self._deny_oversized(request, str(self.cpu_limit), perf_counter() - self.cpu_limit.seconds)
+            denial = self._deny_oversized(request, message, perf_counter() - self.cpu_limit.seconds)
         uid = request.uid if request is not None else ""
-        return denial or error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
+        return denial or error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"could not evaluate: {message}", uid=uid)
 
-    def _deny_oversized(self, request: AdmissionRequest, limit: str, start: float) -> HttpResponse | None:
+    def _deny_oversized(self, request: AdmissionRequest, message: str, start: float) -> HttpResponse | None:
         """Return the denial of a pod that is not evaluated, if a policy enforces `security`."""
         policies = self.state.policies
         if self.route != VALIDATE:
             return None
-        decision = deny_oversized_pod(request, limit, policies, self.clock())
+        decision = deny_oversized_pod(request, message, policies, self.clock())
         return self._respond(request, decision, policies, start) if decision.denials else None
 
     def _reject_large(self, message: str, uid: str = "") -> HttpResponse:

@@ -86,11 +86,11 @@ class PolicyAdmissionHandler:
     def handle(self, http_request: HttpRequest) -> HttpResponse:
         """Validate a policy or exception together with the active ones, or stop."""
         if len(http_request.body) > MAX_BODY:
-            return self._reject_large("object_too_large")
+            return self._reject_large("object_too_large", f"a review must have at most {MAX_BODY // 1024} KiB")
         try:
             return self.cpu_limit.run(self._respond, http_request.body)
         except CpuLimitError:
-            return self._reject_large("cpu_limit")
+            return self._reject_large("cpu_limit", f"checking the object took more than {self.cpu_limit}")
         except ReviewError as error:
             self.telemetry.record_rejection("invalid_review")
             return error_response(HTTPStatus.BAD_REQUEST, str(error))
@@ -102,10 +102,9 @@ class PolicyAdmissionHandler:
         review = {"apiVersion": REVIEW_API_VERSION, "kind": REVIEW_KIND, "response": self._review(parse_review(body))}
         return HttpResponse(HTTPStatus.OK, orjson.dumps(review))
 
-    def _reject_large(self, reason: str) -> HttpResponse:
+    def _reject_large(self, reason: str, message: str) -> HttpResponse:
         self.telemetry.record_rejection(reason)
-        message = f"could not evaluate: a review must have at most {MAX_BODY // 1024} KiB and {self.cpu_limit}"
-        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"could not evaluate: {message}")
 
     def _review(self, request: AdmissionRequest) -> Mapping[str, Any]:
         """Review a changed spec. An object with an unchanged spec may still get a status, labels, or be deleted."""

@@ -39,8 +39,8 @@ class CpuLimit:
         self._end = math.inf
 
     def __str__(self) -> str:
-        """Return the limit as messages about an object name it."""
-        return f"the parts that take {self.seconds * 1000:.0f} ms of CPU"
+        """Return the time, as messages name it."""
+        return f"{self.seconds * 1000:.0f} ms of CPU"
 
     @contextmanager
     def installed(self) -> Iterator[None]:
