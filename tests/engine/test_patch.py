@@ -166,6 +166,12 @@ RESOURCES: dict[str, tuple[Json, Json]] = {
         {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "c"}]},
         {"limits": {"new": "1"}, "requests": {"new": "2"}, "claims": [{"name": "c"}]},
     ),
+    "claims without amounts stay": (
+        {"claims": [{"name": "c", "request": "r"}]},
+        {"limits": {"new": "1"}, "requests": {"new": "2"}, "claims": [{"name": "c", "request": "r"}]},
+    ),
+    "no amounts": ({}, {"limits": {"new": "1"}, "requests": {"new": "2"}}),
+    "no claims": ({"claims": []}, {"limits": {"new": "1"}, "requests": {"new": "2"}}),
 }
 
 

@@ -23,7 +23,7 @@ REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
 
 NO_RESOURCES = ResourceRequirements()
-"""Of a container without amounts. Its `resources` may be absent, so they are added as a whole."""
+"""Of a container without amounts or claims. Its `resources` may be absent, so they are added as a whole."""
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Maximum size of all annotations, keys and values.

@@ -46,10 +46,15 @@ class ObjectMeta(ApiStruct, frozen=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True):
-    """Requests and limits of a container or, in Kubernetes 1.34 and later, of a pod."""
+    """Requests and limits of a container or, in Kubernetes 1.34 and later, of a pod.
+
+    Attributes:
+        claims: The container's resource claims; only their presence counts, because a patch must keep them.
+    """
 
     limits: dict[str, QuantityText] = {}
     requests: dict[str, QuantityText] = {}
+    claims: tuple[Any, ...] = ()
 
 
 class EnvVar(ApiStruct, frozen=True):
