@@ -71,5 +71,11 @@ def test_a_pod_without_annotation_space_is_evaluated_unchanged(
     assert codes(decision) == want
 
 
+def test_a_pod_that_would_only_get_a_label_is_not_said_to_be_kept_from_right_sizing() -> None:
+    decision = review(annotated_pod("a" * MOST), INJECTING, nodes=NODES)
+    assert decision.outcome == KeepRequest(KeepReason.NO_RIGHT_SIZING_POLICY)
+    assert decision.findings[0].message == "not changed: its annotations leave no space for the decision record"
+
+
 def test_a_pod_without_annotation_space_and_without_changes_has_no_finding() -> None:
     assert codes(review(make_pod().gpus(1).annotate(NOTE, "a" * MOST), SIZING, nodes=NODES)) == []

@@ -45,7 +45,7 @@ from webhook.engine.workload_review import (
 )
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import NO_USE, Decision, KeepReason, KeepRequest
+from webhook.model.decisions import NO_USE, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
@@ -153,7 +153,8 @@ def decide_pod(
     patch = build_patch(mutation, context.policies.names, policies.digest)
     if patch is None:
         # The decision record does not fit into the annotations: leave the pod unchanged.
-        context, choice, patch = context_without_changes(context), RECORD_TOO_LARGE, ()
+        context, patch = context_without_changes(context), ()
+        choice = RECORD_TOO_LARGE if isinstance(choice, OfferChoice) else choice
         mutation, additions = PodMutation(pod), [_record_too_large(mutation)]
     violations, quota_charge = evaluate_pod(context, mutation)
     found = [*failures, *bypasses, *additions, *violations]
@@ -184,7 +185,7 @@ def decide_pod(
 
 def _record_too_large(mutation: PodMutation) -> SectionFinding:
     """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
-    message = f"not right-sized: {RECORD_TOO_LARGE}"
+    message = f"not changed: {RECORD_TOO_LARGE}"
     fix, reason = "Shorten its annotations; the total limit is 256 KiB.", RECORD_TOO_LARGE.reason.value
     finding = PolicyFinding("GPU-R103", ("metadata", "annotations"), message, fix, PolicyMode.WARN, reason)
     return (PolicyMode.WARN, ", ".join(mutation.changes_by_policy)), finding
