@@ -191,7 +191,7 @@ def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, agents_
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)
 
     assert done.stderr == ""
-    assert done.stdout.count("serverside-applied (server dry run)") == 9
+    assert done.stdout.count("serverside-applied (server dry run)") == 10
 
 
 def as_agent(plane: Plane, folder: Path, node: str) -> str:
