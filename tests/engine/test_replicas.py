@@ -116,6 +116,26 @@ def test_a_scaled_workload_is_charged_for_its_new_pods() -> None:
     assert [each.message[:6] for each in more.findings] == ["3 of 5"]
 
 
+def test_the_old_object_is_read_once_however_many_templates_it_has() -> None:
+    before = job_set(*[1] * 20)
+    reads: list[Json] = []
+
+    def read() -> Json:
+        reads.append(before)
+        return before
+
+    evaluate(before, LIMITS, operation="UPDATE", load_old_object=read)
+
+    assert len(reads) == 1
+
+
+def test_a_template_scaled_down_frees_no_shared_quota_for_the_next() -> None:
+    before = job_set(4, 0)
+    decision = evaluate(job_set(1, 7), shared(6000), operation="UPDATE", load_old_object=lambda: before)
+
+    assert [each.message[:6] for each in decision.findings] == ["6 of 7"]
+
+
 @given(
     replicas=st.integers(2, 40),
     amounts=st.tuples(st.integers(1, 4), st.integers(1, 3000)),

@@ -78,8 +78,9 @@ def decide(
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
     decisions: list[TemplateDecision] = []
+    existing = existing_replicas(request, policies)
     for template, pod_request, pod in pods_of_workload(request, policies, view):
-        replicas = template.replicas - existing_replicas(request, template, policies)
+        replicas = max(0, template.replicas - existing.get(template.path, 0))
         decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
         decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
         view = decided.view

@@ -18,7 +18,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
-from webhook.model.field_paths import format_path
+from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.pods import Pod
 from webhook.policy.policy_set import PolicySet
@@ -80,13 +80,12 @@ def _unknown_parts(template: PodTemplate) -> str:
     return "" if all(one.image for one in template.pod.spec.containers) else "their image is not in the object"
 
 
-def existing_replicas(request: AdmissionRequest, template: PodTemplate, policies: PolicySet) -> int:
-    """Return how many pods of a template a changed workload had before: quotas count them already."""
+def existing_replicas(request: AdmissionRequest, policies: PolicySet) -> dict[FieldPath, int]:
+    """Return how many pods each template of a changed workload had before: quotas count them already."""
     if request.operation == "CREATE":
-        return 0
+        return {}
     before = replace(request, load_object=request.load_old_object)
-    found = read_templates(before, policies.workload_kinds)
-    return next((old.replicas for old in found if old.path == template.path), 0)
+    return {old.path: old.replicas for old in read_templates(before, policies.workload_kinds)}
 
 
 def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: ClusterView) -> dict[str, Any]:
