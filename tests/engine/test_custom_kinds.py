@@ -140,6 +140,13 @@ def test_a_kind_with_pod_templates(case: Case) -> None:
             assert at(data, template.field_path(path))["resources"]["limits"] == container.resources.limits
 
 
+def test_an_app_wrapper_with_too_many_components_has_an_error() -> None:
+    pod = {"template": {"apiVersion": "v1", "kind": "Pod", **POD}}
+    found = templates_of("workload.codeflare.dev", "AppWrapper", {"spec": {"components": [pod] * 1001}})
+    errors = [(template.error_path, template.error) for template in found if template.error]
+    assert errors == [(("spec", "components"), "must have at most 1000 members, found more")]
+
+
 FIELD_CASES = {
     "a TrainJob": Case(
         "trainer.kubeflow.org",

@@ -155,7 +155,7 @@ def read_templates(request: AdmissionRequest, kinds: WorkloadKinds) -> Iterator[
     queues: QueueingMetadata = {}
     for place, steps, value, source in _find_sources(templates, ((), (), request.load_object())):
         found = [((place, steps, value, source), templates, owner)]
-        if source.embedded:
+        if source.embedded and value is not TOO_MANY:
             found = list(_find_embedded(place, steps, value, kinds))
         for one, of_kind, of_owner in found:
             if one[0] not in read and (form := _read_source(*one)) is not None:
