@@ -209,8 +209,19 @@ def test_what_a_watch_delivers_replaces_what_was_accepted() -> None:
     assert is_accepted(handler, mine("one", **KATA))
     assert not is_accepted(handler, mine("two", **NVIDIA))
 
-    handler.state.policies = state_with(policy_text("one", mode="warn")).policies
+    handler.state.activate_policies(state_with(policy_text("one", mode="warn")).policies)
     assert is_accepted(handler, mine("two", **NVIDIA)), "a later change of the first was accepted by another replica"
+
+
+def test_a_policy_that_was_delivered_and_deleted_rejects_no_other() -> None:
+    handler, _ = handler_of(policy_text("first"))
+    assert is_accepted(handler, mine("one", **KATA))
+
+    handler.state.activate_policies(state_with(policy_text("first"), policy_text("later")).policies)
+    assert not is_accepted(handler, mine("two", **NVIDIA)), "others were delivered"
+    handler.state.activate_policies(state_with(policy_text("first"), policy_text("one", **KATA)).policies)
+    handler.state.activate_policies(state_with(policy_text("first")).policies)
+    assert is_accepted(handler, mine("two", **NVIDIA))
 
 
 def test_a_dry_run_is_not_remembered() -> None:

@@ -91,7 +91,12 @@ class UnvalidatedPods:
 
 @dataclass(slots=True, eq=False)
 class AdmissionState:
-    """Policies, cluster view and usage, and how current they are. `cluster` is None for a snapshot."""
+    """Policies, cluster view and usage, and how current they are.
+
+    Attributes:
+        live_cluster: None for a snapshot.
+        on_policies: Gets each set of policies that is activated.
+    """
 
     policies: PolicySet
     view: ClusterView
@@ -99,11 +104,17 @@ class AdmissionState:
     policy_load: PolicyLoadStatus
     live_cluster: LiveCluster | None = None
     unvalidated: UnvalidatedPods = field(default_factory=UnvalidatedPods)
+    on_policies: Callable[[PolicySet], None] = lambda _policies: None
 
     @property
     def ready(self) -> bool:
         """True once policies and cluster are loaded; before, every response would be as without policies."""
         return self.policy_load.loaded_at is not None and (self.live_cluster is None or self.live_cluster.ready)
+
+    def activate_policies(self, policies: PolicySet) -> None:
+        """Replace the policies."""
+        self.policies = policies
+        self.on_policies(policies)
 
     def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""

@@ -28,6 +28,7 @@ from webhook.policy.loader import (
     is_spec_unchanged,
     validate_policy,
 )
+from webhook.policy.policy_set import PolicySet
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 from webhook.server.admission_request import REVIEW_API_VERSION, REVIEW_KIND, parse_review
 from webhook.server.admission_response import MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH, MAX_WARNING_LENGTH
@@ -64,7 +65,8 @@ class AcceptedObject(NamedTuple):
     """A policy or exception that was accepted a moment ago.
 
     Attributes:
-        replaced: The active one of that name at that time, if any; with another spec, a watch has delivered a change.
+        replaced: The active one of that name at that time, if any; a later one with another spec, or none, means that a
+            watch has delivered the object or a change of it.
         expires: When it counts no longer, in seconds.
     """
 
@@ -82,6 +84,9 @@ class PolicyAdmissionHandler:
     cpu_limit: CpuLimit = field(default_factory=CpuLimit)
     seconds: Callable[[], float] = monotonic
     _accepted: dict[ObjectKey, AcceptedObject] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state.on_policies = self._forget_delivered
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
         """Validate a policy or exception together with the active ones, or stop."""
@@ -118,7 +123,7 @@ class PolicyAdmissionHandler:
             return admitted
         errors: list[PolicyFileError] = []
         source = validate_policy(document_from_object(data), errors)
-        active = {object_key(one.model): one for one in self.state.policies.sources}
+        active = sources_by_key(self.state.policies)
         if source is not None:
             errors += check_with_others(source, tuple(self._known_sources(active).values()))
         if errors or source is None:
@@ -133,12 +138,17 @@ class PolicyAdmissionHandler:
     def _known_sources(self, active: Mapping[ObjectKey, PolicySource]) -> Mapping[ObjectKey, PolicySource]:
         """Return the active sources, and instead of them those that were accepted a moment ago."""
         now = self.seconds()
+        self._accepted = {key: accepted for key, accepted in self._accepted.items() if now < accepted.expires}
+        return {**active, **{key: accepted.source for key, accepted in self._accepted.items()}}
+
+    def _forget_delivered(self, policies: PolicySet) -> None:
+        """Forget what these policies contain: if they lose it, it was deleted."""
+        active = sources_by_key(policies)
         self._accepted = {
             key: accepted
             for key, accepted in self._accepted.items()
-            if now < accepted.expires and _written_spec(active.get(key)) == _written_spec(accepted.replaced)
+            if _written_spec(active.get(key)) == _written_spec(accepted.replaced)
         }
-        return {**active, **{key: accepted.source for key, accepted in self._accepted.items()}}
 
     def _remember(self, source: PolicySource, active: Mapping[ObjectKey, PolicySource]) -> None:
         key = object_key(source.model)
@@ -148,6 +158,11 @@ class PolicyAdmissionHandler:
 def object_key(model: GPUPolicy | GPUPolicyException) -> ObjectKey:
     """Return what identifies an object in a cluster."""
     return ObjectKey(model.kind, getattr(model.metadata, "namespace", None) or "", model.metadata.name)
+
+
+def sources_by_key(policies: PolicySet) -> Mapping[ObjectKey, PolicySource]:
+    """Return the written policies and exceptions of a set."""
+    return {object_key(one.model): one for one in policies.sources}
 
 
 def _written_spec(source: PolicySource | None) -> object:

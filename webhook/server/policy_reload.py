@@ -148,7 +148,7 @@ class PolicyReloader:
         former = {_policy_name(source) for source, reason in result.unused.items() if reason != FILE_WINS}
         halted |= self._halted_names & former  # a policy whose last valid version is active stays as it was
         self._halted_names = halted
-        self.state.policies = halt_rollouts(policies, halted)
+        self.state.activate_policies(halt_rollouts(policies, halted))
         rollouts = {each.name: each.name in halted for each in policies.policies if each.rollout}
         self.telemetry.metrics.rollouts = rollouts
         self.state.policy_load = PolicyLoadStatus(now, result.errors, result.unused)
