@@ -368,6 +368,38 @@ def test_releasing_usage_keeps_labels(view: ClusterView) -> None:
     assert view.quotas("team")[0].status.used == {"requests.nvidia.com/gpu": "4"}, "the view itself stays"
 
 
+def spread(name: str, node: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
+    """Return a pod that excludes others like it from its node, or its zone."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "a"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod = make_pod(name).gpus(1).label("app", "a").spec(affinity=affinity)
+    return (pod.spec(nodeName=node) if node else pod).build()
+
+
+A, B, C = 0b001, 0b010, 0b100
+ANTI_AFFINITY: dict[str, tuple[list[dict[str, Any]], int]] = {
+    "alone": ([spread("own", "a")], 0),
+    "waiting alone": ([spread("own", "")], 0),
+    "another pod on another node": ([spread("own", "a"), spread("other", "b")], B),
+    "another pod on its node, before anti-affinity was observed": ([spread("own", "a"), spread("other", "a")], A),
+    "another pod in its zone": ([spread("own", "a", "zone"), spread("other", "b", "zone")], A | B),
+    "another pod that waits": ([spread("own", "a"), spread("other", "")], A | B | C),
+    "another term": ([spread("own", "a"), spread("other", "c", "zone")], C),
+    "a pod that is not in the cluster": ([spread("other", "a")], A),
+}
+
+
+@pytest.mark.parametrize(("pods", "excluded"), ANTI_AFFINITY.values(), ids=ANTI_AFFINITY)
+def test_a_pod_is_excluded_only_by_the_anti_affinity_of_others(pods: list[dict[str, Any]], excluded: int) -> None:
+    nodes = [
+        make_node(name, {"kubernetes.io/hostname": name, "zone": zone}, **{"nvidia.com/gpu": 8})
+        for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))
+    ]
+    view = view_of_objects((each, SourceLocation("f")) for each in (*nodes, *pods))
+    adjusted = without_pod_usage(view, "team", parse_pod(spread("own", "a")), runs=True)
+    assert adjusted.nodes_excluded_by_pods("team", (("app", "a"),)) == excluded
+
+
 ENDING = quota(scopes=("Terminating",), pods="1", requests_cpu="4")
 NEARLY_EMPTY = {**quota(), "status": {"hard": {"requests.cpu": "9", "pods": "9"}, "used": {"requests.cpu": "3500m"}}}
 

@@ -22,6 +22,7 @@ class AdjustedView(ClusterView):
     _labels: Mapping[str, str] = {}
     _relabeled_namespace: tuple[str, Mapping[str, str]] | None = None
     _recreated_pod: tuple[str, Pod, bool] | None = None
+    _with_pod: ClusterView | None = None
     _released_quotas: tuple[ResourceQuota, ...] | None = None
     _added_templates: Mapping[tuple[str, str], ClaimSpec] = MappingProxyType({})
 
@@ -62,6 +63,14 @@ class AdjustedView(ClusterView):
             claims = compute_claims_charge(pod, self.claim_context(namespace)) if runs else {}
             self._released_quotas = release_pod_usage(found, pod, claims)
         return self._released_quotas
+
+    def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
+        """Return the mask of the excluded nodes; the pod that is recreated excludes nothing."""
+        if self._with_pod is None or self._recreated_pod is None:
+            return super().nodes_excluded_by_pods(namespace, labels)
+        home, pod, _ = self._recreated_pod
+        view = self.with_anti_affinity(self._with_pod._usage.nodes_of_others(home, pod.metadata.name))
+        return ClusterView.nodes_excluded_by_pods(view, namespace, labels)
 
 
 def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
@@ -110,11 +119,11 @@ def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str
 
 
 def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
-    """Return a view without a stored pod's usage in the quotas, because the pod is about to be recreated.
+    """Return a view without a stored pod's usage in the quotas and anti-affinity: the pod is about to be recreated.
 
     If it runs, the claims of its claim templates exist and are charged too.
     """
     adjusted = AdjustedView(view)
     adjusted._usage = adjusted._usage.without_pod(namespace, pod.metadata.name)
-    adjusted._recreated_pod, adjusted._released_quotas = (namespace, pod, runs), None
+    adjusted._recreated_pod, adjusted._released_quotas, adjusted._with_pod = (namespace, pod, runs), None, view
     return adjusted

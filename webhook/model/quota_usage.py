@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.model.claims import ClaimContext
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
+from webhook.model.pod_affinity import AntiAffinityTerm
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pools import (
     NO_QUOTA_RESERVATIONS,
@@ -53,7 +55,7 @@ class QuotaUsage:
         reserved: Pods that were admitted a moment ago and have not been observed since.
     """
 
-    __slots__ = ("_fleet", "_members", "_pods", "_usage_by_pool", "_users", "_weights", "reserved")
+    __slots__ = ("_fleet", "_members", "_pods", "_pods_by_term", "_usage_by_pool", "_users", "_weights", "reserved")
 
     def __init__(self, fleet: Fleet, pods: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
         self._fleet, self._pods, self.reserved = fleet, pods, reserved
@@ -61,6 +63,7 @@ class QuotaUsage:
         self._weights: dict[str, GpuWeight] = {}
         self._members: dict[tuple[QuotaPool, str], bool] = {}
         self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
+        self._pods_by_term: dict[AntiAffinityTerm, Counter[str]] | None = None
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> tuple[QuotaConsumer, ...]:
         """Return the pods that use what a quota counts, the largest first."""
@@ -153,6 +156,16 @@ class QuotaUsage:
         pods = self._pods.get(namespace, {})
         return self.with_pods({namespace: {key: pod for key, pod in pods.items() if key != name}})
 
+    def nodes_of_others(self, namespace: str, name: str) -> Mapping[AntiAffinityTerm, Collection[str]]:
+        """Return the required anti-affinity terms of one pod, with the names of the nodes of other pods with each."""
+        pod = self._pods.get(namespace, {}).get(name)
+        if pod is None or not pod.anti_affinity:
+            return {}
+        if self._pods_by_term is None:
+            self._pods_by_term = _count_by_term(pod for pods in self._pods.values() for pod in pods.values())
+        counts = {term: self._pods_by_term[term] for term in pod.anti_affinity}
+        return {term: [node for node in on if node != pod.node or on[node] > 1] for term, on in counts.items()}
+
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""
         after = QuotaUsage(self._fleet, self._pods, self.reserved)
@@ -170,3 +183,11 @@ class QuotaUsage:
         after._users, after._weights = self._users, self._weights
         after._members, after._usage_by_pool = self._members, self._usage_by_pool
         return after
+
+
+def _count_by_term(pods: Iterable[PodSummary]) -> dict[AntiAffinityTerm, Counter[str]]:
+    counts: dict[AntiAffinityTerm, Counter[str]] = {}
+    for pod in pods:
+        for term in pod.anti_affinity:
+            counts.setdefault(term, Counter())[pod.node] += 1
+    return counts
