@@ -19,7 +19,7 @@ COMPACT_AT = 1024
 """Expired entries at the head of the log before it is copied without them."""
 
 MAX_ASSUMED_PODS = 8192
-"""Pods that were admitted and did not appear within 30 seconds. Pods appear after about a tenth of a second."""
+"""Most assumed pods at one time; beyond it nothing counts as free."""
 
 MAX_KINDS = 256
 """Kinds of units per resource; the pods of one workload are one kind."""
