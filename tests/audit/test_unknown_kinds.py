@@ -47,11 +47,11 @@ UNKNOWN = {
     ),
     "an unknown kind in an AppWrapper": (
         custom(component("Trainer", {"resources": GPU}), "AppWrapper", "workload.codeflare.dev"),
-        "it names GPUs at spec.components[0].template.spec.resources['nvidia.com/gpu'], where no pods are known",
+        "spec.components[0].template.spec.resources['nvidia.com/gpu'] names GPUs, but Rightslice knows no",
     ),
     "a TrainJob that takes all from its runtime": (
         custom({"runtimeRef": {"name": "torch"}}, "TrainJob", "trainer.kubeflow.org"),
-        "spec.runtimeRef may give its pods GPUs",
+        "spec.runtimeRef may give its pods GPUs; Rightslice does not read this field",
     ),
     "an MPIJob that says how many GPUs it needs in all": (
         custom({"gpus": 8, "template": {"spec": {"containers": [{"image": "x"}]}}}, "MPIJob", "kubeflow.org"),

@@ -187,7 +187,7 @@ def test_of_two_conflicting_policies_applied_together_the_second_is_rejected(sit
 
 def test_a_policy_without_effect_is_admitted_with_a_warning(site: InstalledSite) -> None:
     cases = {
-        "Warning: GPUPolicy guard has the name of one in the policy file": json.loads(policy_text("guard")),
+        "Warning: GPUPolicy guard has the same name as one in": json.loads(policy_text("guard")),
         "Warning: policy nowhere matches no pod: none of the cluster's": conflicting_policy("nowhere", "kata"),
     }
     for text, data in cases.items():

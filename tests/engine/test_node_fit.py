@@ -133,7 +133,7 @@ CASES = {
         make_pod().gpus(2),
         (make_node("single", A100 | SINGLE, **{GPU: 56}),),
         ["warn GPU-T302"],
-        "may be partial GPUs, which do not reach each other,",
+        "may be partial GPUs, which cannot access each other,",
     ),
     "one GPU where all are slices": Case(make_pod().gpus(1), (make_node("single", A100 | SINGLE, **{GPU: 56}),), []),
     "pinned to whole cards": Case(

@@ -93,7 +93,7 @@ def test_every_shipped_policy_is_admitted_with_the_others(file: str) -> None:
 
     response = answers(data, *texts.values())
 
-    assert response.pop("warnings")[0].startswith(f"GPUPolicy {data['metadata']['name']} has the name of one in the")
+    assert response.pop("warnings")[0].startswith(f"GPUPolicy {data['metadata']['name']} has the same name as one in")
     assert response == {"uid": "u-1", "allowed": True}
 
 

@@ -61,11 +61,14 @@ def unknown_pods(
     incomplete = [each for each in templates if not all(one.resources.limits for one in each.pod.spec.containers)]
     for keys in known.unread if incomplete or not templates else ():
         for path in find_values(data, keys):
-            return UnknownPods(path, f"{format_path(path)} may give its pods GPUs, and is not read; {STILL_CHECKED}")
+            return UnknownPods(
+                path,
+                f"{format_path(path)} may give its pods GPUs; Rightslice does not read this field; {STILL_CHECKED}",
+            )
     places = [each.path for each in templates]
     for path in _gpu_mentions({"spec": data.get("spec")}):
         if not any(path[: len(place)] == place for place in places):
-            where = f"it names GPUs at {format_path(path)}, where no pods are known"
+            where = f"{format_path(path)} names GPUs, but Rightslice knows no pod template there"
             return UnknownPods(path, f"{where}; {STILL_CHECKED}")
     return None
 

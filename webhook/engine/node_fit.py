@@ -216,13 +216,13 @@ def _partial_gpu_violation(
 ) -> list[PolicyFinding]:
     """Report that nvidia.com/gpu may be a slice, with MIG strategy single, or a share that is not renamed.
 
-    A warning if that would do harm: to several GPUs, which would not reach each other, to a larger declared need, or
+    A warning if that would do harm: to several GPUs, which could not access each other, to a larger declared need, or
     to a framework that takes the memory it sees.
     """
     if any(one.key == PRODUCT_LABEL and one.operator == "NotIn" for one in mutation.required_node_affinity):
         return []
     products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label"
-    several = "partial GPUs, which do not reach each other," if count > 1 else "a partial GPU"
+    several = "partial GPUs, which cannot access each other," if count > 1 else "a partial GPU"
     message = f"may be {several} on nodes with {products}"
     fix = f"Add a node affinity on {PRODUCT_LABEL} to get whole GPUs only."
     need = context.declared_need.memory_mib

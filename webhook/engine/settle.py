@@ -42,7 +42,7 @@ def settle(
     pod: Pod,
     now: datetime,
 ) -> tuple[tuple[Finding, ...], tuple[ExemptedFinding, ...]]:
-    """Return what policy sections reported, in their mode, and apart from it what an exemption covers at `now`.
+    """Return findings in their section's mode and, separately, the findings that an exemption covers at `now`.
 
     If several policies report the same, one finding remains: the strictest, in the first one's place.
     """

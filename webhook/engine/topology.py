@@ -146,7 +146,7 @@ def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> PolicyFi
     nodes = feasible.selected & feasible.tolerated
     if find_linked_nodes(count, nodes & fleet.nodes_with_units(WHOLE_GPU, total), fleet).nodes:
         message = f"{count} GPUs must be connected by NVLink, and no node with {count} connected GPUs can take the pod"
-        fix = "Request less CPU, memory or other GPUs, or ask the admin for nvlink: preferred."
+        fix = "Request less CPU or memory, or fewer GPUs, or ask the admin for nvlink: preferred."
     elif count < total and find_linked_nodes(count, nodes, fleet).nodes:
         message = (
             f"{count} of {total} GPUs must be connected by NVLink, and no node with {count} connected GPUs has {total}"

@@ -54,7 +54,7 @@ class KeepReason(StrEnum):
     BOUND = ("NodeAssigned", "the pod already has a node")
     RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
     QUEUED = ("QueuedWorkload", "a queueing system reserves quota for the request in the pod's template")
-    POD_UNKNOWN = ("PodUnknown", "not all that decides about its pods is known before they are created")
+    POD_UNKNOWN = ("PodUnknown", "some fields of its pods are unknown until they are created")
     SCHEDULING_GATED = (
         "SchedulingGated",
         "a scheduling gate delays the pod, so the current free capacity does not count",

@@ -12,7 +12,7 @@ from webhook.model.quantity import NANO
 from webhook.model.unit_kinds import KindCounts, UnitKind, UnitsByResource, with_units_changed
 
 MAX_WAITING_KINDS = 256
-"""Kinds of one resource that are told apart. Of more, every pod counts like the largest, on any node."""
+"""Distinct kinds of one resource. Of more, every pod counts like the largest, on any node."""
 
 
 class WaitingKind(msgspec.Struct, frozen=True, gc=False):

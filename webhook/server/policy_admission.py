@@ -173,7 +173,7 @@ def policy_warnings(source: PolicySource, active: Mapping[ObjectKey, PolicySourc
     """Yield why a valid object has no effect."""
     present = active.get(object_key(source.model))
     if present is not None and not present.document.file.startswith(f"{source.model.kind}/"):
-        file = f"has the name of one in the policy file {present.document.file}, which takes precedence"
+        file = f"has the same name as one in {present.document.file}, which takes precedence"
         yield f"{source.model.kind} {source.name} {file}. Write another metadata.name, or remove the one in the file"
     if isinstance(source.model, GPUPolicy):
         yield from find_unmatched(source.model, view)

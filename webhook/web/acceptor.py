@@ -22,7 +22,7 @@ TLS_SHUTDOWN_SECONDS = 2.0
 
 ACCEPTS_PER_ITERATION = 64
 HANDSHAKES_PER_ITERATION = 4
-"""New handshakes per iteration of the event loop: 1 to 2 ms of CPU between two looks at open connections."""
+"""New handshakes per iteration of the event loop: 1 to 2 ms of CPU before open connections are served again."""
 
 RETRY_SECONDS = 0.1
 """The pause after the system has no file descriptor or memory left for a connection."""

@@ -1,4 +1,4 @@
-"""Fairness between client addresses: what a flood displaces is its own."""
+"""Fairness between client addresses: a flood displaces only its own connections."""
 
 from __future__ import annotations
 
