@@ -16,7 +16,7 @@ from webhook.model.findings import Finding
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 ONLY_LIMITS = "mode: enforce\nlimits: {limitRanges: evaluate, resourceQuotas: evaluate, limitRangeInjected: keep"
-BY_DEFAULT = "LimitRange lr sets this"
+BY_DEFAULT = "LimitRange 'lr' sets this"
 
 
 class World(NamedTuple):
@@ -39,22 +39,22 @@ WORLDS = {
     "a default limit below the pod's own request": World(
         pod_with({GPU: "1"}, {"memory": "1Gi"}),
         [{"default": {"memory": "512Mi"}, "defaultRequest": {"memory": "512Mi"}}],
-        [("GPU-L203", "requests.memory", "LimitRange lr sets the limit of memory by default, and the API server")],
+        [("GPU-L203", "requests.memory", "LimitRange 'lr' gives memory a default limit, and the API server")],
     ),
     "a minimum gives a request without a limit to a pod without GPUs": World(
         pod_with(),
         [{"min": {GPU: "1"}}],
-        [("GPU-L203", "limits['nvidia.com/gpu']", "LimitRange lr sets the request of nvidia.com/gpu")],
+        [("GPU-L203", "limits['nvidia.com/gpu']", "LimitRange 'lr' gives nvidia.com/gpu a default request")],
     ),
     "a minimum gives a whole GPU without a limit to a pod with a slice": World(
         pod_with({SLICE: "1"}),
         [{"min": {GPU: "1"}}],
-        [("GPU-L203", "limits['nvidia.com/gpu']", "LimitRange lr sets the request of nvidia.com/gpu")],
+        [("GPU-L203", "limits['nvidia.com/gpu']", "LimitRange 'lr' gives nvidia.com/gpu a default request")],
     ),
     "a minimum of zero gives another device without a limit": World(
         pod_with({GPU: "1"}),
         [{"min": {"example.com/fpga": "0"}}],
-        [("GPU-L203", "limits['example.com/fpga']", "LimitRange lr sets the request of example.com/fpga")],
+        [("GPU-L203", "limits['example.com/fpga']", "LimitRange 'lr' gives example.com/fpga a default request")],
     ),
     "a default limit that differs from the pod's own request of GPUs": World(
         pod_with(requests={GPU: "2"}),
@@ -69,7 +69,7 @@ WORLDS = {
     "default requests whose sum exceeds the pod level": World(
         pod_with({GPU: "1"}).spec(resources={"requests": {"cpu": "500m"}}),
         [{"defaultRequest": {"cpu": "1"}}],
-        [("GPU-L203", "spec.resources.requests.cpu", "LimitRange lr sets the request of cpu by default")],
+        [("GPU-L203", "spec.resources.requests.cpu", "LimitRange 'lr' gives cpu a default request")],
     ),
     "default huge pages without CPU or memory": World(
         pod_with({GPU: "1"}),
@@ -84,12 +84,12 @@ WORLDS = {
     "a maximum of one LimitRange below the default of another": World(
         pod_with({GPU: "1"}),
         [{"default": {"cpu": "4"}}, {"max": {"cpu": "2"}}],
-        [("GPU-L201", "limits.cpu", f"but limit is 4 (LimitRange other); {BY_DEFAULT} limit by default")],
+        [("GPU-L201", "limits.cpu", f"but limit is 4 (LimitRange 'other'); {BY_DEFAULT} limit by default")],
     ),
     "the total of a pod above its maximum by default": World(
         make_pod().gpus(1).container("side"),
         [{"default": {"cpu": "4"}, "defaultRequest": {"cpu": "1"}}, {"type": "Pod", "max": {"cpu": "2"}}],
-        [("GPU-L201", "spec", "but limit is 8 (LimitRange other); LimitRange lr sets it in containers main, side")],
+        [("GPU-L201", "spec", "but limit is 8 (LimitRange 'other'); LimitRange 'lr' sets it in containers main, side")],
     ),
     "a policy's maximum below a default": World(
         pod_with({GPU: "1"}),
@@ -100,13 +100,13 @@ WORLDS = {
     "a quota that the default of two containers exceeds": World(
         make_pod().container("side"),
         [{"default": {GPU: "2"}}],
-        [("GPU-Q301", "spec", "3 would fit; LimitRange lr sets it in containers main, side")],
+        [("GPU-Q301", "spec", "3 would fit; LimitRange 'lr' sets it in containers main, side")],
         hard={"requests.nvidia.com/gpu": "3"},
     ),
     "the amount is the pod's own": World(
         pod_with({GPU: "1", "cpu": "4"}),
         [{"default": {"cpu": "4", "memory": "1Gi"}}, {"max": {"cpu": "2"}}],
-        [("GPU-L201", "limits.cpu", "but limit is 4 (LimitRange other)")],
+        [("GPU-L201", "limits.cpu", "but limit is 4 (LimitRange 'other')")],
     ),
 }
 
@@ -139,4 +139,4 @@ def test_rejections_name_the_limit_range_that_set_the_amount(world: World, *, in
 
 def test_an_amount_of_the_pod_itself_is_not_attributed() -> None:
     [finding] = findings_of(WORLDS["the amount is the pod's own"], in_webhook=True)
-    assert finding.message.endswith("(LimitRange other)")
+    assert finding.message.endswith("(LimitRange 'other')")

@@ -55,7 +55,7 @@ def test_lint_reads_the_local_folder_first_and_names_it(
 
     assert (shipped.code, local.code) == (0, 1)
     assert local.out.startswith("policies/a.yaml:1:1  error")
-    assert "1 file of policies: " in local.err
+    assert "policies/a.yaml: 1 error" in local.err
 
 
 def test_errors_of_policies_as_json_have_file_line_and_field_apart(rightslice: Run, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_zero_that_a_limit_range_would_reject_is_not_written(
 def test_a_pod_that_a_limit_range_rejects_for_its_own_amount_gets_a_fix() -> None:
     pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING_RESOURCE: "10"}})
     (denied,) = review(pod, NATIVE, view=view).denials
-    assert denied.message.endswith("but request is 5 (LimitRange milli)")
+    assert denied.message.endswith("but request is 5 (LimitRange 'milli')")
     assert denied.fix == f"Request at least 10 {ACCOUNTING_RESOURCE}, in limits and requests."
     assert not review(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
 

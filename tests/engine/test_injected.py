@@ -35,7 +35,7 @@ def test_future_injection_is_reported() -> None:
     decision = review(make_pod(), LIMITS, view=TRAP)
     assert codes(decision) == ["warn GPU-L202"]
     assert decision.findings[0].message == (
-        "LimitRange trap adds nvidia.com/gpu to container main, which does not request it"
+        "LimitRange 'trap' adds nvidia.com/gpu to container main, which does not request it"
     )
 
 
@@ -71,7 +71,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
     "a requested slice and injected whole GPUs": (
         make_pod().gpus(4).requests(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
         TRAP,
-        "LimitRange trap adds nvidia.com/gpu",
+        "LimitRange 'trap' adds nvidia.com/gpu",
         'Write nvidia.com/gpu: "0" in its requests and limits.',
     ),
     "both injected": (
@@ -80,7 +80,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
         .requests(SMALL, "1")
         .annotate("kubernetes.io/limit-ranger", NOTE.replace("gpu req", f"gpu, {SMALL} req")),
         TWO_TRAPS,
-        "LimitRange trap adds nvidia.com/gpu, LimitRange trap adds nvidia.com/mig-1g.10gb",
+        "LimitRange 'trap' adds nvidia.com/gpu, LimitRange 'trap' adds nvidia.com/mig-1g.10gb",
         'Write nvidia.com/gpu: "0" and nvidia.com/mig-1g.10gb: "0" in its requests and limits.',
     ),
     "both requested": (
@@ -179,7 +179,7 @@ def test_zeros_that_would_be_rejected_are_not_written(item: Json) -> None:
     decision = review(make_pod(), REMOVE, view=view_with_limit_ranges(item))
     assert not decision.patch
     assert "it cannot be removed" in decision.findings[0].message
-    assert "(LimitRange trap) at spec.containers[0].resources" in decision.findings[0].message
+    assert "(LimitRange 'trap') at spec.containers[0].resources" in decision.findings[0].message
 
 
 def test_the_rest_of_the_pod_is_right_sized() -> None:
@@ -232,7 +232,7 @@ def test_a_rewrite_that_a_limit_range_rejects_is_not_made() -> None:
         pod, RIGHT_SIZE, view=view_with_limit_ranges({"min": {GPU: "1"}, "max": {GPU: "2"}}, nodes=(mig_node(),))
     )
     assert not decision.patch
-    assert "minimum nvidia.com/gpu usage per Container is 1, but request is 0 (LimitRange trap)" in str(
+    assert "minimum nvidia.com/gpu usage per Container is 1, but request is 0 (LimitRange 'trap')" in str(
         decision.outcome
     )
     assert "spec.containers[0].resources.requests" in str(decision.outcome)

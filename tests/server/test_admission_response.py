@@ -91,9 +91,7 @@ def test_mutate_reports_only_its_own_changes() -> None:
 
 
 def test_mutate_warns_of_a_pod_that_the_api_server_rejects_before_validate() -> None:
-    invalid = Finding(
-        "GPU-L203", PolicyMode.ENFORCE, LIMIT, "LimitRange lr sets the limit of cpu by default", "", "team"
-    )
+    invalid = Finding("GPU-L203", PolicyMode.ENFORCE, LIMIT, "LimitRange 'lr' gives cpu a default limit", "", "team")
     response = mutate_response(Decision(findings=(invalid, REFUSED), policies=("team",)))
     assert response["allowed"]
     assert [line.partition(":")[0] for line in response["warnings"]] == [str(invalid).partition(":")[0]]

@@ -178,7 +178,7 @@ def audit_sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]
     if paths:
         return list(paths)
     if cluster is None:
-        choices = "--cluster live, a snapshot (rightslice audit FILE), or --cluster demo"
+        choices = "--cluster live, --cluster FILE for a snapshot, or --cluster demo"
         exit_with_error(f"no cluster given. Write {choices}")
     return [snapshot_path(cluster)]
 

@@ -133,7 +133,11 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colors, as NO
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only denials, warnings and errors, no totals.")]
 Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", help="Also print notes (findings in audit mode), and to stderr what was read."),
+    typer.Option(
+        "-v",
+        "--verbose",
+        help="Also print notes (findings in audit mode, changes that were made), and to stderr what was read.",
+    ),
 ]
 InputVerbose = Annotated[bool, typer.Option("-v", "--verbose", help="Also print to stderr what was read or skipped.")]
 

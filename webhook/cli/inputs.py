@@ -99,7 +99,9 @@ def load_policy_set(paths: Sequence[str] | None, *, verbose: bool = False) -> Po
         exit_with_error("the policies cannot be used")
     if verbose:
         names = ", ".join(policy.name for policy in loaded.policies.policies)
-        print_note(f"policies: {names or 'none'} (from {len(files)} files, digest {loaded.policies.digest})")
+        print_note(
+            f"policies: {names or 'none'} (from {pluralize(len(files), 'file')}, digest {loaded.policies.digest})"
+        )
     return loaded.policies
 
 

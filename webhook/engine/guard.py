@@ -311,7 +311,7 @@ def _find_mixed_gpus(
     involved = [one for one in injected if one.resource in requested]
     if not involved:
         return [describe_bypass("mixedGPURequests", path, message)]
-    who = ", ".join(f"LimitRange {one.limit_range} adds {one.resource}" for one in involved)
+    who = ", ".join(f"LimitRange {one.limit_range!r} adds {one.resource}" for one in involved)
     zeros = " and ".join(f'{one.resource}: "0"' for one in involved)
     return [
         describe_bypass("mixedGPURequests", path, f"{message}; {who}", f"Write {zeros} in its requests and limits.")

@@ -362,7 +362,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-I101": _injection_code(
         "a field was added to the pod",
-        "The policy adds what the pod needs to reach the nodes with its GPUs.",
+        "The policy adds what the pod needs to reach the nodes with its GPUs. A change that was made is a note, "
+        "reported as audit.",
         "Nothing.",
     ),
     "GPU-I102": _injection_code(

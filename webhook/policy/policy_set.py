@@ -382,7 +382,7 @@ class PolicySet:
 
 
 def policies_as_audit(policies: PolicySet, names: Collection[str] | None = None) -> PolicySet:
-    """Return the set with the named policies, or all, in audit mode, so that they deny and change nothing."""
+    """Return the set with the named policies, or all, in audit mode: nothing is changed or denied."""
     changed = (as_audit(one) if names is None or one.name in names else one for one in policies.policies)
     return PolicySet(changed, policies.exemptions, policies.workload_kinds, policies.sources)
 

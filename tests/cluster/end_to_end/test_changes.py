@@ -75,7 +75,7 @@ def test_a_pod_that_a_default_makes_invalid_is_warned_with_the_limit_range(site:
         return site.plane.kubectl(*create, stdin=json.dumps(pod), check=False).stderr
 
     printed = eventually(output, until=lambda text: "[GPU-L203]" in text)
-    assert "LimitRange trap sets the limit of memory by default" in printed
+    assert "LimitRange 'trap' gives memory a default limit" in printed
     assert "must be less than or equal to memory limit of 512Mi" in printed.partition("is invalid: ")[2]
 
 

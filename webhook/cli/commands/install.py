@@ -51,7 +51,11 @@ kubectl apply --server-side -k manifests/overlays/cert-manager; or remove it fir
 
 ModeFlag = Annotated[
     InstallMode | None,
-    typer.Option("--mode", help="audit: nothing is changed or denied. Default: the installed mode, else audit."),
+    typer.Option(
+        "--mode",
+        help="audit: nothing is changed or denied. Default: the installed mode, else audit; "
+        "`rightslice serve webhook` starts with enforce.",
+    ),
 ]
 ImageFlag = Annotated[
     str,

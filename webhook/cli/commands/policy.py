@@ -76,7 +76,8 @@ def lint_policies(
 ) -> None:
     """Check policy files: every error with its position and a fix.
 
-    Also lists expired exemptions, and policies that match no pod, with --cluster none of a cluster.
+    Also lists expired exemptions, and policies that match no pod; with --cluster, policies that match no pod of that
+    cluster.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -92,7 +93,8 @@ def lint_policies(
     for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
     errors = pluralize(len(loaded.errors), "error") if loaded.errors else "no errors"
-    print_note(f"{pluralize(len(files), 'file')} of {sanitize(', '.join(paths))}: {errors}")
+    checked = sanitize(files[0][0]) if len(files) == 1 else pluralize(len(files), "file")
+    print_note(f"{checked}: {errors}")
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
 
 

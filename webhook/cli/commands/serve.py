@@ -41,7 +41,11 @@ ExceptionNamespace = Annotated[
 WebhookListen = Annotated[str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")]
 ServedMode = Annotated[
     str | None,
-    typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce."),
+    typer.Option(
+        "--mode",
+        metavar="MODE",
+        help="audit: nothing is changed or denied. Default: enforce; `rightslice install` starts with audit.",
+    ),
 ]
 ManagedTls = Annotated[
     bool | None,

@@ -35,7 +35,7 @@ class DefaultSource(NamedTuple):
     containers: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"LimitRange {self.limit_range} sets the {self.side.removesuffix('s')} of {self.resource} by default"
+        return f"LimitRange {self.limit_range!r} gives {self.resource} a default {self.side.removesuffix('s')}"
 
     def named_containers(self) -> str:
         """Return the names of the containers: "container main", "containers main, side and 2 more"."""
@@ -90,7 +90,7 @@ class DefaultSources:
     def of_total(self, amounts: PodAmounts, resource: str, side: str) -> str:
         """Return which LimitRanges set parts of a pod's total, as the end of a message; "" if none does."""
         sources = self.of_fields(amounts.fields_of(resource, side))
-        return "".join(f"; LimitRange {one.limit_range} sets it in {one.named_containers()}" for one in sources)
+        return "".join(f"; LimitRange {one.limit_range!r} sets it in {one.named_containers()}" for one in sources)
 
 
 def _is_default(limit_range: ParsedLimitRange, side: str, name: str, amount: QuantityText) -> bool:

@@ -74,7 +74,7 @@ def name_default_sources(
         source = "" if finding.code in _NAMES_LIMIT_RANGE else sources.of_field(finding.path)
         if source:
             side = str(finding.path[4]).removesuffix("s")
-            finding = replace(finding, message=f"{finding.message}; LimitRange {source} sets this {side} by default")
+            finding = replace(finding, message=f"{finding.message}; LimitRange {source!r} sets this {side} by default")
         named.append((policy_ref, finding))
     return named
 
@@ -130,7 +130,7 @@ def _refusal_finding(refusal: LimitRangeRefusal, sources: str) -> PolicyFinding:
 
 
 def _refusal_sentence(refusal: LimitRangeRefusal) -> str:
-    return f"{refusal.message} (LimitRange {refusal.limit_range})"
+    return f"{refusal.message} (LimitRange {refusal.limit_range!r})"
 
 
 def _refusal_field(refusal: LimitRangeRefusal) -> FieldPath:

@@ -69,7 +69,8 @@ def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:
     for one in injected.amounts:
         field = (*one.path, "resources", "limits", one.resource)
         message = (
-            f"LimitRange {one.limit_range} adds {one.resource} to container {one.container}, which does not request it"
+            f"LimitRange {one.limit_range!r} adds {one.resource} to container {one.container}, "
+            "which does not request it"
         )
         fix = "" if outcome else f'Write {one.resource}: "0" in its limits.'
         yield PolicyFinding("GPU-L202", field, message + outcome, fix, at_most=PolicyMode.WARN)
