@@ -41,7 +41,7 @@ def rejection_message(plane: Plane, maker: PodMaker, namespace: str = NAMESPACE)
 @pytest.fixture(scope="module")
 def guarded_plane(served: Plane) -> Iterator[Plane]:
     """Yield a plane with the admission policies of the backstop."""
-    classes = ("nvidia", "kata")
+    classes = ("nvidia", "gvisor-without-gpus")
     for name in classes:
         served.api.create(CLASSES, {"metadata": {"name": name}, "handler": name})
     with (
@@ -50,7 +50,11 @@ def guarded_plane(served: Plane) -> Iterator[Plane]:
         apply_admission_objects(served, backstop_policies()),
     ):
         eventually(lambda: rejection_message(served, BROKEN))
-        eventually(lambda: "RuntimeClass" not in rejection_message(served, make_pod().spec(runtimeClassName="kata")))
+        eventually(
+            lambda: (
+                "RuntimeClass" not in rejection_message(served, make_pod().spec(runtimeClassName="gvisor-without-gpus"))
+            )
+        )
         yield served
     for name in classes:
         served.api.delete(f"{CLASSES}/{name}")
@@ -153,7 +157,7 @@ ACCEPTED = {
     "a GPU in another container with its class": nvidia_pod().container(
         "more", resources={"limits": {"nvidia.com/gpu": "1"}}
     ),
-    "another class": make_pod().spec(runtimeClassName="kata"),
+    "another class": make_pod().spec(runtimeClassName="gvisor-without-gpus"),
     "variables that request no devices": make_pod()
     .env("NVIDIA_VISIBLE_DEVICES", "void")
     .env("NVIDIA_IMEX_CHANNELS", ""),

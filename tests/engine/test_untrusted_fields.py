@@ -154,11 +154,11 @@ def test_each_version_of_a_kind_has_the_same_findings() -> None:
 
 
 AMOUNTS = ["1e400", "1e2000000", "1e2147483647", "9" * 4000, "9e18", "9223372036854775808", "0." + "9" * 4000]
-MAX_DECISION_SECONDS = 0.001
+MAX_DECISION_SECONDS = 0.005
 
 
 @pytest.mark.parametrize("amount", AMOUNTS, ids=lambda amount: amount[:12])
-def test_an_absurd_number_of_gpus_is_denied_within_a_millisecond(amount: str) -> None:
+def test_an_absurd_number_of_gpus_is_denied_within_milliseconds(amount: str) -> None:
     policies, spent = policies_of(policy(STRICT)), []
     for _ in range(20):
         request = request_of(make_pod().gpus(amount).build())
