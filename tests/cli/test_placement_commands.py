@@ -139,6 +139,12 @@ def test_pictures_are_xml_files(rightslice: Run, tmp_path: Path) -> None:
     assert ElementTree.parse(file).getroot().tag.endswith("svg")
 
 
+def test_a_node_without_gpus_is_said_to_have_none(rightslice: Run) -> None:
+    result = rightslice("capacity", "--cluster", "demo", "cpu-1")
+
+    assert (result.code, result.out) == (0, "cpu-1 has no GPUs\n")
+
+
 def test_verbose_prints_sources(rightslice: Run) -> None:
     assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *SMALL, "-v").err
 

@@ -42,7 +42,7 @@ class NodePodGpus(msgspec.Struct, frozen=True):
 def node_lines(snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus]) -> list[str]:
     """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs."""
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
-    if not topology.gpu_count:
+    if not topology.gpu_count and not pods:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
     states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
     partitions = [f"GPU{card.index}  {_mig_instances_text(card.used, card.idle)}" for card in devices.mig_cards]
