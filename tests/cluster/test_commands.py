@@ -134,7 +134,7 @@ def test_a_manifest_is_checked_against_the_cluster(plane: Plane, namespace: str)
     pod = json.dumps(make_pod().namespace(namespace).gpus(4).build())
     ran = rightslice(plane, "check", "-", "-o", "json", "--policies", "policies", "--fail-on", "never", stdin=pod)
     assert ran.returncode == 0, ran.stderr
-    assert "LimitRange l" in ran.stdout
+    assert "LimitRange 'l'" in ran.stdout
 
 
 def policy_object(kind: str, name: str, **spec: object) -> Json:

@@ -55,7 +55,7 @@ def test_a_gpu_mixture_from_a_limit_range_names_the_limit_range(site: Installati
     pod = make_pod("slice").namespace(team).requests("nvidia.com/mig-1g.10gb", "1")
 
     message = eventually(
-        partial(rejection_message, site, pod.build()), until=lambda message: "LimitRange trap" in message
+        partial(rejection_message, site, pod.build()), until=lambda message: "LimitRange 'trap'" in message
     )
 
     assert "[GPU-S307]" in message
