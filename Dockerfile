@@ -1,11 +1,10 @@
 # The image of every Rightslice process: `serve webhook`, and the roles beside it. Build it from the checkout:
 #   docker build -t rightslice:0.1.0 .
-# The release workflow names both bases by digest; for a build of your own that can be repeated, do the same:
-#   --build-arg BUILD=docker.io/library/python:3.11-slim-bookworm@sha256:...
-#   --build-arg RUN=gcr.io/distroless/python3-debian12:nonroot@sha256:...
-# Both bring Python 3.11 on Debian 12: what is installed in one runs in the other.
-ARG BUILD=docker.io/library/python:3.11-slim-bookworm
-ARG RUN=gcr.io/distroless/python3-debian12:nonroot
+# Both bases bring Python 3.11 on Debian 12: what is installed in one runs in the other. They are pinned by the digest of
+# the index of all platforms. To update one, write what this prints, or name another base with --build-arg:
+#   docker buildx imagetools inspect gcr.io/distroless/python3-debian12:nonroot --format '{{.Manifest.Digest}}'
+ARG BUILD=docker.io/library/python:3.11-slim-bookworm@sha256:0a310eeecf4e1f5a0743f9a6520c90c88d089c903ca5fd283f501e3a805f5f89
+ARG RUN=gcr.io/distroless/python3-debian12:nonroot@sha256:7d1042ce588ab97019fe95c24ffca7bc5a82ccdac572511d5e09bda4435c89c5
 
 FROM ${BUILD} AS build
 WORKDIR /src

@@ -82,6 +82,18 @@ def test_the_image_installs_only_wheels_with_known_hashes() -> None:
     ]
 
 
+def test_the_image_is_built_from_bases_pinned_by_digest() -> None:
+    dockerfile = read_checkout_file("Dockerfile")
+    bases = dict(re.findall(r"^ARG (\w+)=(\S+)$", dockerfile, re.MULTILINE))
+
+    assert re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE) == ["${BUILD}", "${RUN}"]
+    assert {name: base.partition("@")[0] for name, base in bases.items()} == {
+        "BUILD": "docker.io/library/python:3.11-slim-bookworm",
+        "RUN": "gcr.io/distroless/python3-debian12:nonroot",
+    }
+    assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", base.partition("@")[2]) for base in bases.values())
+
+
 def test_the_image_runs_as_a_numbered_user_and_starts_no_shell() -> None:
     last_stage = read_checkout_file("Dockerfile").rsplit("\nFROM ", 1)[1]
 
