@@ -68,6 +68,7 @@ WORKLOAD: dict[str, type] = {
     "gpuMilliAuditSaved": int,
     "allocated": dict,
     "idle": dict,
+    "idleUnknownMilli": int,
     "overRequested": dict,
     "denied": int,
     "warned": int,
@@ -82,7 +83,7 @@ COST: dict[str, type] = {
     "microPerHour": int,
     "effectiveMicroPerHour": int,
     "wastedMicroPerHour": int,
-    "idleMicroPerHour": int,
+    "idleMicroPerHour": type(None),  # no usage data
     "overRequestedMicroPerHour": int,
     "fragmentedMicroPerHour": int,
     "unschedulableMicroPerHour": int,
@@ -92,9 +93,9 @@ COST: dict[str, type] = {
 }
 RATE: dict[str, type] = {"product": str, "milli": int, "microPerHour": int}
 FIGURES: dict[str, type] = {
-    **dict.fromkeys(
-        ("installedGpus", "allocatableMilli", "allocatedMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int
-    ),
+    **dict.fromkeys(("installedGpus", "allocatableMilli", "allocatedMilli", "effectiveMilli", "wastedMilli"), int),
+    "idleUnknownMilli": int,
+    "idleMilli": type(None),  # no usage data
     **dict.fromkeys(("overRequestedMilli", "fragmentedMilli", "usableMilli", "utilizationMilli"), int),
     **dict.fromkeys(("schedulingEfficiencyMilli", "pendingPods", "gpuWorkloads", "gpuWorkloadsWithUsage"), int),
     **dict.fromkeys(("podsOnMissingNodes", "overcommittedMilli", "unschedulableMilli"), int),
@@ -163,8 +164,10 @@ def test_audit_adds_namespaces(rightslice: Run) -> None:
         assert_shape(each, NAMESPACE)
     for each in document["workloads"]:
         assert_shape(each, WORKLOAD)
-        for part in ("allocated", "idle", "overRequested"):
+        for part in ("allocated", "overRequested"):
             assert_shape(each[part], AMOUNT)
+        assert each["idle"] == dict.fromkeys(AMOUNT), "without usage data idle is unknown, not 0"
+        assert each["idleUnknownMilli"] == each["allocated"]["milli"]
     assert_shape(document["utilization"], FIGURES)
     assert_shape(document["utilization"]["cost"], COST)
     for each in document["utilization"]["cost"]["rates"]:

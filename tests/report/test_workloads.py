@@ -20,7 +20,7 @@ from webhook.report.costs import GpuCost, money_text
 from webhook.report.html import measured_usage_milli
 from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason
 from webhook.report.text import format_gpus
-from webhook.report.utilization import compute_utilization, utilization_lines
+from webhook.report.utilization import compute_utilization, utilization_document, utilization_lines
 from webhook.report.workload_report import unevaluated_lines, workload_columns, workload_finding_lines, workload_table
 from webhook.report.workloads import WorkloadReport
 
@@ -199,12 +199,12 @@ def test_the_summary_has_each_figure_with_its_parts() -> None:
     found = compute_utilization(NODES, rows_of(cluster(), nodes=NODES), PRICES)
     assert list(utilization_lines(found)) == [
         "Total GPUs             14 installed, 14 allocatable, 10 allocated",
-        "Effective GPUs         4.57 (allocated, less 2 idle and 3.43 over-requested)",
-        "Wasted GPUs            6.18 (idle 2 + over-requested 3.43 + fragmented 0.75)",
-        "Utilization            32.7% (effective of 14)",
+        "Effective GPUs         at most 4.57 (allocated 10 - idle at least 2 - over-requested 3.43)",
+        "Wasted GPUs            at least 6.18 (idle at least 2 + over-requested 3.43 + fragmented 0.75)",
+        "Utilization            at most 32.7% (effective of 14)",
         "Scheduling efficiency  94.6% (allocated or usable, of 14)",
-        "Cost per hour          36.00 USD for the 12 of 14 GPUs that have a price; wasted 17.96 USD "
-        "(idle 2.00, over-requested 13.71, fragmented 2.25)",
+        "Cost per hour          36.00 USD for the 12 of 14 GPUs that have a price; wasted at least 17.96 USD "
+        "(idle at least 2.00, over-requested 13.71, fragmented 2.25)",
         "Prices                 a list of ours (2026-06-01, USD per card-hour)",
         "                       8 x 4 USD: H100-80GB-HBM3",
         "                       4 x 1 USD: L40S",
@@ -213,6 +213,45 @@ def test_the_summary_has_each_figure_with_its_parts() -> None:
         "1 pod with GPUs is pending.",
         "2 GPUs are requested beyond what the pods' nodes have; not allocated.",
     ]
+
+
+IDLE_LINES = {
+    "usage data of no pod": (
+        [audited_pod("a"), audited_pod("b")],
+        ("at most 2 (allocated 2 - idle unknown", "at least 0 (idle unknown", "at most 25.0%", ["unknown", "unknown"]),
+        (None, 2000),
+    ),
+    "usage data of one pod, which is idle": (
+        [audited_pod("a", idle=True), audited_pod("b")],
+        ("at most 1 (allocated 2 - idle at least 1", "at least 1 (idle at least 1", "at most 12.5%", ["1", "unknown"]),
+        (1000, 1000),
+    ),
+    "usage data of all pods": (
+        [audited_pod("a", idle=True), audited_pod("b", compute=500)],
+        ("1 (allocated 2 - idle 1", "1 (idle 1", "12.5%", ["1", "0"]),
+        (1000, 0),
+    ),
+    "no pod": ([], ("0 (allocated 0 - idle 0", "0 (idle 0", "0.0%", []), (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("pods", "texts", "document"), IDLE_LINES.values(), ids=IDLE_LINES)
+def test_what_idle_gpus_would_change_is_a_bound_until_usage_is_known(
+    pods: list[CheckResult], texts: tuple[str, str, str, list[str]], document: tuple[int | None, int]
+) -> None:
+    node = NodeCapacity("n1", "X", 8, 1000 * len(pods), 8000 - 1000 * len(pods), 0, (), 0)
+    rows = rows_of(pods, nodes=[node])
+    figures = compute_utilization([node], rows, PRICES)
+    lines = {line[:23].strip(): line[23:] for line in utilization_lines(figures)}
+    effective, wasted, utilization, cells = texts
+    assert lines["Effective GPUs"].startswith(effective)
+    assert lines["Wasted GPUs"].startswith(wasted)
+    assert lines["Utilization"].startswith(utilization)
+    head, *table = (line.split() for line in workload_table(rows, every=True)) if rows else (["IDLE"],)
+    assert [line[head.index("IDLE")] for line in table] == cells
+    data = utilization_document(figures)
+    assert (data["idleMilli"], data["idleUnknownMilli"]) == document
+    assert (data["cost"]["idleMicroPerHour"] is None) == (data["idleMilli"] is None)
 
 
 def test_without_prices_there_is_no_cost() -> None:
@@ -277,7 +316,7 @@ def test_requests_beyond_the_nodes_are_reported_apart() -> None:
         "Pod/d": (0, 0, 0),
     }
     lines = list(utilization_lines(found))
-    assert lines[1] == "Effective GPUs         0 (allocated, less 1.5 idle and 0.5 over-requested)"
+    assert lines[1] == "Effective GPUs         at most 0 (allocated 2 - idle at least 1.5 - over-requested 0.5)"
     assert lines[-2:] == [
         "2 pods with GPUs are on nodes that do not exist or have no GPUs.",
         "1 GPU is requested beyond what the pods' nodes have; not allocated.",

@@ -93,6 +93,19 @@ def cost_csv(part: GpuCost, whole: GpuCost) -> int | str:
     return "" if whole.has_no_price else part.micro
 
 
+def gpus_lower_bound(known: GpuCost, unknown: GpuCost) -> str:
+    """Format an amount of GPUs of which a part is unknown: the known part is the least that it can be.
+
+    >>> gpus_lower_bound(GpuCost(2000), GpuCost()), gpus_lower_bound(GpuCost(2000), GpuCost(500))
+    ('2', 'at least 2')
+    >>> gpus_lower_bound(GpuCost(), GpuCost(500))
+    'unknown'
+    """
+    if unknown.milli and not known.milli:
+        return "unknown"
+    return f"{'at least ' if unknown.milli else ''}{format_gpus(known.milli)}"
+
+
 def price_lines(prices: NodePrices, rates: Sequence[ProductPrice]) -> Iterator[str]:
     """Yield the source of the prices, and the prices by product, for people."""
     yield f"Prices                 {sanitize(prices.source)}"

@@ -28,7 +28,7 @@ from webhook.report.costs import GpuCost, cost_text, money_text, product_price_t
 from webhook.report.results import UnevaluatedReason
 from webhook.report.tables import Column, Table
 from webhook.report.text import STYLES, format_gpus, format_percent, pluralize, sanitize
-from webhook.report.utilization import ClusterUtilization, priced_share_text, utilization_caveats
+from webhook.report.utilization import ClusterUtilization, idle_money_text, priced_share_text, utilization_caveats
 from webhook.report.workload_report import workload_columns
 from webhook.report.workloads import WorkloadReport
 
@@ -153,6 +153,7 @@ def _jinja_environment() -> Environment:
         "count": pluralize,
         "rate": product_price_text,
         "priced_share": priced_share_text,
+        "idle_money": idle_money_text,
     }
     return environment
 
@@ -169,7 +170,9 @@ def _utilization_waterfall(figures: ClusterUtilization) -> Markup:
     steps = [WaterfallStep("all GPUs", "all", 0, left, _waterfall_text(figures, figures.allocatable))]
     for kind, (name, part) in zip(kinds, figures.parts, strict=True):
         left -= part.milli
-        steps.append(WaterfallStep(name, kind, max(0, left), part.milli, _waterfall_text(figures, part)))
+        text = f"{figures.at_most if kind == 'effective' else ''}{_waterfall_text(figures, part)}"
+        text = "unknown" if kind == "idle" and figures.idle_is_unknown else text
+        steps.append(WaterfallStep(name, kind, max(0, left), part.milli, text))
     return waterfall_chart("From all GPUs to the effective ones", steps)
 
 

@@ -133,7 +133,8 @@ def _html_cell(column: Column[Row], row: Row) -> str:
     classes = " ".join(filter(None, ("n" if column.numeric else "", column.css(row) if column.css else "")))
     attributes = f' class="{escape(classes)}"' if classes else ""
     if column.numeric:
-        attributes += f' data-v="{escape(column.value(row))}"'
+        value = column.value(row)
+        attributes += f' data-v="{"" if value is None else escape(value)}"'
     text = column.text(row)
     words = re.split(r"[ ,]+", text) if column.code else ()
     content = " ".join(f"<code>{escape(word)}</code>" for word in words) if column.code else escape(text)

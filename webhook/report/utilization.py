@@ -18,6 +18,7 @@ from webhook.report.costs import (
     GpuCost,
     ProductPrice,
     gpu_cost,
+    gpus_lower_bound,
     money_text,
     price_lines,
     prices_document,
@@ -35,6 +36,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         allocatable: GPUs that nodes advertise.
         allocated: GPUs allocated to pods.
         idle: Allocated to idle workloads.
+        idle_unknown: Allocated to pods without usage data; counted as effective, although some may be idle.
         over_requested: Allocated to the others, and not needed by them.
         fragmented: Free, and unusable by a typical pod of this cluster.
         unschedulable: Free, on nodes that take no pods.
@@ -50,6 +52,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     allocatable: GpuCost
     allocated: GpuCost
     idle: GpuCost
+    idle_unknown: GpuCost
     over_requested: GpuCost
     fragmented: GpuCost
     unschedulable: GpuCost
@@ -62,12 +65,12 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
 
     @property
     def effective(self) -> GpuCost:
-        """Allocated, neither idle nor over-requested."""
+        """Allocated, neither idle nor over-requested, as far as known: at most this."""
         return self.allocated - self.idle - self.over_requested
 
     @property
     def waste(self) -> GpuCost:
-        """Idle, over-requested and fragmented."""
+        """Idle, over-requested and fragmented, as far as known: at least this."""
         return self.idle + self.over_requested + self.fragmented
 
     @property
@@ -89,6 +92,26 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     def scheduling_efficiency(self) -> int:
         """GPUs that are allocated or usable, in thousandths of the allocatable ones."""
         return _per_mille(self.allocated_or_usable.milli, self.allocatable.milli)
+
+    @property
+    def at_most(self) -> str:
+        """The words before a figure that idle GPUs would lower; "" if all idle GPUs are known."""
+        return "at most " if self.idle_unknown.milli else ""
+
+    @property
+    def at_least(self) -> str:
+        """The words before a figure that idle GPUs would raise; "" if all idle GPUs are known."""
+        return "at least " if self.idle_unknown.milli else ""
+
+    @property
+    def idle_text(self) -> str:
+        """The idle GPUs for people: "unknown" without usage data."""
+        return gpus_lower_bound(self.idle, self.idle_unknown)
+
+    @property
+    def idle_is_unknown(self) -> bool:
+        """True if GPUs are allocated to pods without usage data, and no other GPU is idle."""
+        return bool(self.idle_unknown.milli) and not self.idle.milli
 
     @property
     def parts(self) -> tuple[tuple[str, GpuCost], ...]:
@@ -119,6 +142,7 @@ def compute_utilization(
         allocatable=sum((gpu_cost(node.name, node.total_milli, prices) for node in nodes), NO_COST),
         allocated=sum((gpu_cost(node.name, node.allocated_milli, prices) for node in nodes), NO_COST),
         idle=sum((row.idle for row in workloads), NO_COST),
+        idle_unknown=sum((row.idle_unknown for row in workloads), NO_COST),
         over_requested=sum((row.over_requested for row in workloads), NO_COST),
         fragmented=sum((gpu_cost(node.name, node.fragmented_milli, prices) for node in nodes), NO_COST),
         unschedulable=sum((gpu_cost(node.name, node.unschedulable_milli, prices) for node in nodes), NO_COST),
@@ -138,18 +162,18 @@ def _per_mille(part: int, whole: int) -> int:
 def utilization_lines(figures: ClusterUtilization) -> Iterator[str]:
     """Yield the figures for people, each beside those it is computed from."""
     total, allocated = format_gpus(figures.allocatable.milli), format_gpus(figures.allocated.milli)
-    idle, over_requested = format_gpus(figures.idle.milli), format_gpus(figures.over_requested.milli)
+    idle, over_requested = figures.idle_text, format_gpus(figures.over_requested.milli)
     fragmented = format_gpus(figures.fragmented.milli)
     yield f"Total GPUs             {figures.installed} installed, {total} allocatable, {allocated} allocated"
     yield (
-        f"Effective GPUs         {format_gpus(figures.effective.milli)} "
-        f"(allocated, less {idle} idle and {over_requested} over-requested)"
+        f"Effective GPUs         {figures.at_most}{format_gpus(figures.effective.milli)} "
+        f"(allocated {allocated} - idle {idle} - over-requested {over_requested})"
     )
     yield (
-        f"Wasted GPUs            {format_gpus(figures.waste.milli)} "
+        f"Wasted GPUs            {figures.at_least}{format_gpus(figures.waste.milli)} "
         f"(idle {idle} + over-requested {over_requested} + fragmented {fragmented})"
     )
-    yield f"Utilization            {format_percent(figures.utilization)} (effective of {total})"
+    yield f"Utilization            {figures.at_most}{format_percent(figures.utilization)} (effective of {total})"
     yield f"Scheduling efficiency  {format_percent(figures.scheduling_efficiency)} (allocated or usable, of {total})"
     if figures.prices is not None:
         yield f"Cost per hour          {_cost_sentence(figures, figures.prices.currency)}"
@@ -160,10 +184,15 @@ def utilization_lines(figures: ClusterUtilization) -> Iterator[str]:
 def _cost_sentence(figures: ClusterUtilization, currency: str) -> str:
     if figures.allocatable.has_no_price:
         return "unknown: no GPU has a price"
-    parts = ("idle", figures.idle), ("over-requested", figures.over_requested), ("fragmented", figures.fragmented)
-    each = ", ".join(f"{name} {money_text(part.micro)}" for name, part in parts)
+    over_requested, fragmented = money_text(figures.over_requested.micro), money_text(figures.fragmented.micro)
+    each = f"idle {idle_money_text(figures)}, over-requested {over_requested}, fragmented {fragmented}"
     total = f"{money_text(figures.allocatable.micro, currency)}{priced_share_text(figures)}"
-    return f"{total}; wasted {money_text(figures.waste.micro, currency)} ({each})"
+    return f"{total}; wasted {figures.at_least}{money_text(figures.waste.micro, currency)} ({each})"
+
+
+def idle_money_text(figures: ClusterUtilization) -> str:
+    """Return the cost of the idle GPUs per hour; "unknown" without usage data."""
+    return "unknown" if figures.idle_is_unknown else f"{figures.at_least}{money_text(figures.idle.micro)}"
 
 
 def priced_share_text(figures: ClusterUtilization) -> str:
@@ -213,6 +242,8 @@ def utilization_document(figures: ClusterUtilization) -> dict[str, Any]:
         "allocatableMilli": figures.allocatable.milli,
         "allocatedMilli": figures.allocated.milli,
         **{f"{name}Milli": part.milli for name, part in parts.items()},
+        "idleMilli": None if figures.idle_is_unknown else figures.idle.milli,
+        "idleUnknownMilli": figures.idle_unknown.milli,
         "usableMilli": figures.usable.milli,
         "utilizationMilli": figures.utilization,
         "schedulingEfficiencyMilli": figures.scheduling_efficiency,
@@ -227,6 +258,7 @@ def utilization_document(figures: ClusterUtilization) -> dict[str, Any]:
             **prices_document(figures.prices, figures.rates),
             "microPerHour": figures.allocatable.micro,
             **{f"{name}MicroPerHour": part.micro for name, part in parts.items()},
+            "idleMicroPerHour": None if figures.idle_is_unknown else figures.idle.micro,
             "unpricedMilli": figures.allocatable.unpriced_milli,
         }
     return data

@@ -10,7 +10,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.prices import NodePrices
 from webhook.model.quantity import format_nano, parse_nano
 from webhook.report.check import finding_document, finding_lines
-from webhook.report.costs import GpuCost, cost_csv, cost_text
+from webhook.report.costs import GpuCost, cost_csv, cost_text, gpus_lower_bound
 from webhook.report.results import ContainerUsage
 from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
 from webhook.report.text import Paint, align_columns, pluralize, sanitize, without_style
@@ -42,6 +42,7 @@ def cost_columns(
     header: str = "",
     *,
     whole: Callable[[WorkloadReport], GpuCost] | None = None,
+    unknown: Callable[[WorkloadReport], bool] = lambda _: False,
     csv_unpriced: str = "",
 ) -> tuple[Column[WorkloadReport], ...]:
     """Return the columns of an amount of GPUs and its cost; HTML shows the cost where there are prices.
@@ -52,27 +53,34 @@ def cost_columns(
         prices: None: CSV leaves the cost empty.
         header: Of the cost.
         whole: The amount that this is a part of; without a price of it there is none of its parts.
+        unknown: Whether the amount of a row is unknown: null in JSON, empty in CSV.
         csv_unpriced: The CSV header of the part without a price.
     """
     whole = whole or value
     return (
-        Column(f"{key}.milli", lambda row: value(row).milli),
+        Column(f"{key}.milli", lambda row: None if unknown(row) else value(row).milli),
         Column(
             f"{key}.microPerHour",
-            lambda row: value(row).micro,
+            lambda row: None if unknown(row) else value(row).micro,
             header if prices else "",
-            lambda row: cost_text(value(row), whole(row)),
-            csv_value=lambda row: cost_csv(value(row), whole(row)) if prices else "",
+            lambda row: "unknown" if unknown(row) else cost_text(value(row), whole(row)),
+            csv_value=lambda row: cost_csv(value(row), whole(row)) if prices and not unknown(row) else "",
             terminal=False,
             numeric=True,
             css=lambda _: "cash",
         ),
-        Column(f"{key}.unpricedMilli", lambda row: value(row).unpriced_milli, csv=csv_unpriced),
+        Column(
+            f"{key}.unpricedMilli", lambda row: None if unknown(row) else value(row).unpriced_milli, csv=csv_unpriced
+        ),
     )
 
 
 def _allocated(row: WorkloadReport) -> GpuCost:
     return row.allocated
+
+
+def _idle_is_unknown(row: WorkloadReport) -> bool:
+    return bool(row.idle_unknown.milli) and not row.idle.milli
 
 
 def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
@@ -85,12 +93,13 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             Column("pods", lambda row: row.pods, "Pods", numeric=True),
             Column("pending", lambda row: row.pending),
             gpu_column("gpuMilliBefore", lambda row: row.gpu_milli_before, "GPUs"),
-            gpu_column("", lambda row: row.idle.milli, "Idle", html=False),
+            Column("", lambda row: gpus_lower_bound(row.idle, row.idle_unknown), "Idle", numeric=True, html=False),
             gpu_column("gpuMilliAfter", lambda row: row.gpu_milli_after, "After"),
             gpu_column("gpuMilliSaved", lambda row: row.gpu_milli_saved, "Saved"),
             gpu_column("gpuMilliAuditSaved", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
             *cost_columns("allocated", _allocated, prices, "Cost/h", csv_unpriced="unpriced_milli"),
-            *cost_columns("idle", lambda row: row.idle, prices, "Idle/h", whole=_allocated),
+            *cost_columns("idle", lambda row: row.idle, prices, "Idle/h", whole=_allocated, unknown=_idle_is_unknown),
+            Column("idleUnknownMilli", lambda row: row.idle_unknown.milli),
             *cost_columns(
                 "overRequested", lambda row: row.over_requested, prices, "Over-requested/h", whole=_allocated
             ),

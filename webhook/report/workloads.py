@@ -67,6 +67,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         gpu_milli_audit_saved: What right-sizing in audit or warn mode would save in addition.
         allocated: GPUs allocated to pods on nodes.
         idle: The part of it that belongs to idle pods.
+        idle_unknown: The part of it that belongs to pods without usage data: some of it may be idle too.
         over_requested: The part of it that re-evaluation would not give to the others again.
         savings: The part of it that right-sizing would free, also of idle pods. Its money is below zero if the
             recommended GPU costs more.
@@ -93,6 +94,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
     gpu_milli_audit_saved: int
     allocated: GpuCost
     idle: GpuCost
+    idle_unknown: GpuCost
     over_requested: GpuCost
     savings: GpuCost
     denied: int
@@ -165,6 +167,7 @@ def _workload_report(
         gpu_milli_audit_saved=sum(pod.gpu_milli_audit_saved for pod in pods),
         allocated=_sum_costs_of_pods(((each, each.milli) for each in group), prices),
         idle=_sum_costs_of_pods(((each, each.milli) for each in idle), prices),
+        idle_unknown=_sum_costs_of_pods(((each, each.milli) for each in busy if not _is_measured(each.pod)), prices),
         over_requested=_sum_costs_of_pods(((each, each.over_requested_milli) for each in busy), prices),
         savings=sum((_pod_savings(each, prices) for each in group), NO_COST),
         denied=sum(pod.verdict is CheckVerdict.DENIED for pod in pods),
@@ -232,6 +235,11 @@ def is_idle_pod(result: CheckResult) -> bool:
     """Return whether no engine was active in any GPU container of the pod's workload; False if that is unknown."""
     usages = _pod_usages(result)
     return bool(usages) and all(usage.idle for usage in usages)
+
+
+def _is_measured(result: CheckResult) -> bool:
+    usages = _pod_usages(result)
+    return bool(usages) and all(usage.samples for usage in usages)
 
 
 def _pod_savings(allocation: PodAllocation, prices: NodePrices | None) -> GpuCost:
