@@ -14,6 +14,7 @@ from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
+from webhook.model.defaulting import read_managed_amounts
 
 NAMESPACE = "arriving"
 SHM = {"name": "shm", "mountPath": "/dev/shm"}
@@ -167,3 +168,35 @@ def managed_head(data: Json) -> Json:
 def template_fields(data: Json) -> Any:
     """Return the managed fields of a workload's template."""
     return data["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]
+
+
+GIVES_GPUS = {"type": "Container", "max": {"nvidia.com/gpu": "4"}}
+GIVES_CPU = {"type": "Container", "default": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "written"),
+    [
+        pytest.param({}, set(), id="nothing"),
+        pytest.param({"limits": {"nvidia.com/gpu": "4"}}, {"limits", "requests"}, id="limits"),
+        pytest.param({"requests": {"nvidia.com/gpu": "4"}}, {"requests"}, id="requests"),
+    ],
+)
+def test_managed_fields_list_the_amounts_that_the_client_wrote(
+    plane: Plane, recorder: RecordingWebhook, resources: Json, written: set[str]
+) -> None:
+    """LimitRanger ran before, and its annotation may record only the LimitRange with CPU."""
+    api, name = plane.api, f"ranged-{len(written)}"
+    ranges = {"a-gpus": GIVES_GPUS, "b-cpu": GIVES_CPU}
+    for key, item in ranges.items():
+        body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": key}, "spec": {"limits": [item]}}
+        api.create(f"/api/v1/namespaces/{NAMESPACE}/limitranges", body)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+    pod["spec"] = {"containers": [{"name": "main", "image": "example/main", "resources": resources}]}
+    eventually(lambda: api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod))
+    real = recorded_review(recorder, "Pod", name)
+    for key in ranges:
+        plane.kubectl("delete", "limitrange", key, "-n", NAMESPACE)
+
+    assert real["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4", "cpu": "1"}
+    assert set(read_managed_amounts(real["metadata"]) or ()) == {(side, "nvidia.com/gpu", "main") for side in written}

@@ -129,7 +129,10 @@ LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
         twenty(
             make_pod()
             .gpus(4)
-            .annotate(LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX + "nvidia.com/gpu limit for container main")
+            .annotate(
+                LIMIT_RANGER_ANNOTATION,
+                f"{LIMIT_RANGER_PREFIX}{GPU} request for container main; {GPU} limit for container main",
+            )
         ),
         "a minimum next to GPUs",
         ["20", "20"],

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.example_cluster import apply_patch, codes, mig_node, review, view_of, whole_node
 from webhook.model.cluster_view import ClusterView
+from webhook.model.defaulting import default_pod_data
 from webhook.model.pods import parse_pod
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -65,6 +66,20 @@ def test_requested_gpus_stay() -> None:
     assert not review(pod, REMOVE, view=TRAP).patch
 
 
+def test_gpus_of_one_of_two_limit_ranges_are_removed() -> None:
+    """LimitRanger's annotation names only the other LimitRange; `managedFields` tell what the user wrote."""
+    cpu = {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}
+    other = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "z-cpu", "namespace": "team"}, "spec": cpu}
+    spec = {"limits": [{"type": "Container", "max": {GPU: "4"}}]}
+    trap = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "trap", "namespace": "team"}, "spec": spec}
+    view = view_of(make_namespace("team"), trap, other, whole_node())
+    pod = default_pod_data(make_pod().build(), view.ranges("team"))
+    decision = review(pod, REMOVE, view=view)
+    assert apply_patch(pod, decision)["spec"]["containers"][0]["resources"]["limits"] == {GPU: "0", "cpu": "1"}
+    assert [finding.code for finding in decision.findings] == ["GPU-L202"]
+    assert not review(default_pod_data(make_pod().gpus(4).build(), view.ranges("team")), REMOVE, view=view).patch
+
+
 MIXING = "mode: enforce\nsecurity: {deny: [mixedGPURequests]}"
 TWO_TRAPS = view_with_limit_ranges({"max": {GPU: "4", SMALL: "1"}})
 MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
@@ -78,7 +93,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
         make_pod()
         .gpus(4)
         .requests(SMALL, "1")
-        .annotate("kubernetes.io/limit-ranger", NOTE.replace("gpu req", f"gpu, {SMALL} req")),
+        .annotate("kubernetes.io/limit-ranger", NOTE.replace(GPU, f"{GPU}, {SMALL}")),
         TWO_TRAPS,
         "LimitRange 'trap' adds nvidia.com/gpu, LimitRange 'trap' adds nvidia.com/mig-1g.10gb",
         'Write nvidia.com/gpu: "0" and nvidia.com/mig-1g.10gb: "0" in its requests and limits.',

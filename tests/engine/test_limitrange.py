@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from tests.engine.invariants import gpu_pods
-from webhook.engine.limitrange import injected_gpus
+from webhook.engine.limitrange import default_sources
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus
 from webhook.engine.limitrange.validation import predict_admission
+from webhook.engine.pod_context import InjectedAmount
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
 from webhook.model.defaulting import (
@@ -288,11 +289,14 @@ INJECTED = {
 }
 
 
+def injected_in(data: Json, ranges: list[ParsedLimitRange]) -> tuple[InjectedAmount, ...]:
+    """Return the injected GPUs of a pod."""
+    return find_injected_gpus(parse_pod(data), NamespaceLimitRanges(ranges), lambda: data)
+
+
 @pytest.mark.parametrize(("note", "count", "ranges", "want"), INJECTED.values(), ids=INJECTED)
 def test_injected_gpus_that_are_present(note: str, count: str, ranges: list[ParsedLimitRange], want: bool) -> None:
-    given = find_injected_gpus(
-        parse_pod(make_pod().gpus(count).annotate(NOTE, note).build()), NamespaceLimitRanges(ranges)
-    )
+    given = injected_in(make_pod().gpus(count).annotate(NOTE, note).build(), ranges)
     assert [(one.path, one.resource, one.present) for one in given] == ([(ONE, GPU, True)] if want else [])
 
 
@@ -304,17 +308,40 @@ def test_the_annotation_is_read_once_for_all_containers(monkeypatch: pytest.Monk
         read.append(text)
         return read_limit_ranger_annotation(text)
 
-    monkeypatch.setattr(injected_gpus, "read_limit_ranger_annotation", recorded)
+    monkeypatch.setattr(default_sources, "read_limit_ranger_annotation", recorded)
     pod = make_pod().gpus(4).annotate(NOTE, NOTED)
     for index in range(200):
         pod.container(f"c{index}", resources=of_limits(gpu="4"))
-    find_injected_gpus(parse_pod(pod.build()), NamespaceLimitRanges([DEFAULTING]))
+    injected_in(pod.build(), [DEFAULTING])
     assert read == [NOTED]
 
 
+GIVES_GPUS, GIVES_CPU = limits({"max": {GPU: "4"}}, name="a-gpus"), limits({"default": {"cpu": "1"}}, name="b-cpu")
+OF_TWO: dict[str, tuple[PodMaker, list[tuple[str, bool]]]] = {
+    "a container without GPUs gets them from the first": (make_pod(), [("a-gpus", True)]),
+    "the same amount, written": (make_pod().gpus(4), []),
+    "the same amount, written in requests alone": (make_pod().requests(GPU, "4"), []),
+    "another amount, written": (make_pod().gpus(2), []),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), OF_TWO.values(), ids=OF_TWO)
+def test_gpus_of_a_limit_range_that_the_annotation_does_not_record(pod: PodMaker, want: list[tuple[str, bool]]) -> None:
+    """LimitRanger's annotation names the last LimitRange that set anything, here the one with CPU."""
+    after = default_pod_data(pod.build(), NamespaceLimitRanges([GIVES_GPUS, GIVES_CPU]))
+    assert GPU not in after["metadata"]["annotations"][NOTE]
+    assert [(one.limit_range, one.present) for one in injected_in(after, [GIVES_GPUS, GIVES_CPU])] == want
+
+
+def test_gpus_that_no_record_tells_apart_count_as_written() -> None:
+    after = default_pod_data(make_pod().build(), NamespaceLimitRanges([GIVES_GPUS, GIVES_CPU]))
+    del after["metadata"]["managedFields"]
+    assert not injected_in(after, [GIVES_GPUS, GIVES_CPU])
+
+
 def test_injected_gpus_of_a_future_first_pass() -> None:
-    trap = NamespaceLimitRanges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
-    (given,) = find_injected_gpus(parse_pod(make_pod().build()), trap)
+    trap = limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")
+    (given,) = injected_in(make_pod().build(), [trap])
     assert (given.path, given.resource, given.limit_range, given.present) == (ONE, GPU, "trap", False)
 
 

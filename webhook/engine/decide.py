@@ -160,7 +160,7 @@ def decide_pod(
     violations, quota_charge = evaluate_pod(context, mutation)
     found = [*failures, *bypasses, *additions, *violations]
     if found and (ranges := view.ranges(request.namespace)):
-        found = name_default_sources(found, mutation, ranges)
+        found = name_default_sources(found, mutation, ranges, request)
     findings, exempted = settle(found, policies.exemptions, request, pod, now)
 
     fleet, submitted, fit = view.fleet, context.submitted_requests, mutation.applied_choice

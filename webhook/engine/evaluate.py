@@ -89,9 +89,10 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
     obstacles = node_fit_violations(context, mutation) if fit is None else []
     invalid = () if PARSED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else invalid_annotations(pod)
     if obstacles or gpu_requests.errors or invalid:
-        errors, ranges = gpu_requests.errors, context.view.ranges(context.request.namespace)
-        general = (*(replace_amount_errors(errors, mutation, ranges) if errors else ()), *invalid, *obstacles)
-        violations += [(policies.general_policy, each) for each in general]
+        request, errors = context.request, gpu_requests.errors
+        if errors:
+            errors = replace_amount_errors(errors, mutation, context.view.ranges(request.namespace), request)
+        violations += [(policies.general_policy, each) for each in (*errors, *invalid, *obstacles)]
     return violations
 
 
@@ -143,7 +144,7 @@ def _namespace_rejections(
     if final is None:
         unreadable = tuple(unreadable_amount_violations(pod))
         return _NamespaceRejections(unreadable, (*unreadable, *claims))
-    sources = DefaultSources(mutation, ranges)
+    sources = DefaultSources(mutation, ranges, context.request.load_object)
     users = _quota_users_in(namespace, view)
     exceeded = quota_violations(pod, final, view.quotas(namespace), users, partial(sources.of_total, final))
     return _NamespaceRejections(limit_range_violations(final, ranges, sources) if ranges else (), (*exceeded, *claims))

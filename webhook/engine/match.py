@@ -41,7 +41,7 @@ def match_policies(
     """Find the policies that match a pod, or a template read as one, and build its context."""
     created, namespace = request.operation == "CREATE", request.namespace
     gpu_requests, ranges = gpu_requests_of_pod(pod), view.ranges(namespace)
-    injected = find_injected_gpus(pod, ranges) if created and ranges.gpu_defaults else ()
+    injected = find_injected_gpus(pod, ranges, request.load_object) if created and ranges.gpu_defaults else ()
     requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
     names = tuple(dict.fromkeys(requested))
     candidates, conditional = candidate_policies(request, pod, names, policies, view.labels_of(namespace))

@@ -16,7 +16,7 @@ Sources: `pkg/apis/core/v1/defaults.go`, and the mutating step of `plugin/pkg/ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -58,19 +58,28 @@ MAX_LIMIT_RANGER_ANNOTATION = 64 * 1024
 """Longest annotation that is read, in characters: enough for 500 containers. Longer ones record nothing."""
 
 DefaultRecord = tuple[str, str, str]
-"""One amount that the annotation records: "limits" or "requests", the resource, and the container's name."""
+"""One amount of a container: "limits" or "requests", the resource, and the container's name."""
 
 LIMIT_RANGER_PREFIX = "LimitRanger plugin set: "
+_SIDES = (LIMITS, REQUESTS)
 _CONTAINER_LISTS = ("containers", "initContainers")
+_NAME_KEY = 'k:{"name":"'
+"""Start of the key of a container in `managedFields`, before its name."""
 
 
 class DefaultedPod(NamedTuple):
-    """The amounts of a pod after the first pass, and LimitRanger's annotation."""
+    """The amounts of a pod after the first pass.
+
+    Attributes:
+        annotation: LimitRanger's.
+        written: The amounts that the pod had before.
+    """
 
     containers: tuple[ResourceRequirements, ...]
     init_containers: tuple[ResourceRequirements, ...]
     pod_level: ResourceRequirements | None
     annotation: str
+    written: frozenset[DefaultRecord]
 
 
 def default_object(data: Json, namespace: str) -> Json:
@@ -179,6 +188,25 @@ def read_limit_ranger_annotation(annotation: str) -> frozenset[DefaultRecord]:
     return frozenset(recorded)
 
 
+def read_managed_amounts(metadata: Json) -> frozenset[DefaultRecord] | None:
+    """Return the amounts that clients wrote; None without `managedFields`, for example in a file.
+
+    The API server computes `managedFields` after its own defaults and before LimitRanger's.
+    """
+    entries = metadata.get("managedFields")
+    if not isinstance(entries, list) or not entries:
+        return None
+    specs = [_member(_member(entry, "fieldsV1"), "f:spec") for entry in entries]
+    containers = [pair for spec in specs for kind in _CONTAINER_LISTS for pair in _member(spec, f"f:{kind}").items()]
+    return frozenset(
+        (side, field.removeprefix("f:"), key.removeprefix(_NAME_KEY).removesuffix('"}'))
+        for key, container in containers
+        for side in _SIDES
+        for field in _member(_member(container, "f:resources"), f"f:{side}")
+        if field.startswith("f:")
+    )
+
+
 def default_pod(pod: Pod, ranges: NamespaceLimitRanges) -> Pod:
     """Return a pod after the first pass; the pod itself if no LimitRange sets anything.
 
@@ -201,7 +229,10 @@ def default_pod(pod: Pod, ranges: NamespaceLimitRanges) -> Pod:
 
 
 def default_pod_data(pod: Json, ranges: NamespaceLimitRanges) -> Json:
-    """Do the same with plain data. An unreadable pod is returned as it is; its evaluation reports why."""
+    """Return a pod after the first pass, as plain data with the API server's `managedFields` of its amounts.
+
+    An unreadable pod is returned as it is; its evaluation reports why.
+    """
     try:
         defaulted = _find_defaults(parse_pod(pod), ranges)
     except ReviewError:
@@ -215,7 +246,14 @@ def default_pod_data(pod: Json, ranges: NamespaceLimitRanges) -> Json:
     if defaulted.pod_level is not None:
         spec = _merge_into_data(spec, defaulted.pod_level)
     metadata["annotations"] = (metadata.get("annotations") or {}) | {LIMIT_RANGER_ANNOTATION: defaulted.annotation}
+    metadata.setdefault("managedFields", [_managed_fields(defaulted.written)])
     return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _member(data: Any, key: str) -> Json:
+    """Return the map at a key; an empty one if there is none."""
+    found = data.get(key) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _default_container_requests(container: Any) -> Any:
@@ -344,7 +382,25 @@ def _compute_defaults(
         tuple(map(_format_requirements, after.init_containers)),
         None if after.pod_level is None else _format_requirements(after.pod_level),
         annotation,
+        frozenset(
+            (side, name, one.name) for one in amounts.all_containers for side in _SIDES for name in one.amounts(side)
+        ),
     )
+
+
+def _amount_keys(containers: Iterable[LimitsAndRequests]) -> Iterator[DefaultRecord]:
+    for container in containers:
+        for side in _SIDES:
+            yield from ((side, name, container.name) for name in container.amounts(side))
+
+
+def _managed_fields(written: frozenset[DefaultRecord]) -> Json:
+    """Return the entry of `managedFields` for amounts."""
+    containers: Json = {}
+    for side, name, container in sorted(written):
+        resources = containers.setdefault(f'{_NAME_KEY}{container}"}}', {"f:resources": {}})["f:resources"]
+        resources.setdefault(f"f:{side}", {})[f"f:{name}"] = {}
+    return {"fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:containers": containers}}}
 
 
 def _format_requirements(amounts: LimitsAndRequests) -> ResourceRequirements:

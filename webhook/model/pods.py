@@ -56,6 +56,10 @@ class ResourceRequirements(ApiStruct, frozen=True):
     requests: dict[str, QuantityText] = {}
     claims: tuple[Any, ...] = ()
 
+    def amounts(self, side: str) -> dict[str, QuantityText]:
+        """Return the limits ("limits") or the requests ("requests")."""
+        return self.limits if side == "limits" else self.requests
+
 
 class EnvVar(ApiStruct, frozen=True):
     """One environment variable."""

@@ -1,24 +1,30 @@
-"""Find which LimitRange sets an amount by default, so that a rejection names it, not only a field that nobody wrote.
+"""Find the LimitRanges that set amounts by default: one answer for rejections, which name them, and for injected GPUs.
 
-A webhook sees a pod after LimitRanger's first pass. An amount was set by a LimitRange if it equals its default and
-LimitRanger's annotation names it. The annotation records only the last LimitRange that set anything: what another one
-may have set counts too, since its default is the same amount in either case.
+A webhook sees a pod after LimitRanger's first pass. A LimitRange set an amount that equals its default if LimitRanger's
+annotation names the amount. The annotation records only the last LimitRange that set anything; whether another one set
+an amount is known from the pod's `managedFields`, which list what a client wrote. Without them it counts as written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from webhook.engine.gpu_requests import container_at
 from webhook.engine.pod_context import PodMutation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
-from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, read_limit_ranger_annotation
+from webhook.model.defaulting import (
+    LIMIT_RANGER_ANNOTATION,
+    DefaultRecord,
+    read_limit_ranger_annotation,
+    read_managed_amounts,
+)
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import ParsedLimitRange, parse_api_quantity
 from webhook.model.pod_amounts import LIMITS, REQUESTS, PodAmounts
-from webhook.model.pods import QuantityText
+from webhook.model.pods import Container, Pod, QuantityText
 
 MAX_NAMED = 3
 """Containers that a message names."""
@@ -43,16 +49,40 @@ class DefaultSource(NamedTuple):
         return f"container{'s' * (len(self.containers) > 1)} {named}{f' and {more} more' if more > 0 else ''}"
 
 
-class DefaultSources:
-    """The LimitRanges that set amounts of one mutated pod. Reads LimitRanger's annotation once."""
+class FirstPass:
+    """The defaults that LimitRanger set in a pod before the webhooks. Reads its annotation once."""
 
-    def __init__(self, mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> None:
+    def __init__(self, pod: Pod, ranges: Sequence[ParsedLimitRange], load_object: Callable[[], Any]) -> None:
+        self._ranges, self._load_object = ranges, load_object
+        recorded = read_limit_ranger_annotation(pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, ""))
+        possible = [each for each in ranges if all(name in each.defaults(side) for side, name, _ in recorded)]
+        self._recorded, self._recorders = recorded, possible if recorded else []
+
+    def find_source(self, container: Container, side: str, name: str) -> str:
+        """Return the name of the LimitRange that set an amount of a container; "" for one that a client wrote."""
+        amount = container.resources.amounts(side)[name]
+        possible = [each for each in self._ranges if _is_default(each, side, name, amount)]
+        amount_of = (side, name, container.name)
+        if amount_of not in self._recorded:
+            possible = [each for each in possible if any(other is not each for other in self._recorders)]
+            if possible and (self._written is None or amount_of in self._written):
+                return ""
+        return possible[0].name if possible else ""
+
+    @cached_property
+    def _written(self) -> frozenset[DefaultRecord] | None:
+        """The amounts that clients wrote; None if unknown."""
+        return read_managed_amounts(self._load_object()["metadata"])
+
+
+class DefaultSources:
+    """The LimitRanges that set amounts of one mutated pod, before or after its change."""
+
+    def __init__(
+        self, mutation: PodMutation, ranges: Sequence[ParsedLimitRange], load_object: Callable[[], Any]
+    ) -> None:
         self._mutation, self._ranges = mutation, ranges
-        self._recorded = read_limit_ranger_annotation(
-            mutation.pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "")
-        )
-        recorders = [each for each in ranges if all(name in each.defaults(side) for side, name, _ in self._recorded)]
-        self._recorders = recorders if self._recorded else []
+        self._first_pass = FirstPass(mutation.pod, ranges, load_object)
 
     def of_field(self, field: FieldPath) -> str:
         """Return the name of the LimitRange that sets an amount; "" for an amount of the pod itself."""
@@ -64,19 +94,8 @@ class DefaultSources:
         if amount is None:
             copied = side == REQUESTS and name in limits
             return "" if copied else next((each.name for each in self._ranges if name in each.defaults(side)), "")
-        written = container.resources.limits if side == LIMITS else container.resources.requests
-        if amount != written.get(name):
-            return ""
-        candidates = [each for each in self._ranges if _is_default(each, side, name, amount)]
-        if (side, name, container.name) not in self._recorded:
-            candidates = [each for each in candidates if any(other is not each for other in self._recorders)]
-            if (
-                side == REQUESTS
-                and amount == limits.get(name)
-                and not self.of_field((*path, "resources", LIMITS, name))
-            ):
-                return ""  # the API server copied it from the pod's own limit
-        return candidates[0].name if candidates else ""
+        changed = amount != container.resources.amounts(side).get(name)
+        return "" if changed else self._first_pass.find_source(container, side, name)
 
     def of_fields(self, fields: Iterable[FieldPath]) -> list[DefaultSource]:
         """Return the LimitRanges that set some of these amounts, with the containers."""

@@ -19,6 +19,7 @@ from webhook.engine.limitrange.validation import (
 from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import QuantityError
+from webhook.model.admission import AdmissionRequest
 from webhook.model.apimachinery import canonical_text
 from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path
@@ -51,25 +52,28 @@ def limit_range_violations(
 
 
 def replace_amount_errors(
-    errors: Sequence[PolicyFinding], mutation: PodMutation, ranges: Sequence[ParsedLimitRange]
-) -> list[PolicyFinding]:
+    errors: Sequence[PolicyFinding],
+    mutation: PodMutation,
+    ranges: Sequence[ParsedLimitRange],
+    request: AdmissionRequest,
+) -> tuple[PolicyFinding, ...]:
     """Return errors of GPU amounts; where a LimitRange sets one of the amounts, what it makes invalid instead."""
     amounts = final_amounts(mutation, ranges) if errors and ranges else None
     if amounts is None:
-        return list(errors)
+        return tuple(errors)
     by_amount: dict[FieldPath, list[PolicyFinding]] = {}
-    for finding in _invalid_by_defaults(amounts, DefaultSources(mutation, ranges)):
+    for finding in _invalid_by_defaults(amounts, DefaultSources(mutation, ranges, request.load_object)):
         by_amount.setdefault((*finding.path[:3], finding.path[-1]), []).append(finding)
-    return [each for error in errors for each in by_amount.get((*error.path[:3], error.path[-1]), [error])]
+    return tuple([one for error in errors for one in by_amount.get((*error.path[:3], error.path[-1]), [error])])
 
 
 def name_default_sources(
-    reported: list[SectionFinding], mutation: PodMutation, ranges: NamespaceLimitRanges
+    reported: list[SectionFinding], mutation: PodMutation, ranges: NamespaceLimitRanges, request: AdmissionRequest
 ) -> list[SectionFinding]:
     """Add the LimitRange to the message of each finding about an amount that it sets by default."""
     if ranges.default_names.isdisjoint([name for _, finding in reported for name in finding.path[-1:]]):
         return reported
-    sources, named = DefaultSources(mutation, ranges), list[SectionFinding]()
+    sources, named = DefaultSources(mutation, ranges, request.load_object), list[SectionFinding]()
     for policy_ref, finding in reported:
         source = "" if finding.code in _NAMES_LIMIT_RANGE else sources.of_field(finding.path)
         if source:

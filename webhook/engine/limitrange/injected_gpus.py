@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from webhook.engine.gpu_requests import PodGpuRequests, container_at, init_then_main_containers, sum_gpu_requests
+from webhook.engine.limitrange.default_sources import FirstPass
 from webhook.engine.limitrange.findings import first_rejection
 from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.pod_context import InjectedAmount, InjectedGpus
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import compare_quantities
-from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, DefaultRecord, read_limit_ranger_annotation
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
-from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_api_quantity
+from webhook.model.limit_ranges import NamespaceLimitRanges
 from webhook.model.pod_amounts import LIMITS, REQUESTS
-from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
-from webhook.model.quantity import parse_nano_or_none
+from webhook.model.pod_resources import limit_or_request
+from webhook.model.pods import Pod, QuantityText
 
 
-def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[InjectedAmount, ...]:
-    """Return every GPU amount above zero that LimitRanger set in a pod, or will set."""
+def find_injected_gpus(
+    pod: Pod, ranges: NamespaceLimitRanges, load_object: Callable[[], Any]
+) -> tuple[InjectedAmount, ...]:
+    """Return every GPU amount above zero that LimitRanger set in a pod, or will set.
+
+    Args:
+        load_object: Returns the pod as plain data.
+    """
     found: dict[tuple[FieldPath, str], InjectedAmount] = {}
-    annotation = pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "") if ranges.gpu_defaults else ""
-    recorded = read_limit_ranger_annotation(annotation)
+    first_pass = FirstPass(pod, ranges, load_object)
     for name, limit_range in ranges.gpu_defaults:
         for path, container in init_then_main_containers(pod.spec):
-            injected = _find_injected_amount(path, container, name, limit_range, recorded)
-            if injected is not None:
-                found.setdefault((path, name), injected)
+            sides = [side for side in (LIMITS, REQUESTS) if name in container.resources.amounts(side)]
+            sources = [first_pass.find_source(container, side, name) for side in sides]
+            if not sides or (all(sources) and limit_or_request(container.resources, name)):
+                source = sources[0] if sources else limit_range.name
+                found.setdefault((path, name), InjectedAmount(path, container.name, name, source, bool(sides)))
     return tuple(found.values())
 
 
@@ -74,28 +81,3 @@ def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:
         )
         fix = "" if outcome else f'Write {one.resource}: "0" in its limits.'
         yield PolicyFinding("GPU-L202", field, message + outcome, fix, at_most=PolicyMode.WARN)
-
-
-def _find_injected_amount(
-    path: FieldPath,
-    container: Container,
-    name: str,
-    limit_range: ParsedLimitRange,
-    recorded: frozenset[DefaultRecord],
-) -> InjectedAmount | None:
-    resources = container.resources
-    if name not in resources.limits and name not in resources.requests:
-        return InjectedAmount(path, container.name, name, limit_range.name, present=False)
-    is_recorded = any((side, name, container.name) in recorded for side in (LIMITS, REQUESTS))
-    if is_recorded and _equals_limit_range_default(limit_range, resources, name):
-        return InjectedAmount(path, container.name, name, limit_range.name, present=True)
-    return None
-
-
-def _equals_limit_range_default(limit_range: ParsedLimitRange, resources: ResourceRequirements, name: str) -> bool:
-    """Return whether it is exactly the LimitRange's amount; the annotation alone could be forged."""
-    amount = resources.limits.get(name, resources.requests.get(name, "0"))
-    if not parse_nano_or_none(amount):
-        return False
-    sides = (limit_range.default_limits, limit_range.default_requests)
-    return any(name in side and compare_quantities(side[name], parse_api_quantity(amount)) == 0 for side in sides)
