@@ -151,7 +151,7 @@ def test_the_fraction_that_a_framework_takes(
 ) -> None:
     framework = preallocating_framework("app", command, tuple(variables.items()))
     assert framework is not None
-    assert memory_fraction(framework, command, tuple(variables.items())) == want
+    assert memory_fraction(framework, command, tuple(variables.items()))[:2] == want
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])

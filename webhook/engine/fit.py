@@ -21,7 +21,7 @@ from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
-from webhook.engine.memory_takers import reason_by_framework
+from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
@@ -100,7 +100,9 @@ def _smallest_choice(
             elif len(runnable) < len(offers):
                 reason = _reason_against_offers(context, runnable, need, right_sizing, feasible)
             if reason is None:
-                return OfferChoice(runnable[0].resource, runnable, need, right_sizing.policy, feasible.selected)
+                changes = memory_fraction_changes(context, runnable, need.memory_mib) if rule.patch_fractions else ()
+                name, policy = runnable[0].resource, right_sizing.policy
+                return OfferChoice(name, runnable, need, policy, feasible.selected, changes)
         kept = kept or reason
     return kept or _explain_no_offer(context, need, rule)
 
@@ -172,7 +174,8 @@ def _reason_against_offers(
         return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
     if offers[0].form is GpuForm.MIG and may_need_graphics(context.gpu_requests.requests):
         return KeepRequest(KeepReason.GRAPHICS, resource)
-    if (reason := reason_by_framework(context, offers, need.memory_mib)) is not None:
+    reason = reason_by_framework(context, offers, need.memory_mib, patch=right_sizing.rule.patch_fractions)
+    if reason is not None:
         return reason
     if resource == WHOLE_GPU:
         return None

@@ -225,4 +225,5 @@ def _merge_right_sizing(rules: Sequence[RightSizingRules]) -> RightSizingRules:
         risk_ppm=min(rule.risk_ppm for rule in rules),
         min_saving_percent=max(rule.min_saving_percent for rule in rules),
         wait_when_full=all(rule.wait_when_full for rule in rules),
+        patch_fractions=all(rule.patch_fractions for rule in rules),
     )

@@ -2,6 +2,9 @@
 
 Such a framework sees one MIG slice's memory, but on a shared card the whole card's. Time slicing limits nothing, so it
 would take its neighbors' memory. MPS ends it at the share's limit. On a slice, its fraction must cover the need.
+
+Where it does not, the reason says which fraction would, and a policy may have it written into the pod (`memoryFraction:
+patch`): in place of a number that the container states once, or as a variable that it does not set.
 """
 
 from __future__ import annotations
@@ -9,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from webhook.engine.pod_context import GpuPodContext
-from webhook.model.decisions import KeepReason, KeepRequest
+from webhook.model.decisions import FractionChange, KeepReason, KeepRequest
 from webhook.model.enums import GpuForm, IsolationLevel
+from webhook.model.field_paths import FieldPath
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import Container
 from webhook.model.preallocation import (
     MemoryFraction,
     PreallocatingFramework,
+    fraction_argument,
+    is_fraction,
     memory_fraction,
     preallocating_framework,
 )
@@ -30,12 +36,18 @@ def framework_of(container: Container) -> PreallocatingFramework | None:
     return preallocating_framework(container.image, container.command + container.args, _variables(container))
 
 
-def reason_by_framework(context: GpuPodContext, offers: tuple[GpuOffer, ...], need_mib: int) -> KeepRequest | None:
-    """Return why a framework of the pod cannot use one unit of these offers of one form; None if it can."""
+def reason_by_framework(
+    context: GpuPodContext, offers: tuple[GpuOffer, ...], need_mib: int, *, patch: bool
+) -> KeepRequest | None:
+    """Return why a framework of the pod cannot use one unit of these offers of one form; None if it can.
+
+    Args:
+        patch: True if its memory fraction may be changed.
+    """
     if offers[0].form is GpuForm.WHOLE:
         return None
     limited = offers[0].isolation > IsolationLevel.NONE
-    for container in _gpu_containers(context):
+    for path, container in context.gpu_requests.containers.items():
         framework = framework_of(container)
         if framework is None or not framework.takes_visible:
             if not limited and _fills_its_gpu(context, container):
@@ -44,9 +56,23 @@ def reason_by_framework(context: GpuPodContext, offers: tuple[GpuOffer, ...], ne
         if not limited:
             return KeepRequest(KeepReason.NO_MEMORY_LIMIT, framework.name)
         reason = _reason_by_fraction(framework, container, offers, need_mib)
-        if reason is not None:
+        if reason is not None and not (patch and _change_fraction(path, container, framework, offers, need_mib)):
             return reason
     return None
+
+
+def memory_fraction_changes(
+    context: GpuPodContext, offers: tuple[GpuOffer, ...], need_mib: int
+) -> tuple[FractionChange, ...]:
+    """Return the changes by which the frameworks of a pod can use one unit of these offers; none where they can."""
+    changes = (
+        _change_fraction(path, container, framework, offers, need_mib)
+        for path, container in context.gpu_requests.containers.items()
+        if (framework := framework_of(container)) is not None
+        and framework.takes_visible
+        and _reason_by_fraction(framework, container, offers, need_mib) is not None
+    )
+    return tuple(filter(None, changes))
 
 
 def takes_visible_memory(context: GpuPodContext) -> bool:
@@ -74,11 +100,16 @@ def _reason_by_fraction(
     """Return why the fraction that a framework takes is less than the need, or more than the limit of an MPS share."""
     fraction = memory_fraction(framework, container.command + container.args, _variables(container))
     for offer in offers:
-        limit = offer.memory_mib or 0
-        visible = limit * offer.replicas if offer.form is GpuForm.MPS else limit
+        limit, visible = _limit_and_visible(offer)
         if not _is_suitable(fraction, visible, need_mib, limit, shared=offer.replicas > 1):
             return KeepRequest(KeepReason.MEMORY_FRACTION, _advice(framework, fraction, offer, visible, need_mib))
     return None
+
+
+def _limit_and_visible(offer: GpuOffer) -> tuple[int, int]:
+    """Return the memory that a pod may use of one unit, and the memory that it sees."""
+    limit = offer.memory_mib or 0
+    return limit, limit * offer.replicas if offer.form is GpuForm.MPS else limit
 
 
 def _is_suitable(fraction: MemoryFraction, visible: int, need: int, limit: int, *, shared: bool) -> bool:
@@ -97,7 +128,48 @@ def _advice(
         found = f"{framework.name} takes an unknown fraction of the {sees}"
     else:
         found = f"{framework.name} takes {fraction.value:g} of the {sees}"
-    hundredths = -(-100 * need_mib // visible)
-    if not fraction.setting or hundredths * visible > 100 * (offer.memory_mib or 0):
+    suitable = _suitable_fraction((offer,), need_mib)
+    if not fraction.setting or not suitable:
         return f"{found}, and needs {format_mib(need_mib)}"
-    return f"{found}, and needs {format_mib(need_mib)}; write {fraction.setting}={hundredths / 100:g}"
+    return f"{found}, and needs {format_mib(need_mib)}; write {fraction.setting}={suitable}"
+
+
+def _suitable_fraction(offers: tuple[GpuOffer, ...], need_mib: int) -> str:
+    """Return the smallest fraction, in hundredths, that covers the need on every offer; "" if it exceeds a limit."""
+    sizes = [_limit_and_visible(offer) for offer in offers]
+    hundredths = max(-(-100 * need_mib // visible) for _, visible in sizes)
+    within = all(hundredths * visible <= 100 * limit for limit, visible in sizes)
+    return f"{hundredths / 100:g}" if within else ""
+
+
+def _change_fraction(
+    path: FieldPath,
+    container: Container,
+    framework: PreallocatingFramework,
+    offers: tuple[GpuOffer, ...],
+    need_mib: int,
+) -> FractionChange | None:
+    """Return the change to a fraction that suits the offers; None if there is none, or it cannot be written safely.
+
+    A number that is stated once is replaced. A variable is added if the container sets no fraction, and no `envFrom`
+    that might contain it. Nothing else is touched.
+    """
+    fraction = memory_fraction(framework, container.command + container.args, _variables(container))
+    setting, after = fraction.setting, _suitable_fraction(offers, need_mib)
+    if not after or not setting:
+        return None
+    if not fraction.stated:
+        may_add = setting.isidentifier() and not container.env_from
+        return FractionChange(container.name, (*path, "env"), setting, after) if may_add else None
+    if fraction.stated > 1 or fraction.value is None:
+        return None
+    for index, variable in enumerate(container.env):
+        if variable.name == setting and variable.value_from is None and is_fraction(variable.value):
+            target = (*path, "env", index, "value")
+            return FractionChange(container.name, target, setting, after, before=variable.value)
+    for field, arguments in (("args", container.args), ("command", container.command)):
+        if (found := fraction_argument(arguments, setting)) is not None:
+            index, prefix = found
+            before = arguments[index].removeprefix(prefix)
+            return FractionChange(container.name, (*path, field, index), setting, after, prefix, before)
+    return None

@@ -147,6 +147,8 @@ def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutat
         mutation.limits |= limits
         mutation.requests |= requests
         mutation.record_change("resources")
+    if choice.fraction_changes:
+        mutation.record_change("memoryFraction")
     missing = [one for one in offer_affinity(choice.offers) if not is_already_required(mutation.pod, one)]
     if missing:
         mutation.required_node_affinity += missing
@@ -175,7 +177,8 @@ def right_sizing_finding(
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
     note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
     size = f"{choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU)"
-    new_request = f"right-sized to {size}; need: {choice.need.words}{note}"
+    fractions = "".join(f"; {each.setting} is {each.after}" for each in choice.fraction_changes)
+    new_request = f"right-sized to {size}; need: {choice.need.words}{note}{fractions}"
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
         return PolicyFinding("GPU-R101", path, new_request, fix, at_most=PolicyMode.WARN)

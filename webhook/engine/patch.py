@@ -54,6 +54,7 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     tolerations = [{key: value for key, value in each.items() if value not in ("", None)} for each in written]
     return (
         *(_resource_operations(mutation) if mutation.limits or mutation.requests else ()),
+        *_fraction_operations(mutation),
         *_affinity_operations(mutation),
         *_add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
         *_add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
@@ -75,6 +76,11 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
     if fit is not None:
         record |= {"need": fit.need.words, "evidence": fit.need.evidence, "resource": fit.resource}
         record["gpuMilli"] = fit.gpu_milli
+        if fit.fraction_changes:
+            record["memoryFractions"] = {
+                each.container: {"setting": each.setting, "before": each.before, "after": each.after}
+                for each in fit.fraction_changes
+            }
     annotations = {**mutation.annotations, DECISION_ANNOTATION: _encode(record).decode()}
     if mutation.original_resources:
         annotations[ORIGINAL_ANNOTATION] = _encode(mutation.original_resources).decode()
@@ -98,6 +104,17 @@ def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
             if resources != NO_RESOURCES:
                 present = resources.limits if side == "limits" else resources.requests
                 operations.append(patch_replace(target, amounts) if present else patch_add(target, amounts))
+    return operations
+
+
+def _fraction_operations(mutation: PodMutation) -> list[PatchOperation]:
+    operations: list[PatchOperation] = []
+    for each in mutation.applied_choice.fraction_changes if mutation.applied_choice is not None else ():
+        if each.before:
+            operations.append(patch_replace(each.path, each.prefix + each.after))
+        else:
+            variables = container_at(mutation.pod, each.path[:-1]).env
+            operations += _add_operations(each.path, variables, [{"name": each.setting, "value": each.after}])
     return operations
 
 

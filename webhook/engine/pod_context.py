@@ -142,7 +142,7 @@ class PodMutation(msgspec.Struct):
         pod: The pod before these changes.
         limits: New limits by container path, whole maps; likewise `requests`.
         original_resources: GPU amounts before right-sizing, by container name.
-        applied_choice: The chosen offer, if it is applied.
+        applied_choice: The chosen offer, if it is applied, with its changes of memory fractions.
         required_node_affinity: Expressions to AND into every required node affinity term.
         preferred_node_affinity: Terms to add; likewise for pod affinity.
         annotations: Annotations to add, without the decision record.

@@ -54,6 +54,14 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 DIGEST_LENGTH = 12
 
 
+class FractionRecord(msgspec.Struct, frozen=True):
+    """A changed fraction of GPU memory: the flag or variable, and its number; `before` is "" if it was added."""
+
+    setting: str
+    before: str
+    after: str
+
+
 class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     """The annotation `rightslice.dev/decision`. Unknown keys are ignored.
 
@@ -65,6 +73,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
         resource: The resource that was requested instead.
         gpu_milli: Thousandths of a whole GPU that one unit of it takes; 0 if unknown.
         changed_by: Changed parts by policy; policies that acted together share a key.
+        memory_fractions: Changed fractions of GPU memory, by container.
     """
 
     policies: tuple[str, ...]
@@ -74,6 +83,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     resource: str = ""
     gpu_milli: int = 0
     changed_by: dict[str, tuple[str, ...]] = {}
+    memory_fractions: dict[str, FractionRecord] = {}
 
     @property
     def changing_policies(self) -> tuple[str, ...]:

@@ -164,6 +164,26 @@ class GpuNeed(msgspec.Struct, frozen=True, gc=False):
     words: str
 
 
+class FractionChange(NamedTuple):
+    """A change of the fraction of GPU memory that a framework takes.
+
+    Attributes:
+        container: The name of its container.
+        path: The text that is replaced, or the list of variables that one is added to.
+        setting: The flag, variable or property, for example "--gpu-memory-utilization".
+        after: The new number.
+        prefix: The part of the text before the number.
+        before: The number so far; "" if a variable is added.
+    """
+
+    container: str
+    path: FieldPath
+    setting: str
+    after: str
+    prefix: str = ""
+    before: str = ""
+
+
 class OfferChoice(msgspec.Struct, frozen=True, gc=False):
     """The offers chosen for every GPU container of a pod.
 
@@ -173,6 +193,7 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
         need: The largest need among the containers.
         policy: The policy that right-sizes.
         selected: Mask of the nodes considered, including policies' node requirements.
+        fraction_changes: What frameworks that take a fraction of the memory have to be told.
     """
 
     resource: str
@@ -180,6 +201,7 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
     need: GpuNeed
     policy: str
     selected: int = -1
+    fraction_changes: tuple[FractionChange, ...] = ()
 
     @property
     def gpu_milli(self) -> int:

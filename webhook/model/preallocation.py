@@ -265,10 +265,12 @@ class MemoryFraction(NamedTuple):
     Attributes:
         setting: The flag, variable or property that sets it, for example "--gpu-memory-utilization".
         value: From above 0 to 1; None if it cannot be read or is no setting of the container.
+        stated: How often the container sets it, by any setting of the framework.
     """
 
     setting: str
     value: float | None
+    stated: int = 0
 
 
 def memory_fraction(framework: PreallocatingFramework, command: Sequence[str], variables: Variables) -> MemoryFraction:
@@ -277,9 +279,31 @@ def memory_fraction(framework: PreallocatingFramework, command: Sequence[str], v
     written = [(settings[key], value) for key, value in _assignments(command, variables) if key in settings]
     if written:
         setting, text = written[-1]
-        return MemoryFraction(setting, _parse_fraction(text))
+        return MemoryFraction(setting, _parse_fraction(text), len(written))
     default = framework.percent / 100 if framework.percent is not None else None
     return MemoryFraction(framework.fractions[0] if framework.fractions else "", default)
+
+
+def fraction_argument(arguments: Sequence[str], setting: str) -> tuple[int, str] | None:
+    """Return the index of the argument that is, or ends in, the number of a setting, and the text before the number.
+
+    >>> fraction_argument(("serve", "--gpu-memory-utilization=0.1"), "--gpu-memory-utilization")
+    (1, '--gpu-memory-utilization=')
+    >>> fraction_argument(("serve", "--gpu-memory-utilization", "0.1"), "--gpu-memory-utilization")
+    (2, '')
+    >>> fraction_argument(("serve --gpu-memory-utilization 0.1",), "--gpu-memory-utilization") is None
+    True
+    """
+    for index, (text, following) in enumerate(zip_longest(arguments, arguments[1:], fillvalue="")):
+        key, separator, value = text.partition("=")
+        if _setting_key(key) == _setting_key(setting) and is_fraction(value if separator else following):
+            return (index, f"{key}=") if separator else (index + 1, "")
+    return None
+
+
+def is_fraction(text: str) -> bool:
+    """Return whether a text is a number above 0 and up to 1."""
+    return _parse_fraction(text) is not None
 
 
 def _assignments(command: Sequence[str], variables: Variables) -> Iterator[tuple[str, str]]:

@@ -161,6 +161,7 @@ def _compile_right_sizing(spec: RightSizingSpec, mode: PolicyMode) -> RightSizin
         risk_ppm=spec.risk,
         min_saving_percent=spec.min_saving_percent,
         wait_when_full=spec.when_full == "wait",
+        patch_fractions=spec.memory_fraction == "patch",
     )
 
 

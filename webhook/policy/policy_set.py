@@ -38,6 +38,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
         margin_percent: Added to observed compute; observed memory uses `risk_ppm`, declared needs have no margin.
         risk_ppm: Pod-hours in a million that may need more memory than the pod was given.
         wait_when_full: False if a rewrite needs a slice that is free now.
+        patch_fractions: True if the fraction of memory that a framework takes may be changed for the slice.
     """
 
     mode: PolicyMode
@@ -50,6 +51,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
     min_saving_percent: int
     risk_ppm: int
     wait_when_full: bool
+    patch_fractions: bool = False
 
 
 class AmountRule(msgspec.Struct, frozen=True):

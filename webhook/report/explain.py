@@ -238,6 +238,9 @@ def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequireme
     if record.resource and record.gpu_milli:
         amount = format_gpus_with_unit(record.gpu_milli)
         yield f"{'Now':<10}{amount} instead of each requested whole GPU, as {sanitize(record.resource)}"
+    for container, one in record.memory_fractions.items():
+        instead = f"instead of {one.before}" if one.before else "added"
+        yield f"{'Fraction':<10}{sanitize(f'{container}: {one.setting} is {one.after}, {instead}')}"
     if record.resource:
         yield f"{'Reason':<10}it needs {sanitize(record.need)}, which {sanitize(record.resource)} covers"
         yield f'{"Opt out":<10}annotate the pod, or the template of its workload, with {KEEP_ANNOTATION}: "true"'

@@ -26,11 +26,14 @@ from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
     ORIGINAL_ANNOTATION,
+    DecisionRecord,
+    FractionRecord,
     parse_decision_record,
     parse_original_resources,
 )
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.pods import DEFAULT_NAMESPACE, ResourceRequirements, without_nulls
+from webhook.model.preallocation import fraction_argument
 from webhook.model.quantity import parse_whole_number
 from webhook.report.serialization import yaml_text
 from webhook.report.text import sanitize
@@ -122,7 +125,7 @@ def original_yaml(pod: Mapping[str, Any]) -> str | UnknownOriginal:
     elif not _is_valid_original(before, pod, record.resource):
         return UnknownOriginal(name, offer)
     fields: dict[str, Any] = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}}
-    if spec := _restored_spec(pod, record.resource, before):
+    if spec := _restored_spec(pod, record, before):
         fields["spec"] = spec
     return f"# Pod {name} {state} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
 
@@ -142,16 +145,35 @@ def _is_valid_original(before: Mapping[str, ResourceRequirements], pod: Mapping[
     return bool(before) and set(before) <= changed
 
 
-def _restored_spec(pod: Mapping[str, Any], offer: str, before: Mapping[str, ResourceRequirements]) -> dict[str, Any]:
-    spec = {
-        kind: [
-            {"name": container["name"], "resources": _restored_resources(container, offer, before[container["name"]])}
-            for container in (pod.get("spec") or {}).get(kind) or []
-            if container.get("name") in before
-        ]
-        for kind in CONTAINER_LISTS
-    }
-    return {kind: containers for kind, containers in spec.items() if containers}
+def _restored_spec(
+    pod: Mapping[str, Any], record: DecisionRecord, before: Mapping[str, ResourceRequirements]
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    for kind in CONTAINER_LISTS:
+        for container in (pod.get("spec") or {}).get(kind) or []:
+            name, restored = container.get("name"), {}
+            if name in before:
+                restored["resources"] = _restored_resources(container, record.resource, before[name])
+            if name in record.memory_fractions:
+                restored |= _restored_fraction(container, record.memory_fractions[name])
+            if restored:
+                spec.setdefault(kind, []).append({"name": name, **restored})
+    return spec
+
+
+def _restored_fraction(container: Mapping[str, Any], change: FractionRecord) -> dict[str, Any]:
+    """Return the field with the original memory fraction; nothing if a variable was added, or it was changed since."""
+    if not change.before:
+        return {}
+    if {"name": change.setting, "value": change.after} in (container.get("env") or ()):
+        return {"env": [{"name": change.setting, "value": change.before}]}
+    for field in ("args", "command"):
+        arguments = list(container.get(field) or ())
+        found = fraction_argument(arguments, change.setting)
+        if found is not None and arguments[found[0]] == found[1] + change.after:
+            arguments[found[0]] = found[1] + change.before
+            return {field: arguments}
+    return {}
 
 
 def _restored_resources(

@@ -115,6 +115,7 @@ class RightSizingSpec(SectionSpec):
     risk: Risk = Field(default="0.5%", validate_default=True)
     min_saving_percent: Percent = 20
     when_full: Literal["keep", "wait"] = "keep"
+    memory_fraction: Literal["report", "patch"] = "report"
 
     @model_validator(mode="after")
     def _check_forms(self) -> Self:
