@@ -148,9 +148,11 @@ def serve_with_moving_clock() -> None:
     """Serve with a clock that every reading moves by half the time between two creates, as each has two reviews."""
     from webhook.cli.main import run  # only the child needs it
     from webhook.cli.processes import webhook as process
+    from webhook.server import handlers
 
-    step, readings, start = timedelta(seconds=0.5 / float(sys.argv.pop(1))), count(), datetime.now(UTC)
-    process.utc_now = lambda: start + next(readings) * step
+    step, start, readings, seconds = 0.5 / float(sys.argv.pop(1)), datetime.now(UTC), count(), count()
+    process.utc_now = lambda: start + timedelta(seconds=next(readings) * step)
+    handlers.monotonic = lambda: next(seconds) * step  # type: ignore[attr-defined]
     run()
 
 

@@ -64,9 +64,11 @@ def cluster() -> SchedulerState:
     )
 
 
-def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None) -> FairShareTracker:
+def sharing(
+    api: KubeClient, rule: FairShare = EQUAL, now: Clock | None = None, clock: Clock | None = None
+) -> FairShareTracker:
     fleet = cluster().fleet
-    return FairShareTracker(api, rule, lambda: fleet, MinimumRandom(), clock or Clock())
+    return FairShareTracker(api, rule, lambda: fleet, MinimumRandom(), now or Clock(), clock or Clock())
 
 
 async def test_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_p
         _,
         api,
     ):
-        shares = await asyncio.to_thread(sharing, api, EQUAL, clock)
+        shares = await asyncio.to_thread(sharing, api, EQUAL, Clock(), clock)
         await shares.refresh()
         clock.now = NOW + STALE_SECONDS
         await shares.refresh()
@@ -108,6 +110,19 @@ async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_p
     assert not shares.readiness_check().ok
     assert "1 of 2 over their share 60 min ago; " in shares.readiness_check().message
     clock.now += 1
+    assert not shares.is_over_share(of("greedy"))
+
+
+@pytest.mark.parametrize("step", [3601.0, 86400.0, -86400.0], ids=["an hour forward", "a day forward", "a day back"])
+async def test_a_result_stays_in_use_for_an_hour_across_a_step_of_the_clock(tmp_path: Path, step: float) -> None:
+    now, clock = Clock(), Clock()
+    async with scripted_api(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1))) as (_, api):
+        shares = await asyncio.to_thread(sharing, api, EQUAL, now, clock)
+        await shares.refresh()
+    now.now += step
+    assert shares.is_over_share(of("greedy"))
+    assert "0 min ago" in shares.readiness_check().message
+    clock.now += STALE_SECONDS + 1
     assert not shares.is_over_share(of("greedy"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -82,17 +81,17 @@ def test_assumed_capacity_expires() -> None:
     state = make_state(small_cluster())
     decision = fit_decision(state.view)
     request = AdmissionRequest("CREATE", "", "Pod", "team", "a", GPU_POD, dict, uid="u-1")
-    state.assume_pod(request, decision, NOW, is_final=False)
-    later = datetime.fromtimestamp(NOW.timestamp() + ASSUME_TTL_SECONDS + 1, NOW.tzinfo)
-    state.assume_pod(msgspec.structs.replace(request, uid="u-2"), decision, later, is_final=False)
+    state.assume_pod(request, decision, NOW, 0.0, is_final=False)
+    later = ASSUME_TTL_SECONDS + 1
+    state.assume_pod(msgspec.structs.replace(request, uid="u-2"), decision, NOW, later, is_final=False)
     assert free(state) == 1
 
 
 def test_the_same_review_twice_counts_once() -> None:
     state = make_state(small_cluster())
     request = AdmissionRequest("CREATE", "", "Pod", "team", "a", GPU_POD, dict, uid="u-1")
-    state.assume_pod(request, fit_decision(state.view), NOW, is_final=False)
-    state.assume_pod(request, fit_decision(state.view), NOW, is_final=False)
+    state.assume_pod(request, fit_decision(state.view), NOW, 0.0, is_final=False)
+    state.assume_pod(request, fit_decision(state.view), NOW, 0.0, is_final=False)
     assert free(state) == 1
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import NamedTuple
 
 from webhook.audit.gpu_time import PodLifetime, fair_share_group, gpu_time_of_pod
@@ -42,7 +43,7 @@ class ShareSnapshot(NamedTuple):
     """The result of a refresh.
 
     Attributes:
-        when: Seconds since 1970.
+        when: Seconds of a clock that is never set.
         over: Groups that are over their share.
         groups: Number of groups.
     """
@@ -61,10 +62,23 @@ class FairShareTracker:
     """
 
     def __init__(
-        self, api: KubeClient, rule: FairShare, fleet: Callable[[], Fleet], random: RandomSource, clock: SecondsClock
+        self,
+        api: KubeClient,
+        rule: FairShare,
+        fleet: Callable[[], Fleet],
+        random: RandomSource,
+        now: SecondsClock,
+        clock: SecondsClock = monotonic,
     ) -> None:
-        """Store the dependencies; `run` starts tracking. `random` keeps replicas from refreshing together."""
-        self._api, self._rule, self._fleet, self._random, self._clock = api, rule, fleet, random, clock
+        """Store the dependencies; `run` starts tracking.
+
+        Args:
+            random: Keeps replicas from refreshing together.
+            now: Unix seconds, to compare with times of pods.
+            clock: Seconds of a clock that is never set: results become stale by it.
+        """
+        self._api, self._rule, self._fleet, self._random = api, rule, fleet, random
+        self._now, self._clock = now, clock
         self._decoder: ResourceDecoder[PodLifetime] = ResourceDecoder(f"GET {PODS.path}", PodLifetime)
         self.latest: ShareSnapshot | None = None
         self.error = ""
@@ -100,9 +114,10 @@ class FairShareTracker:
         except ApiError as error:
             self.error = str(error)
             return
-        now = self._clock()
-        shares = await asyncio.to_thread(rank_fair_shares, periods, self._rule, now)
-        self.latest = ShareSnapshot(now, frozenset(one.group for one in shares if one.excess_share > 0), len(shares))
+        listed_at = self._clock()
+        shares = await asyncio.to_thread(rank_fair_shares, periods, self._rule, self._now())
+        over = frozenset(one.group for one in shares if one.excess_share > 0)
+        self.latest = ShareSnapshot(listed_at, over, len(shares))
         self.error = ""
 
     async def _list_gpu_time(self, fleet: Fleet) -> AsyncIterator[PodGpuTime]:

@@ -36,11 +36,11 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         resource: Resource name that it will request.
         nodes: Mask of the nodes where it may run.
         count: Units, all on one node.
-        expires_at: Seconds of the caller's clock.
+        expires_at: Seconds of a clock that is never set.
         pod_name: Namespace and name, or a generateName.
         cpu_milli: Millicores for each unit.
         memory: Bytes of memory for each unit.
-        admitted_at: Earliest time of its admission, seconds of the same clock: a pod created before is another one.
+        admitted_at: Earliest time of its admission, Unix seconds: a pod created before is another one.
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
     """
 
@@ -67,7 +67,7 @@ class ObservedPod(NamedTuple):
     Attributes:
         pod_name: Its name at admission; see `AssumedPod`.
         resource: A GPU resource that it requests.
-        created_at: Creation time, seconds of the caller's clock, if others may have had the same name.
+        created_at: Creation time, Unix seconds, if others may have had the same name.
     """
 
     pod_name: tuple[str, str]

@@ -271,7 +271,7 @@ class ClusterView:
         return nodes & self._memory.nodes_with_at_least(memory) if memory > 0 else nodes
 
     def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
-        """Return the view with one more assumed pod and without expired ones; a known uid adds nothing."""
+        """Return the view with one more assumed pod and without those expired at `now`; a known uid adds nothing."""
         return self._with_assumed_pods(self._assumed.without_expired(now).with_pod(pod))
 
     def without_expired(self, now: float) -> ClusterView:

@@ -124,22 +124,26 @@ class AdmissionState:
         reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
 
-    def assume_pod(self, request: AdmissionRequest, decision: Decision, now: datetime, *, is_final: bool) -> None:
+    def assume_pod(
+        self, request: AdmissionRequest, decision: Decision, now: datetime, seconds: float, *, is_final: bool
+    ) -> None:
         """Count what an admitted pod will hold, until the view shows it.
 
         Args:
+            now: Time of day, to compare with creation times of the API server.
+            seconds: Of a clock that is never set: what does not appear expires by it.
             is_final: True at /validate, which counts what /mutate did not: it may have run on another replica.
         """
         pod, use = request.pod, decision.pending_use
         if pod is None or not use.units or request.dry_run or request.operation != "CREATE" or decision.denials:
             return
-        prefix, seconds = pod.metadata.generate_name, now.timestamp()
+        prefix = pod.metadata.generate_name
         is_generated = bool(prefix) and pod.metadata.name.startswith(prefix)
         name = f"{prefix}*" if is_generated else pod_display_name(pod)
         full_name, replicas = (request.namespace, name), self.view.replicas
         uid = pod.metadata.uid or (f"{request.namespace}/{name}" if pod.metadata.name else request.uid)
         given = decision.outcome.resource if decision.applied and isinstance(decision.outcome, OfferChoice) else ""
-        earliest, expires_at = seconds - MAX_CLOCK_SKEW_SECONDS, seconds + ASSUME_TTL_SECONDS
+        earliest, expires_at = now.timestamp() - MAX_CLOCK_SKEW_SECONDS, seconds + ASSUME_TTL_SECONDS
         for resource, nodes, count in use.units:
             if is_final and self.unvalidated.remove((*full_name, resource), seconds):
                 continue

@@ -172,15 +172,15 @@ class AdmissionHandler:
             return HttpResponse(HTTPStatus.OK, render_self_probe(self.route, request))
         state = self.state
         policies = state.policies
-        now = self.clock()
-        state.view = state.view.without_expired(now.timestamp())  # assumed pods that did not appear in time
+        now, seconds = self.clock(), monotonic()  # a clock that may be set, and that of the watches, which is not
+        state.view = state.view.without_expired(seconds)  # assumed pods that did not appear in time
         decision = self.decide(request, policies, state.view, state.usage, now)
         response = self._respond(request, decision, policies, start)
         self.cpu_limit.lift()
         is_final = self.route == VALIDATE
         if is_final:
-            state.reserve_quota(request, decision, monotonic())  # watches use the monotonic clock
-        state.assume_pod(request, decision, now, is_final=is_final)
+            state.reserve_quota(request, decision, seconds)
+        state.assume_pod(request, decision, now, seconds, is_final=is_final)
         return response
 
     def _respond(
