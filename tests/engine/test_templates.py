@@ -95,6 +95,27 @@ CASES = {
         {"replicas": 2, "leaderWorkerTemplate": {"size": 4, "workerTemplate": POD}},
         {"spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]": 8},
     ),
+    "a LeaderWorkerSet of one pod, which is the leader": Case(
+        "leaderworkerset.x-k8s.io",
+        "LeaderWorkerSet",
+        {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "leaderTemplate": POD, "workerTemplate": POD}},
+        {
+            "spec.leaderWorkerTemplate.leaderTemplate.spec.containers[0]": 2,
+            "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]": 0,
+        },
+    ),
+    "an LLMInferenceService whose base sets the number of workers": Case(
+        "serving.kserve.io",
+        "LLMInferenceService",
+        {"template": SPEC, "worker": SPEC},
+        {"spec.template.containers[0]": 1, "spec.worker.containers[0]": 1},
+    ),
+    "an LLMInferenceService without pipeline stages beside the leader": Case(
+        "serving.kserve.io",
+        "LLMInferenceService",
+        {"template": SPEC, "worker": SPEC, "parallelism": {"pipeline": 1}},
+        {"spec.template.containers[0]": 1, "spec.worker.containers[0]": 0},
+    ),
     "a Notebook": Case("kubeflow.org", "Notebook", {"template": POD}, {"spec.template.spec.containers[0]": 1}),
     "a Workflow: container, script, and set": Case(
         "argoproj.io",
@@ -135,7 +156,26 @@ CASES = {
         {"spec.predictor.containers[0]": 1},
     ),
     "an InferenceService with a container": Case(
-        "serving.kserve.io", "InferenceService", {"predictor": SPEC}, {"spec.predictor.containers[0]": 1}
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"minReplicas": 3, **SPEC}},
+        {"spec.predictor.containers[0]": 3},
+    ),
+    "an InferenceService that scales to zero": Case(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"minReplicas": 0, **SPEC}},
+        {"spec.predictor.containers[0]": 1},
+    ),
+    "an InferenceService with workers and a transformer": Case(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"minReplicas": 2, **SPEC, "workerSpec": SPEC}, "transformer": {"minReplicas": 4, **SPEC}},
+        {
+            "spec.predictor.containers[0]": 2,
+            "spec.predictor.workerSpec.containers[0]": 2,
+            "spec.transformer.containers[0]": 4,
+        },
     ),
     "a Volcano Job": Case(
         "batch.volcano.sh",

@@ -109,3 +109,17 @@ def test_counts_of_a_known_path_can_be_replaced() -> None:
     changed = with_sources(known, ["spec.template"], ["count"], {})
     assert [(each.path, each.counts) for each in changed.sources] == [(("spec", "template"), (("count",),))]
     assert with_sources(known, ["spec.template"], [], {}) == known
+
+
+def test_other_counts_of_a_known_path_keep_its_gang() -> None:
+    known = WORKLOAD_KINDS["leaderworkerset.x-k8s.io", "LeaderWorkerSet"]
+    changed = with_sources(known, ["spec.leaderWorkerTemplate.workerTemplate"], ["replicas", "size", "shards"], {})
+    before, after = known.sources[1], changed.sources[1]
+    assert after.counts == (("replicas",), ("size",), ("shards",))
+    assert after._replace(counts=before.counts) == before
+
+
+def test_other_counts_of_a_known_path_keep_its_unknown_parts_and_fields() -> None:
+    known = WORKLOAD_KINDS["trainer.kubeflow.org", "TrainJob"]
+    (changed,) = with_sources(known, ["spec.trainer"], ["numNodes"], {}).sources
+    assert changed == known.sources[0]._replace(counts=(("numNodes",),))

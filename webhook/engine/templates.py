@@ -86,6 +86,7 @@ MAX_SCALING_GROUPS = 32
 """Groups, and members of each, that are looked at."""
 
 _NO_POD = Pod(ObjectMeta(), PodSpec())
+_MIN_REPLICAS = ("minReplicas",)
 _PARALLEL, _COMPLETIONS = ("parallelism",), ("completions",)
 """Keys of the numbers of pods of a Job."""
 
@@ -280,9 +281,7 @@ def _count_template_pods(source: PodSource, maps: Sequence[Json]) -> int:
     total = 1
     for members in maps:
         for keys in source.counts:
-            count = _count_at(members, keys)
-            led = keys == source.group_size and bool(source.leader)
-            total *= max(1, count - (source.leader in members)) if led else count
+            total *= _count_workers(source, members) if keys == source.group_size else _count_at(members, keys)
         parallel = _count_at(members, _PARALLEL)
         total *= min(parallel, _valid_count(members.get("completions"), parallel))
         for group in _as_list(members.get(source.scaling_groups))[:MAX_SCALING_GROUPS]:
@@ -292,10 +291,21 @@ def _count_template_pods(source: PodSource, maps: Sequence[Json]) -> int:
     return total
 
 
+def _count_workers(source: PodSource, members: Json) -> int:
+    """Return the size of a gang, without its leader if that has its own template.
+
+    A size that is not written is 1, or unknown for a kind whose controller sets it; then there is at least one worker.
+    """
+    written = _value_at(members, source.group_size) is not None
+    led = bool(source.leader) and source.leader in members and (written or not source.unknown_parts)
+    return max(0, _count_at(members, source.group_size) - led)
+
+
 def _count_at(members: Json, keys: TemplatePath) -> int:
     """Return the number of pods at a path; 1 if there is none, 0 for what is switched off."""
     value = _value_at(members, keys) if keys else None
-    return 0 if value is False else _valid_count(value, 1)
+    count = 0 if value is False else _valid_count(value, 1)
+    return max(1, count) if keys == _MIN_REPLICAS else count
 
 
 def _value_at(value: Any, keys: TemplatePath) -> Any:
@@ -397,15 +407,13 @@ def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
     others = _as_list(value.get("containers"))
     spec = {**value, "containers": [{"name": "kserve-container", **_value_at(value, main)}, *others]}
     metadata = {name: value.get(name) or {} for name in ("annotations", "labels")}
-    least = value.get("minReplicas")
-    replicas = least if isinstance(least, int) and least > 1 else 1
     moves = (
         (("spec", "containers", 0), (*place, *main)),
         *((("spec", "containers", i + 1), (*place, "containers", i)) for i in range(len(others))),
         (("spec",), place),
         (("metadata",), place),
     )
-    return TemplateForm({"metadata": metadata, "spec": spec}, place, moves, replicas)
+    return TemplateForm({"metadata": metadata, "spec": spec}, place, moves)
 
 
 def _enclosing_workflow(steps: Sequence[PathStep]) -> tuple[Json, int]:

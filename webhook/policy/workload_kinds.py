@@ -33,7 +33,8 @@ class PodSource(NamedTuple):
         path: A pod template, pod spec or container; with `fields`, the map that they are in.
         fields: Field of the pod, and the field of the map that holds it, in the order in which they are set. A step
             "=a.b" of the pod's field is the value of a.b, or nvidia.com/gpu without one.
-        counts: Keys of numbers of pods, in any map on the way to the pods: they are multiplied. False is zero.
+        counts: Keys of numbers of pods, in any map on the way to the pods: they are multiplied. False is zero; a
+            minReplicas of zero is one, because such a workload runs pods under load.
         group_size: The key among them whose number of pods run together, as one gang.
         leader: Key beside the path of another template for one pod of each gang.
         scaling_groups: Key of a list of groups that multiply the members they name (Grove).
@@ -93,7 +94,7 @@ def pod_field(text: str) -> FieldPath:
 def with_sources(
     known: WorkloadTemplates | None, paths: Iterable[str], counts: Iterable[str], fields: Mapping[str, str]
 ) -> WorkloadTemplates:
-    """Return a kind with more paths; a path that it already has is replaced where counts or fields are given.
+    """Return a kind with more paths; a path that it already has gets the counts and the fields that are given.
 
     Args:
         known: The kind as known so far.
@@ -101,15 +102,13 @@ def with_sources(
         counts: Keys of numbers of pods; the usual ones without any.
         fields: Fields of the pod, and the keys that hold them.
     """
-    keys = tuple(map(split_keys, counts)) or COUNT_KEYS
-    written = [PodSource(split_keys(path), fields=_fields(fields), counts=keys) for path in paths]
-    own = {source.path: source for source in written}
     templates = known or WorkloadTemplates(())
-    kept = [
-        source for source in templates.sources if source.path not in own or own[source.path] == PodSource(source.path)
-    ]
-    added = [source for source in own.values() if source.path not in {one.path for one in kept}]
-    return templates._replace(sources=(*kept, *added))
+    sources = {source.path: source for source in templates.sources}
+    own_counts, own_fields = tuple(map(split_keys, counts)), _fields(fields)
+    for path in map(split_keys, paths):
+        source = sources.get(path) or PodSource(path)
+        sources[path] = source._replace(fields=own_fields or source.fields, counts=own_counts or source.counts)
+    return templates._replace(sources=tuple(sources.values()))
 
 
 def _source(path: str, *, counts: str = "", group_size: str = "", **options: Any) -> PodSource:
@@ -271,7 +270,7 @@ WORKLOAD_KINDS: WorkloadKinds = {
     ("serving.knative.dev", "Service"): _TEMPLATE,
     ("serving.kserve.io", "InferenceService"): WorkloadTemplates(
         tuple(
-            _source(f"spec.{path}")
+            _source(f"spec.{path}", counts="minReplicas")
             for path in (
                 "predictor",
                 "predictor.workerSpec",
