@@ -6,9 +6,9 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.example_cluster import A100, codes, mig_node, review, view_of, whole_node
-from webhook.engine.decide import total_milli
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest
+from webhook.model.pools import total_milli
 
 GPU, SMALL, SHARED = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
 ONE_NAMESPACE = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"

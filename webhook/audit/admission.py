@@ -107,7 +107,7 @@ def _admit_pod(
     context: EvaluationContext,
     name: str,
 ) -> AdmittedPod:
-    """Evaluate a pod and charge so many replicas to quotas; None for a DaemonSet, which has one on each node."""
+    """Evaluate a pod and charge a number of replicas to quotas; None for a DaemonSet, which has one on each node."""
 
     def admit_more(view: ClusterView, more: int) -> AdmittedPod:
         return _admit_pod(complete, source, request, more, msgspec.structs.replace(context, view=view), name)

@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.audit.unknown_kinds import UnknownPods, unknown_kind, unknown_pods
+from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation
@@ -167,15 +167,19 @@ def find_unknown_pods(source: SourceObject, context: EvaluationContext) -> Unkno
     if kind == POD:
         return None
     if kind not in kinds:
-        return unknown_kind(source.data, kind[0])
+        return describe_unknown_kind(source.data, kind[0])
     request = build_admission_request(source.data, context)
-    return unknown_pods(request, list(read_templates(request, kinds)), kinds)
+    return find_unread_pods(request, list(read_templates(request, kinds)), kinds)
 
 
 def is_unknown_kind(source: SourceObject, context: EvaluationContext) -> bool:
     """Return whether an object of a kind that is not known names GPUs."""
     kind = _group_kind(source)
-    return kind != POD and kind not in context.policies.workload_kinds and not unknown_kind(source.data, kind[0]).quiet
+    return (
+        kind != POD
+        and kind not in context.policies.workload_kinds
+        and not describe_unknown_kind(source.data, kind[0]).quiet
+    )
 
 
 def _unknown_result(source: SourceObject, unknown: UnknownPods) -> CheckResult:

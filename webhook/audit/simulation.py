@@ -120,7 +120,7 @@ class ArrivingReplicas(NamedTuple):
     """Replicas of one template, which arrive one after another.
 
     Attributes:
-        admit: Admits the next ones, so many, in a state of the cluster.
+        admit: Admits a number of the next ones in a state of the cluster.
         nodes: Of a DaemonSet: the node of each, by index.
         varies: The answer may change with the state of the cluster.
     """

@@ -24,7 +24,7 @@ _IGNORED = (("apiVersion",), ("kind",), ("status",), ("metadata", "managedFields
 
 
 class UnknownPods(NamedTuple):
-    """Why the pods of an object are not evaluated.
+    """The reason why the pods of an object are not evaluated.
 
     Attributes:
         path: The field from which they would be.
@@ -37,7 +37,7 @@ class UnknownPods(NamedTuple):
     quiet: bool = False
 
 
-def unknown_kind(data: Any, group: str) -> UnknownPods:
+def describe_unknown_kind(data: Any, group: str) -> UnknownPods:
     """Return what is known about an object of a kind that is not in the table."""
     if group in PODLESS_GROUPS:
         return UnknownPods((), NOT_A_WORKLOAD, quiet=True)
@@ -51,7 +51,7 @@ def unknown_kind(data: Any, group: str) -> UnknownPods:
     return UnknownPods(path, f"{data['kind']} is an unknown kind: {found}; {STILL_CHECKED}. {fix}")
 
 
-def unknown_pods(
+def find_unread_pods(
     request: AdmissionRequest, templates: Sequence[PodTemplate], kinds: WorkloadKinds
 ) -> UnknownPods | None:
     """Return where a workload of a known kind gets GPUs in a way that is not read; None if its templates name GPUs."""

@@ -105,7 +105,7 @@ class DocumentBuilder:
             step(event, (mark.line + self._first_line + 1, mark.column + columns + 1))
 
     def start_at(self, lines: int, columns: int = 0) -> None:
-        """Start over: later events belong to a text that begins after so many lines and columns of the file."""
+        """Start over: later events belong to a text that begins after these lines and columns of the file."""
         self._first_line, self._first_column = lines, columns
         self._open_collections = []
 

@@ -16,7 +16,6 @@ On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from webhook.engine.demand import estimate_need
 from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
 from webhook.engine.guard import guard_pod
-from webhook.engine.limitrange.findings import final_amounts, name_default_sources
+from webhook.engine.limitrange.findings import final_amounts
 from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
@@ -48,9 +47,9 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_USE, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.fleet import Fleet
+from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.pods import Pod
-from webhook.model.pools import unit_milli
+from webhook.model.pools import total_milli
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 
@@ -159,9 +158,8 @@ def decide_pod(
         mutation, additions = PodMutation(pod), [_record_too_large(mutation)]
     violations, quota_charge = evaluate_pod(context, mutation)
     found = [*failures, *bypasses, *additions, *violations]
-    if found and (ranges := view.ranges(request.namespace)):
-        found = name_default_sources(found, mutation, ranges, request)
-    findings, exempted = settle(found, policies.exemptions, request, pod, now)
+    ranges = view.ranges(request.namespace) if found else NO_LIMIT_RANGES
+    findings, exempted = settle(found, policies.exemptions, request, pod, now, mutation, ranges)
 
     fleet, submitted, fit = view.fleet, context.submitted_requests, mutation.applied_choice
     after = total_milli(context.gpu_requests.totals, fleet)
@@ -201,8 +199,3 @@ def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:
     defaults = {name: amount for each in ranges for name, amount in each.default_limits.items()}
     findings = lint_object(request.load_object(), counting, view.classes, defaults)
     return Decision(findings=tuple(findings), involves_gpus=bool(findings))
-
-
-def total_milli(totals: Mapping[str, int], fleet: Fleet) -> int:
-    """Return the thousandths of a whole GPU that a pod's totals take."""
-    return sum([count * unit_milli(name, fleet) for name, count in totals.items()])

@@ -183,7 +183,7 @@ def _add_domain_affinity(
 
 
 def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
-    """Return the nodes of a mask on which NVLink links so many whole GPUs pairwise, as far as labels show.
+    """Return the nodes of a mask on which NVLink links `count` whole GPUs pairwise, as far as labels show.
 
     An agent's label is better evidence than a product name. But node affinity cannot express "the label, or else the
     name", so if names identify nodes without an agent, the names are used, without nodes whose label contradicts.

@@ -95,7 +95,7 @@ class AssumedPods:
 
     @property
     def is_full(self) -> bool:
-        """True if it holds so many pods that further ones are left out: then nothing counts as free."""
+        """True if it holds the maximum of pods and leaves out further ones: then nothing counts as free."""
         return self._end - self._start >= MAX_ASSUMED_PODS
 
     @property

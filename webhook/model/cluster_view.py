@@ -183,7 +183,7 @@ class ClusterView:
         return self._usage.claim_users(namespace, key, self.claim_context(namespace))
 
     def fits_pool(self, pool: QuotaPool, milli: int, most: int, uid: str) -> bool:
-        """Return whether so much GPU capacity fits into a pool. A pod's own reservation does not count."""
+        """Return whether an amount of GPU capacity fits into a pool. A pod's own reservation does not count."""
         return self._usage.pool_usage(pool, self.labels_of, but=uid) + milli <= most
 
     def pool_usage(self, pool: QuotaPool) -> int:

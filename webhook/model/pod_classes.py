@@ -62,7 +62,7 @@ class PodClasses(NamedTuple):
         return replace(pod, spec=spec)
 
     def add_to_data(self, pod: Json) -> Json:
-        """Do the same with plain data."""
+        """Return a new pod, as plain data, with its overhead and PriorityClass."""
         spec = pod.get("spec")
         if not isinstance(spec, dict):
             return pod

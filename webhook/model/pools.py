@@ -123,6 +123,11 @@ def unit_milli(name: str, fleet: Fleet) -> int:
     return 1000
 
 
+def total_milli(totals: Mapping[str, int], fleet: Fleet) -> int:
+    """Return the thousandths of a whole GPU that a pod's totals take."""
+    return sum([count * unit_milli(name, fleet) for name, count in totals.items()])
+
+
 def max_unit_milli(name: str, fleet: Fleet, nodes: int) -> int:
     """Return the most that one unit weighs on the nodes of a mask; by its name alone if none offers it."""
     milli = fleet.unit_weight(name, nodes).milli

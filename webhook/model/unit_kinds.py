@@ -49,7 +49,7 @@ class UnitSum(NamedTuple):
     total_memory: int
 
     def amounts_with(self, units: int) -> tuple[int, int]:
-        """Return the most millicores and bytes that come with so many of the units."""
+        """Return the most millicores and bytes that come with a number of units."""
         return min(self.total_cpu_milli, units * self.cpu_milli), min(self.total_memory, units * self.memory)
 
 
@@ -73,7 +73,7 @@ def sum_units(kinds: Iterable[KindCounts], nodes: int, free: ThresholdIndex) -> 
 
 
 def with_units_changed(units: UnitsByResource, resource: str, kind: UnitKind, change: int) -> UnitsByResource:
-    """Return the units with so many more pods of a kind, or fewer."""
+    """Return the units with the number of pods of a kind changed."""
     kinds = dict(units.get(resource, NO_KINDS))
     kinds[kind] = kinds.get(kind, 0) + change
     if not kinds[kind]:

@@ -1,4 +1,4 @@
-"""Where each kind of workload describes its pods, and how many it creates: one table.
+"""The table of kinds of workloads: the fields with their pods, and with the numbers of pods that they create.
 
 A policy adds kinds under `spec.match.templates`. Most kinds have pod templates. For a kind without one, `fields` says
 which fields of the kind are which fields of its pods. Argo's own templates and KServe's predictors are read where
@@ -27,7 +27,7 @@ COUNT_KEYS: tuple[TemplatePath, ...] = (("replicas",), ("numOfHosts",))
 
 
 class PodSource(NamedTuple):
-    """Where a kind describes some of its pods.
+    """A place where a kind describes some of its pods.
 
     Attributes:
         path: A pod template, pod spec or container; with `fields`, the map that they are in.

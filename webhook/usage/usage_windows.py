@@ -21,7 +21,7 @@ STARTS_PER_LENGTH = 12
 """Windows that start within the length of one. Fewer cost less but add noise."""
 
 SAMPLED_ONE_IN = 3
-"""At least one in so many bins of a window must have a sample."""
+"""The part of a window's bins that must have a sample is one divided by this number."""
 
 HISTORIES_PER_BATCH = 32
 """Histories that are processed together: enough to vectorise, and only a few MiB."""

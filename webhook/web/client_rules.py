@@ -16,7 +16,7 @@ from webhook.web.tls import CertificateError, ClientCertificateRules, verify_cli
 
 
 class ClientRuleFiles(NamedTuple):
-    """Where the rules are.
+    """The files of the rules, and the name that needs none.
 
     Attributes:
         authorities: The certificate authorities of the clients, PEM.

@@ -69,7 +69,7 @@ def freeze_and_tune_gc() -> None:
 
 
 def raise_descriptor_limit(connections: int) -> int:
-    """Raise the soft limit of open files for so many connections; return how many are possible."""
+    """Raise the soft limit of open files for a number of connections; return how many are possible."""
     soft, hard = getrlimit(RLIMIT_NOFILE)
     wanted = connections + SPARE_DESCRIPTORS
     if soft == RLIM_INFINITY or soft >= wanted:

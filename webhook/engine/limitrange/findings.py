@@ -68,8 +68,8 @@ def replace_amount_errors(
 
 
 def name_default_sources(
-    reported: list[SectionFinding], mutation: PodMutation, ranges: NamespaceLimitRanges, request: AdmissionRequest
-) -> list[SectionFinding]:
+    reported: Sequence[SectionFinding], mutation: PodMutation, ranges: NamespaceLimitRanges, request: AdmissionRequest
+) -> Sequence[SectionFinding]:
     """Add the LimitRange to the message of each finding about an amount that it sets by default."""
     if ranges.default_names.isdisjoint([name for _, finding in reported for name in finding.path[-1:]]):
         return reported

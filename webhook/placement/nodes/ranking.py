@@ -144,7 +144,7 @@ class NodeRanking:
         gang: GangContext | None = None,
         over_fair_share: bool = False,
     ) -> NodeOrder:
-        """Like `rank`, but as arrays.
+        """Return the order of `rank` as arrays.
 
         Args:
             requirements: The pod.
