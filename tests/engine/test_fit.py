@@ -760,7 +760,9 @@ def test_several_policies_are_merged_to_the_most_conservative_values() -> None:
 def test_a_policy_in_audit_mode_changes_nothing_and_reports() -> None:
     decision = review(small(), "rightSizing: {mode: warn}", nodes=NODES)
     assert decision.patch == ()
-    assert [finding.code for finding in decision.warnings] == ["GPU-R102"]
+    assert [(finding.code, finding.fix) for finding in decision.warnings] == [
+        ("GPU-R102", 'To keep a whole GPU once this is enforced, annotate the pod with rightslice.dev/keep: "true".')
+    ]
     assert isinstance(decision.outcome, OfferChoice)
     assert not decision.applied
     assert decision.gpu_milli_before == decision.gpu_milli_after == 1000

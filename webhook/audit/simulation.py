@@ -40,17 +40,18 @@ class SimulationProgress:
         self._strategy, self._nodes, self._capacity, self._initial = strategy, nodes, capacity, allocated
         self._pods_per_step = max(1, expected // MAX_STEPS)
         self._requested = self._allocated = allocated
-        self._placed = self._unplaced = 0
+        self._placed = self._unplaced = self._denied = 0
         self._steps: list[SimulationStep] = []
         self._reasons: Counter[str] = Counter()
         self.keep_reasons: Counter[str] = Counter()
 
-    def record_pod(self, milli: int, reason: str) -> bool:
+    def record_pod(self, milli: int, reason: str, *, denied: bool = False) -> bool:
         """Count a pod, with the reason if it was not placed. Returns whether a step should be recorded now."""
         self._requested += milli
         self._allocated += 0 if reason else milli
         self._placed += not reason
         self._unplaced += bool(reason)
+        self._denied += denied
         if reason:
             self._reasons[reason] += 1
         return (self._placed + self._unplaced) % self._pods_per_step == 0
@@ -71,6 +72,7 @@ class SimulationProgress:
             dict(self._reasons),
             self._initial,
             dict(self.keep_reasons),
+            self._denied,
         )
 
 
@@ -138,11 +140,13 @@ class PlacementOutcome(NamedTuple):
         milli: Thousandths of GPUs that it requests, or has on its node.
         reason: Why it was not placed; "" if it was.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
+        denied: Whether it was denied at admission.
     """
 
     milli: int
     reason: str = ""
     keep_reason: str = ""
+    denied: bool = False
 
 
 class SimulatedCluster:
@@ -173,7 +177,7 @@ class SimulatedCluster:
         return self._ranking.snapshot
 
     def place_replicas(self, arriving: ArrivingReplicas) -> Iterator[PlacementOutcome]:
-        """Admit and place replicas one after another; each is admitted anew if the cluster has changed."""
+        """Admit and place replicas one after another; each is admitted again if the cluster has changed."""
         pod = arriving.admit(self.view, 1)
         for number in range(arriving.replicas):
             if number and arriving.varies:
@@ -207,7 +211,8 @@ class SimulatedCluster:
             yield from self._repeat_denial(arriving.admit(self.view, 1), replicas - rest.admitted)
 
     def _repeat_denial(self, pod: ArrivingPod, replicas: int) -> Iterator[PlacementOutcome]:
-        return repeat(PlacementOutcome(self._requested_milli(pod.required), pod.denial, pod.keep_reason), replicas)
+        requested = self._requested_milli(pod.required)
+        return repeat(PlacementOutcome(requested, pod.denial, pod.keep_reason, denied=True), replicas)
 
     def _place_pod(self, required: PodRequirements) -> PlacementOutcome:
         """Place a pod. Failures are remembered until the next pod is placed."""
@@ -261,10 +266,10 @@ def simulate_pods(
     simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
     simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)
     outcomes = (outcome for replicas in arriving for outcome in simulated.place_replicas(replicas))
-    for number, (milli, reason, keep_reason) in enumerate(outcomes, 1):
+    for number, (milli, reason, keep_reason, denied) in enumerate(outcomes, 1):
         if keep_reason:
             simulation.keep_reasons[keep_reason] += 1
-        if simulation.record_pod(milli, reason) or number == expected:
+        if simulation.record_pod(milli, reason, denied=denied) or number == expected:
             simulation.record_step(_fragmented_milli(fragmentation, simulated.snapshot.free_arrays()))
         yield simulation
 

@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from webhook.cli.commands.version import version_command
 
@@ -70,11 +70,35 @@ def build_app_for(arguments: list[str]) -> typer.Typer:
     return build_app([called] if called in COMMANDS else list(COMMANDS))
 
 
+def plain_value_error(error: Exception) -> str:
+    """Return what must hold and what was found, from an invalid value that typer had pydantic check; "" for others."""
+    details = getattr(error.__cause__, "errors", None)
+    if details is None:
+        return ""
+    [first, *_] = details()
+    reason = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    _, is_choice, choices = reason.partition(" is not one of ")
+    must = f"one of {choices.rstrip('.').replace(chr(39), '')}" if is_choice else reason.partition(", unable")[0]
+    return f"must be {must}, found {first['input']!r}"
+
+
 def build_app(names: list[str]) -> typer.Typer:
     """Build the app with these commands."""
     import typer
+    from typer.core import TyperGroup
+
+    class PlainErrorGroup(TyperGroup):
+        """A group whose commands name the allowed values of a flag in our words, not in pydantic's."""
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except typer.BadParameter as error:
+                error.message = plain_value_error(error) or error.message
+                raise
 
     app = typer.Typer(
+        cls=PlainErrorGroup,
         help=HELP,
         add_completion=bool(os.environ.get(COMPLETION_VARIABLE)),
         no_args_is_help=True,

@@ -182,7 +182,8 @@ def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> P
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
         return PolicyFinding("GPU-R101", path, new_request, fix, at_most=PolicyMode.WARN)
-    return PolicyFinding("GPU-R102", path, f"would be {new_request}; not changed", at_most=PolicyMode.WARN)
+    fix = 'To keep a whole GPU once this is enforced, annotate the pod with rightslice.dev/keep: "true".'
+    return PolicyFinding("GPU-R102", path, f"would be {new_request}; not changed", fix, at_most=PolicyMode.WARN)
 
 
 def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequirement, ...]:

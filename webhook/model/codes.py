@@ -345,7 +345,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-R102": _right_sizing_code(
         "the GPU request could be smaller",
         "A policy in audit or warn mode would give this pod a slice or share.",
-        "Nothing. The finding shows the effect of enforcing the policy.",
+        "Nothing: the finding shows the effect of enforcing the policy. To keep whole GPUs then, annotate the pod with "
+        f'{KEEP_ANNOTATION}: "true".',
     ),
     "GPU-R103": _right_sizing_code(
         "the GPU request is unchanged",

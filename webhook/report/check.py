@@ -138,7 +138,7 @@ OBJECTS = Table[CheckResult](
         ),
         Column("", lambda result: result.location, "Location"),
         Column("keepReason", lambda result: result.decision.keep_reason),
-        Column("message", lambda result: result_message(result), "Message"),
+        Column("message", lambda result: result_message(result), "Message", lambda result: _wide_message(result)),
         Column("findings", lambda result: [finding_document(located) for located in result.findings]),
         Column("patch", lambda result: list(result.decision.patch)),
     )
@@ -207,6 +207,14 @@ def result_message(result: CheckResult) -> str:
     if len({message for _, message in messages}) == 1:
         return messages[0][1]
     return "; ".join(f"{path}: {message}" for path, message in messages if message)
+
+
+def _wide_message(result: CheckResult) -> str:
+    """Return the first reason of a denial; else the same as `result_message`."""
+    if result.verdict is not CheckVerdict.DENIED:
+        return result_message(result)
+    findings = (located.finding for located in result.findings)
+    return next(each.message for each in findings if each.mode is PolicyMode.ENFORCE or each.denies_pods)
 
 
 def _outcome_message(decision: Decision) -> str:

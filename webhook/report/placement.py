@@ -104,7 +104,7 @@ class PlacementRow(NamedTuple):
 NODES = Table[PlacementRow](
     (
         Column("node", lambda row: row.result.node_name(row.node), "Node"),
-        Column("", lambda row: _free_cell(row), "Free"),
+        Column("", lambda row: _free_cell(row), "Free-units"),
         Column("", lambda row: gpu_list(row.ranked.links.gpus) if row.ranked and row.ranked.links else "", "GPUs"),
         Column("", lambda row: _links_cell(row.result.request, row.ranked), "Links"),
         Column("", lambda row: _reason_cell(row), "Reason", empty=""),

@@ -24,7 +24,7 @@ class SimulationStep(msgspec.Struct, frozen=True):
         allocated: To scheduled pods.
         fragmented: Free, and unusable by a typical pod of the mix.
         placed: Number of scheduled pods.
-        unplaced: Number of unschedulable pods.
+        unplaced: Number of pods that were denied or are unschedulable.
     """
 
     requested: int
@@ -42,7 +42,8 @@ class SimulationResult(msgspec.Struct, frozen=True):
         nodes: Number of nodes.
         capacity: GPUs of the cluster, in thousandths.
         steps: From the first to the last.
-        reasons: Unschedulable pods by reason.
+        reasons: Pods that were not placed, by reason.
+        denied: Number of them that were denied at admission: they are not created.
         initially_allocated: GPUs allocated at the start, in thousandths.
         keep_reasons: Pods that keep their GPU request, by the stable word of the reason.
     """
@@ -54,6 +55,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
     reasons: Mapping[str, int]
     initially_allocated: int = 0
     keep_reasons: Mapping[str, int] = {}
+    denied: int = 0
 
 
 def simulation_columns(capacity: int = 0) -> Table[SimulationStep]:
@@ -76,18 +78,19 @@ def _percent_of(amount: int, capacity: int) -> str:
 
 
 def simulation_table(run: SimulationResult, paint: Paint = without_style) -> list[str]:
-    """Return some steps, the reasons of unschedulable pods, and the end in one sentence."""
+    """Return some steps, the reasons of pods that were not placed, and the end in one sentence."""
     last, total = run.steps[-1], format_gpus(run.capacity)
     stride = max(1, len(run.steps) // TABLE_STEPS)
     shown = [*run.steps[stride - 1 : -1 : stride], last]
     allocated = f"{format_gpus(last.allocated)} of {total} GPUs allocated ({_percent_of(last.allocated, run.capacity)})"
     before = f", {format_gpus(run.initially_allocated)} of them at the start" if run.initially_allocated else ""
+    denied = f"{run.denied} denied, " if run.denied else ""
     return [
         *simulation_columns(run.capacity).to_lines(shown, paint),
         "",
         *(f"{number:>6}  {sanitize(reason)}" for reason, number in Counter(run.reasons).most_common()),
-        f"{run.strategy} on {pluralize(run.nodes, 'node')}: {pluralize(last.placed, 'pod')} placed, {last.unplaced} "
-        f"unschedulable; {allocated}{before}.",
+        f"{run.strategy} on {pluralize(run.nodes, 'node')}: {pluralize(last.placed, 'pod')} placed, {denied}"
+        f"{last.unplaced - run.denied} unschedulable; {allocated}{before}.",
     ]
 
 
@@ -99,6 +102,7 @@ def simulation_document(run: SimulationResult) -> dict[str, Any]:
         "capacityMilli": run.capacity,
         "initiallyAllocatedMilli": run.initially_allocated,
         "unplaced": [{"message": reason, "pods": pods} for reason, pods in Counter(run.reasons).most_common()],
+        "denied": run.denied,
         "keepReasons": dict(run.keep_reasons),
         "steps": list(map(simulation_columns().to_document, run.steps)),
     }
