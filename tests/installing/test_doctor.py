@@ -17,6 +17,7 @@ from webhook.certs.issuer import create_self_signed
 from webhook.cli.commands.doctor import diagnose
 from webhook.errors import ApiError
 from webhook.installing.facts import FAIL_OPEN_METRIC, CheckState, ClusterFacts
+from webhook.installing.webhook_health import check_callers
 from webhook.manifests.scheduler_config import second_scheduler_config
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
@@ -97,6 +98,13 @@ HEALTHY = ClusterFacts(
     secret={"data": {"tls.crt": text(PAIR.certificate), "ca.crt": text(PAIR.authority)}},
     settings={"data": {}},
     client_ca={"data": {"ca.crt": "PEM"}},
+    authentication={
+        "data": {
+            "client-ca-file": "CLUSTER",
+            "requestheader-client-ca-file": "PROXY",
+            "requestheader-allowed-names": '["front-proxy-client"]',
+        }
+    },
     ready="[+]policies 1 policy, digest abc\n[+]cluster 8 nodes, confirmed 1 s ago\nready\n",
     answer='admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
     metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 0\n',
@@ -350,6 +358,11 @@ CASES = {
     "callers that are not authenticated": Case(
         without("client_ca"), CheckState.SKIP, "callers need no client certificate"
     ),
+    "an authority of clients of which nobody has a certificate": Case(
+        replace(HEALTHY, ready="[+]clients any that can connect, until one comes with a certificate of /x\n"),
+        CheckState.WARN,
+        "no API server has presented the client certificate yet",
+    ),
     "a ConfigMap of client authorities that may not be read": Case(
         without("client_ca", FORBIDDEN), CheckState.SKIP, "client_ca cannot be read"
     ),
@@ -509,3 +522,24 @@ def test_repair_command_without_any_installation() -> None:
 
     assert len(advice) == 1
     assert all(text.startswith(f"{IN}; ") and OUT in text for text in advice)
+
+
+PROXY = {"requestheader-client-ca-file": "PROXY", "client-ca-file": "CLUSTER"}
+CREATE = "kubectl -n rightslice-system create configmap rightslice-client-ca --from-file=ca.crt="
+PIPED = f".data.requestheader-client-ca-file}}' | {CREATE}/dev/stdin"
+COMMANDS = {
+    "with a name": (
+        PROXY | {"requestheader-allowed-names": '["aggregator"]'},
+        f"{PIPED} --from-literal=name=aggregator",
+    ),
+    "with several names, any of the authority": (PROXY | {"requestheader-allowed-names": '["a","b"]'}, PIPED),
+    "other clients have certificates of it, too": (PROXY | {"client-ca-file": "PROXY\n"}, f" run: {CREATE}CA.crt"),
+    "nothing is published": ({}, f" run: {CREATE}CA.crt"),
+}
+
+
+@pytest.mark.parametrize(("data", "want"), COMMANDS.values(), ids=COMMANDS)
+def test_doctor_prints_how_to_require_the_certificates_that_api_servers_have(data: dict[str, str], want: str) -> None:
+    (line,) = check_callers(replace(without("client_ca"), authentication={"data": data}))
+
+    assert line.advice.endswith(want)

@@ -132,7 +132,7 @@ def readiness_line(site: Site) -> str:
     return next(line for line in lines if line[3:].startswith("clients"))
 
 
-def test_authentication_is_switched_on_by_a_file_that_appears(tmp_path: Path) -> None:
+def test_a_file_that_appears_switches_authentication_on_with_the_first_certificate(tmp_path: Path) -> None:
     with reloading_site(tmp_path) as (site, files):
         open_connection = TlsConnection(site.port)
         assert answer_to(open_connection) == (200, False)
@@ -140,11 +140,16 @@ def test_authentication_is_switched_on_by_a_file_that_appears(tmp_path: Path) ->
 
         (tmp_path / "name").write_text(f"{NAME}\n")
         files.authorities.write_bytes(OURS.cert_pem.bytes())
-        site.until(lambda: status_for(site, None) == 403)
+        until_one_comes = f"[+]clients any that can connect, until one comes with a certificate of {files.authorities}"
+        site.until(lambda: readiness_line(site) == f"{until_one_comes} named {NAME}")
 
-        assert answer_to(open_connection)[0] == 403
+        assert answer_to(open_connection) == (200, True), "it connects again, and may present a certificate"
+        assert status_for(site, REFUSED["another name"]) == 200
+        waiting = TlsConnection(site.port)
+        assert answer_to(waiting) == (200, False)
         assert status_for(site, GOOD) == 200
-        assert status_for(site, REFUSED["another name"]) == 403
+        assert answer_to(waiting)[0] == 403
+        assert [status_for(site, one) for one in REFUSED.values()] == [403, 403, 403]
         assert readiness_line(site) == f"[+]clients with a certificate of {files.authorities} named {NAME}"
 
 
@@ -159,6 +164,7 @@ def test_a_replaced_authority_is_trusted_no_more(tmp_path: Path) -> None:
         files.authorities.write_bytes(OTHERS.cert_pem.bytes())
         site.until(lambda: status_for(site, other) == 200)
 
+        assert status_for(site, None) == 403, "certificates stay required"
         assert status_for(site, GOOD) == 0
         assert answer_to(open_connection) == (200, True), "it opens another connection, with a new certificate"
 
@@ -167,6 +173,7 @@ def test_a_replaced_authority_is_trusted_no_more(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used_keep_the_last_rules(tmp_path: Path, invalid: bool) -> None:
     (tmp_path / "ca.crt").write_bytes(OURS.cert_pem.bytes())
     with reloading_site(tmp_path) as (site, files):
+        assert status_for(site, GOOD) == 200
         if invalid:
             files.authorities.write_text("nothing")
         else:

@@ -80,6 +80,7 @@ class ClusterFacts:
     secret: Json | None
     settings: Json | None
     client_ca: Json | None
+    authentication: Json | None
     ready: str | None
     answer: str | None
     metrics: str | None
@@ -123,6 +124,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "secret": api.get(f"{_IN_SPACE}/secrets/{APP_NAME}-tls"),
         "settings": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-policies"),
         "client_ca": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-client-ca"),
+        "authentication": api.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"),
         "ready": _read_status(api, APP_NAME),
         "answer": probe_webhooks(api),
         "policies": list_all(api, f"{GROUP_PATH}/gpupolicies"),

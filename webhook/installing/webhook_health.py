@@ -39,6 +39,7 @@ OLDEST, NEWEST = 30, 37
 CERTIFICATE_DAYS = 7
 CERT_MANAGER_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} describe certificates,issuers"
 PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods,events"
+_PROXY_AUTHORITY = "kubectl -n kube-system get configmap extension-apiserver-authentication"
 DENY_BY_MODE = {"audit": False, "enforce": True}
 
 _FAIL_OPEN_SAMPLE = re.compile(
@@ -159,13 +160,36 @@ def check_callers(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Check whether the webhook authenticates its callers."""
     if facts.deployment is None:
         return
-    if facts.client_ca is not None or "--client-ca=" in str(facts.deployment["spec"]["template"]["spec"]):
+    if "]clients any that can connect, until one comes with" in (facts.ready or ""):
+        advice = "the replicas require it from the first one on: SECURITY.md#access-to-the-port"
+        yield DiagnosticResult.warn("no API server has presented the client certificate yet", advice)
+    elif facts.client_ca is not None or "--client-ca=" in str(facts.deployment["spec"]["template"]["spec"]):
         yield DiagnosticResult.ok("callers need a client certificate")
     elif facts.refused["client_ca"].status == HTTPStatus.NOT_FOUND:
-        advice = f"no ConfigMap {APP_NAME}-client-ca. Whether API servers present one cannot be known here: SECURITY.md"
+        advice = (
+            "no API says whether API servers present one. Let each present its proxy certificate"
+            f" (SECURITY.md#access-to-the-port), and run: {_proxy_authority_command(facts.authentication)}"
+        )
         yield DiagnosticResult.skip("callers need no client certificate", advice)
     else:
         yield unread_part_result(facts, "client_ca", "", "")
+
+
+def _proxy_authority_command(authentication: JsonObject | None) -> str:
+    """Return the command that requires the certificates by which API servers prove who they are to extension servers.
+
+    Their authority and names are published in kube-system. They are of no use if other clients have certificates of the
+    same authority, too.
+    """
+    data = (authentication or {}).get("data") or {}
+    create = f"kubectl -n {SYSTEM_NAMESPACE} create configmap {APP_NAME}-client-ca --from-file=ca.crt="
+    authority = data.get("requestheader-client-ca-file") or ""
+    if not authority or authority.strip() == (data.get("client-ca-file") or "").strip():
+        return f"{create}CA.crt"
+    name = re.fullmatch(r'\["([A-Za-z0-9.:-]+)"\]', data.get("requestheader-allowed-names") or "")
+    required_name = f" --from-literal=name={name[1]}" if name else ""
+    read = f"{_PROXY_AUTHORITY} -o jsonpath='{{.data.requestheader-client-ca-file}}'"
+    return f"{read} | {create}/dev/stdin{required_name}"
 
 
 def check_fail_open(facts: ClusterFacts) -> Iterator[DiagnosticResult]:

@@ -22,7 +22,8 @@ class ClientRuleFiles(NamedTuple):
         authorities: The certificate authorities of the clients, PEM.
         name: The required name; "" for the content of `name_file`.
         name_file: A file with the required name; without it any name is accepted.
-        optional: True if all clients are accepted while there is no file of authorities.
+        optional: True if all clients are accepted while there is no file of authorities, and until one presents a
+            certificate of these.
     """
 
     authorities: Path
@@ -47,7 +48,7 @@ class ClientRuleFiles(NamedTuple):
         if not name and self.name_file is not None and self.name_file.exists():
             name = self.name_file.read_text(encoding="utf-8").strip()
         authorities = self.authorities.read_text(encoding="ascii", errors="backslashreplace")
-        rules = ClientCertificateRules(authorities, name)
+        rules = ClientCertificateRules(authorities, name, required=not self.optional)
         verify_clients(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), rules)
         return rules
 
@@ -60,6 +61,7 @@ class ClientRulesReloader:
         files: ClientRuleFiles,
         rules: ClientCertificateRules | None,
         apply: Callable[[ClientCertificateRules], None],
+        is_required: Callable[[], bool],
         log: StructuredLogger,
     ) -> None:
         """Watch the files.
@@ -67,8 +69,10 @@ class ClientRulesReloader:
         Args:
             rules: What was read from them.
             apply: Called with the rules after each change.
+            is_required: Returns whether clients need a certificate by now.
         """
         self._files, self._rules, self._apply, self._log = files, rules, apply, log
+        self._is_required = is_required
         self._fingerprint = files.fingerprint()
         self._error = ""
 
@@ -77,7 +81,8 @@ class ClientRulesReloader:
         message = "any that can connect: there is no client CA"
         if self._rules is not None:
             name = f" named {self._rules.name}" if self._rules.name else ""
-            message = f"with a certificate of {self._files.authorities}{name}"
+            until = "" if self._is_required() else "any that can connect, until one comes "
+            message = f"{until}with a certificate of {self._files.authorities}{name}"
         return [HealthCheck("clients", not self._error, self._error or message, required=False)]
 
     async def reload_if_changed(self) -> None:

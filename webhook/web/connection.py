@@ -81,9 +81,10 @@ class HttpConnection(asyncio.Protocol):
         """Start the deadline for the first request; the TLS handshake is complete."""
         self._transport = cast("asyncio.Transport", transport)
         self.expires = self._loop.time() + self._registry.limits.request_time
-        rules, self._certificate = self._registry.client_rules, transport.get_extra_info("peercert")
-        self._client_allowed = rules is None or rules.allows(self._certificate)
-        if not self._registry.add(self, trusted=rules is not None and self._client_allowed):
+        self._certificate = transport.get_extra_info("peercert")
+        accepted = self._registry.accepts_certificate(self._certificate)
+        self._client_allowed = accepted or not self._registry.requires_certificates
+        if not self._registry.add(self, trusted=accepted):
             self._closing = True
             self._transport.abort()
 
@@ -151,9 +152,9 @@ class HttpConnection(asyncio.Protocol):
         """True while a body is being received."""
         return self._reading
 
-    def apply_client_rules(self, rules: ClientCertificateRules | None) -> None:
+    def apply_client_rules(self, rules: ClientCertificateRules) -> None:
         """Check the client by other rules, and close after the next response: the old ones verified its certificate."""
-        self._client_allowed = rules is None or rules.allows(self._certificate)
+        self._client_allowed = not rules.required or rules.allows(self._certificate)
         self._retired = True
 
     def expire(self) -> None:
@@ -375,9 +376,23 @@ class ConnectionRegistry:
         self.untrusted.discard(connection.address, connection)
         return True
 
-    def replace_client_rules(self, rules: ClientCertificateRules | None) -> None:
-        """Check the clients of all connections by other rules."""
-        self.client_rules = rules
+    @property
+    def requires_certificates(self) -> bool:
+        """True if clients need a certificate by now."""
+        return self.client_rules is not None and self.client_rules.required
+
+    def accepts_certificate(self, certificate: PeerCertificate | None) -> bool:
+        """Return whether the rules accept a certificate; from the first one on, every client needs one."""
+        rules = self.client_rules
+        if rules is None or not rules.allows(certificate):
+            return False
+        if not rules.required:
+            self.replace_client_rules(rules._replace(required=True))
+        return True
+
+    def replace_client_rules(self, rules: ClientCertificateRules) -> None:
+        """Check the clients of all connections by other rules; certificates that were required stay required."""
+        self.client_rules = rules = rules._replace(required=rules.required or self.requires_certificates)
         for connection in self.connections:
             connection.apply_client_rules(rules)
 

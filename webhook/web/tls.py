@@ -32,10 +32,13 @@ class ClientCertificateRules(NamedTuple):
     Attributes:
         authorities: The certificate authorities of the clients, PEM.
         name: The required common name or DNS name; "" for any.
+        required: False to accept all clients until one presents such a certificate. Rules that were given before any
+            API server presents one then lock none out.
     """
 
     authorities: str
     name: str = ""
+    required: bool = True
 
     def allows(self, certificate: PeerCertificate | None) -> bool:
         """Return whether the owner of this verified certificate may call."""

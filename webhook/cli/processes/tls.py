@@ -70,7 +70,7 @@ def watch_client_rules(
         tls.replace_clients(rules)
         server.registry.replace_client_rules(rules)
 
-    return ClientRulesReloader(files, tls.clients, apply, log)
+    return ClientRulesReloader(files, tls.clients, apply, lambda: server.registry.requires_certificates, log)
 
 
 def build_server_tls(settings: ServerSettings, pair: PemPair, clients: ClientCertificateRules | None) -> ServerTls:
