@@ -10,9 +10,13 @@ from tests.builders import Json
 from tests.cluster.random_objects import limit_range, pod, quota, usage, with_quota_scope_fields
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.validation import predict_admission
+from webhook.engine.pod_context import PodMutation
 from webhook.engine.quota.admission import predict_quota_refusals
+from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas
 from webhook.errors import QuantityError
+from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_limit_range
+from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import NamespaceLimitRanges, parse_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pod_amounts import container_amounts
@@ -58,3 +62,20 @@ def test_the_exact_checks_accept_every_pod_that_the_fast_path_accepts() -> None:
             fast, exact = fast + quickly, exact + exactly
 
     assert fast > 0.7 * exact > 200, "a fast path that recognizes few pods is useless"
+
+
+def test_the_exact_checks_accept_the_last_of_the_replicas_that_the_fast_path_accepts() -> None:
+    random, fast = Random("replicas"), 0
+    for _ in range(WORLDS):
+        ranges = random_ranges(random)
+        quotas = tuple(with_usage(random, quota(random, f"q-{n}")) for n in range(random.choice((1, 2))))
+        view = ClusterView(Fleet(()), quotas={"team": quotas})
+        for number in range(PODS):
+            data = parse_pod(with_quota_scope_fields(random, pod(random, f"p-{number}")))
+            charge, replicas = ReplicaCharge("team", PodMutation(data), ranges, ()), random.randint(2, 9)
+            if charge.surely_fits(view.remaining_quotas("team"), replicas):
+                before_last = charge_replicas(view, charge, replicas - 1)
+                assert exactly_admitted(data, ranges, list(before_last.quotas("team"))), (data, ranges, quotas)
+                fast += 1
+
+    assert fast > 100, "a fast path that recognizes few replicas is useless"

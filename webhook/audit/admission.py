@@ -136,7 +136,7 @@ def _charge_quotas(
     if request.pod is None or not (view.quotas(request.namespace) or checked.decision.quota_charge):
         return 0 if checked.decision.denials else replicas, view
     decided = decide_replicas(request, request.pod, replicas, policies, view, context.usage, context.now)
-    return decided.admitted, decided.view
+    return decided.admitted, decided.charge(view)
 
 
 def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPath) -> Pod:

@@ -25,7 +25,6 @@ from webhook.engine.demand import estimate_need
 from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
 from webhook.engine.guard import guard_pod
-from webhook.engine.limitrange.findings import final_amounts
 from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
@@ -77,12 +76,13 @@ def decide(
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
     decisions: list[TemplateDecision] = []
+    before: ReplicaDecision | None = None
     existing = existing_replicas(request, policies)
     for template, pod_request, pod in pods_of_workload(request, policies, view):
+        view = before.charge(view) if before is not None else view
         replicas = max(0, template.replicas - existing.get(template.path, 0))
-        decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
+        before = decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
         decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
-        view = decided.view
     return combine_template_decisions(decisions)
 
 
@@ -100,13 +100,17 @@ class ReplicaDecision(NamedTuple):
         decision: About the first of them.
         admitted: How many of them quotas admit; 0 if the first is denied.
         partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
-        view: The cluster after the admitted ones were created.
+        replica: The charge of each of them; None if nothing counts them.
     """
 
     decision: Decision
     admitted: int
     partial: tuple[tuple[int, Finding], ...]
-    view: ClusterView
+    replica: ReplicaCharge | None
+
+    def charge(self, view: ClusterView) -> ClusterView:
+        """Return the view after the admitted ones were created."""
+        return view if self.replica is None else charge_replicas(view, self.replica, self.admitted)
 
 
 def decide_replicas(
@@ -118,16 +122,14 @@ def decide_replicas(
     usage: UsageView,
     now: datetime,
 ) -> ReplicaDecision:
-    """Run the eight steps for a pod, and charge its replicas to the quotas one after another."""
+    """Run the eight steps for a pod, and count how many of its replicas the quotas admit."""
     decision, mutation = decide_pod(request, pod, policies, view, usage, now)
-    quotas = view.quotas(request.namespace)
-    if not quotas and not decision.quota_charge:
-        return ReplicaDecision(decision, 0 if decision.denials else replicas, (), view)
-    amounts = final_amounts(mutation, view.ranges(request.namespace))
-    charge = ReplicaCharge(request.namespace, pod, amounts, decision.quota_charge)
+    if not view.quotas(request.namespace) and not decision.quota_charge:
+        return ReplicaDecision(decision, 0 if decision.denials else replicas, (), None)
+    charge = ReplicaCharge(request.namespace, mutation, view.ranges(request.namespace), decision.quota_charge)
     sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
     counts = {
-        "GPU-Q301": count_within_quotas(quotas, charge, replicas),
+        "GPU-Q301": count_within_quotas(view, charge, replicas),
         "GPU-Q303": count_within_shared(sections, charge, view, replicas),
     }
     partial: list[tuple[int, Finding]] = []
@@ -138,7 +140,7 @@ def decide_replicas(
             partial += [(count, finding) for finding in after.findings if finding.code == code]
     limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
     admitted = 0 if decision.denials else min(limits)
-    return ReplicaDecision(decision, admitted, tuple(partial), charge_replicas(view, charge, admitted))
+    return ReplicaDecision(decision, admitted, tuple(partial), charge)
 
 
 def decide_pod(

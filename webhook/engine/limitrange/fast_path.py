@@ -48,9 +48,13 @@ class PodMilli(NamedTuple):
 
 
 def is_surely_admitted(
-    pod: Pod, containers: ContainerAmounts, ranges: NamespaceLimitRanges, quotas: Sequence[RemainingQuota] = ()
+    pod: Pod,
+    containers: ContainerAmounts,
+    ranges: NamespaceLimitRanges,
+    quotas: Sequence[RemainingQuota] = (),
+    replicas: int = 1,
 ) -> bool:
-    """Return whether LimitRanges and quotas surely accept a pod with these amounts, its own or future ones."""
+    """Return whether LimitRanges and quotas surely accept all replicas of a pod with these amounts, now or later."""
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
     summarize = _summarize_pod if is_cacheable(containers) else _summarize_pod.__wrapped__
@@ -64,7 +68,7 @@ def is_surely_admitted(
             return False
         for counted, remaining in quota.remaining:
             charge = summary.totals.get(counted, 0) if counted.resource else ONE_POD_MILLI
-            if charge and charge > remaining:
+            if charge and charge * replicas > remaining:
                 return False
     return True
 

@@ -8,15 +8,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from webhook.engine.limitrange.fast_path import is_surely_admitted
+from webhook.engine.limitrange.findings import final_amounts
+from webhook.engine.pod_context import PodMutation
 from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities
 from webhook.model.cluster_view import ClusterView
-from webhook.model.limit_ranges import ResourceList, parse_resource_list
+from webhook.model.limit_ranges import NamespaceLimitRanges, ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
-from webhook.model.pod_amounts import PodAmounts
+from webhook.model.pod_amounts import PodAmounts, container_amounts
 from webhook.model.pods import Pod
 from webhook.model.pools import GpuWeight
 from webhook.model.quota_matching import quota_matches_pod
+from webhook.model.remaining_quota import RemainingQuota
 from webhook.policy.policy_set import QuotaRules
 
 
@@ -24,22 +28,31 @@ class ReplicaCharge(NamedTuple):
     """The charge of one replica of a template.
 
     Attributes:
-        pod: One of them.
-        amounts: Its amounts after all changes and defaults; None if one is not a quantity.
+        mutation: The changes of one of them.
+        ranges: The LimitRanges of its namespace.
         weight: Its GPUs as shared quotas count them.
     """
 
     namespace: str
-    pod: Pod
-    amounts: PodAmounts | None
+    mutation: PodMutation
+    ranges: NamespaceLimitRanges
     weight: GpuWeight
+
+    def amounts(self) -> PodAmounts | None:
+        """Return its amounts after all changes and defaults; None if one is not a quantity."""
+        return final_amounts(self.mutation, self.ranges)
+
+    def surely_fits(self, quotas: Sequence[RemainingQuota], replicas: int) -> bool:
+        """Return whether ResourceQuotas surely admit so many, by the fast path: most workloads are far from them."""
+        pod, limits, requests = self.mutation.pod, self.mutation.limits, self.mutation.requests
+        return is_surely_admitted(pod, container_amounts(pod.spec, limits, requests), self.ranges, quotas, replicas)
 
 
 def charge_replicas(view: ClusterView, charge: ReplicaCharge, count: int) -> ClusterView:
     """Return the view after the API server has created this many replicas."""
     quotas = view.quotas(charge.namespace)
-    if quotas and charge.amounts is not None:
-        charged = [_charge_quota(quota, _quota_charge(quota, charge), count) for quota in quotas]
+    if quotas and (amounts := charge.amounts()) is not None:
+        charged = [_charge_quota(quota, _quota_charge(quota, charge.mutation.pod, amounts), count) for quota in quotas]
         view = view.with_objects({}, {}, {charge.namespace: charged})
     if charge.weight:
         weight = tuple((products, milli * count) for products, milli in charge.weight)
@@ -47,12 +60,18 @@ def charge_replicas(view: ClusterView, charge: ReplicaCharge, count: int) -> Clu
     return view
 
 
-def count_within_quotas(quotas: Sequence[ResourceQuota], charge: ReplicaCharge, replicas: int) -> int:
+def count_within_quotas(view: ClusterView, charge: ReplicaCharge, replicas: int) -> int:
     """Return how many of the replicas the ResourceQuotas of their namespace admit."""
+    quotas = view.quotas(charge.namespace)
+    if not quotas or charge.surely_fits(view.remaining_quotas(charge.namespace), replicas):
+        return replicas
+    amounts = charge.amounts()
+    if amounts is None:
+        return replicas
     for quota in quotas:
         hard = parse_resource_list(quota.status.hard or quota.spec.hard)
         used = parse_resource_list(quota.status.used)
-        for key, amount in _quota_charge(quota, charge).items():
+        for key, amount in _quota_charge(quota, charge.mutation.pod, amounts).items():
             if key in used and key in hard:
                 replicas = _count_within(used[key], amount, hard[key], replicas)
     return replicas
@@ -81,10 +100,9 @@ def _multiply(amount: Quantity, count: int) -> Quantity:
     return amount._replace(unscaled=amount.unscaled * count, text="")
 
 
-def _quota_charge(quota: ResourceQuota, charge: ReplicaCharge) -> ResourceList:
+def _quota_charge(quota: ResourceQuota, pod: Pod, amounts: PodAmounts) -> ResourceList:
     """Return what one replica is charged to a quota; nothing if the quota does not match it."""
-    pod, amounts = charge.pod, charge.amounts
-    if amounts is None or not quota_matches_pod(quota, pod, best_effort=is_best_effort_amounts(amounts)):
+    if not quota_matches_pod(quota, pod, best_effort=is_best_effort_amounts(amounts)):
         return ResourceList()
     return compute_pod_charge(amounts, parse_resource_list(pod.spec.overhead), quota.status.hard or quota.spec.hard)
 
