@@ -46,6 +46,7 @@ def create_pods(
     clients: int = CLIENTS,
     patience: float = 30,
     on_answer: Callable[[int], None] = lambda _count: None,
+    retries: int = 0,
 ) -> list[CreateResult]:
     """Create pods with concurrent clients.
 
@@ -56,11 +57,12 @@ def create_pods(
         clients: Number of concurrent clients, each with its own connection.
         patience: Seconds that a client waits for an answer.
         on_answer: Called after each answer with the number of answers so far.
+        retries: How often a client repeats a create that is answered 429, after the Retry-After. client-go: 10.
 
     Returns:
         The results in the order of the answers.
     """
-    return asyncio.run(_create_pods(plane, pods, rate, clients, patience, on_answer))
+    return asyncio.run(_create_pods(plane, pods, rate, clients, patience, on_answer, retries))
 
 
 async def _create_pods(
@@ -70,6 +72,7 @@ async def _create_pods(
     clients: int,
     patience: float,
     on_answer: Callable[[int], None],
+    retries: int,
 ) -> list[CreateResult]:
     answers: list[CreateResult] = []
     scheduled = _schedule(pods, rate)
@@ -80,7 +83,7 @@ async def _create_pods(
     async def client() -> None:
         for due, pod in scheduled:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            answers.append(await _create(session, plane.url, pod, due or time.perf_counter()))
+            answers.append(await _create(session, plane.url, pod, due or time.perf_counter(), retries))
             on_answer(len(answers))
 
     timeout = aiohttp.ClientTimeout(patience)
@@ -96,12 +99,15 @@ def _schedule(pods: Iterable[Json], rate: float | None) -> Iterator[tuple[float,
         yield (start + index / rate if rate else 0.0), pod
 
 
-async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: float) -> CreateResult:
+async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: float, retries: int) -> CreateResult:
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     path = f"{url}/api/v1/namespaces/{namespace}/pods"
     try:
         async with session.post(path, data=json.dumps(pod)) as response:
             body = await response.read()
+            if response.status == 429 and retries:
+                await asyncio.sleep(float(response.headers["Retry-After"]))
+                return await _create(session, url, pod, due, retries - 1)
             message = "" if response.status == 201 else str(json.loads(body).get("message", ""))
             return CreateResult(name, response.status, message, time.perf_counter() - due)
     except (aiohttp.ClientError, TimeoutError) as error:

@@ -29,6 +29,12 @@ class Replicas:
         self.running.append((port, server))
         self.proxy.backends = [port for port, _ in self.running]
 
+    def kill_oldest(self) -> None:
+        """Kill the oldest server in the middle of its work. Its connections break, and the proxy opens no new ones."""
+        server = self.running.pop(0)[1]
+        self.proxy.backends = [port for port, _ in self.running]
+        server.kill()
+
     def remove_oldest(self) -> None:
         """Stop the oldest server. Like an endpoint, it is removed from the proxy once it is no longer ready."""
         port, server = self.running.pop(0)
@@ -49,12 +55,19 @@ def serves(port: int) -> bool:
 @contextmanager
 def two_replicas(site: Installation) -> Iterator[Replicas]:
     """Replace the one server by two within the block."""
+    with serve_replicas(site, 2) as replicas:
+        yield replicas
+
+
+@contextmanager
+def serve_replicas(site: Installation, count: int) -> Iterator[Replicas]:
+    """Replace the one server by several within the block."""
     site.replica.stop()
     with serve_proxy(site.port, []) as proxy:
         replicas = Replicas(site, proxy)
         try:
-            replicas.add()
-            replicas.add()
+            for _ in range(count):
+                replicas.add()
             eventually(site.webhooks_answer)
             yield replicas
         finally:

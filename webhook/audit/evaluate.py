@@ -38,6 +38,7 @@ POLICY_KEYS = {
     "GPU-L2": "limits.limitRanges",
     "GPU-Q303": "quotas.shared",
     "GPU-Q304": "quotas.shared",
+    "GPU-Q307": "quotas.shared",
     "GPU-Q": "limits.resourceQuotas",
     "GPU-C": "cuda.driver",
 }

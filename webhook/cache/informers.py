@@ -29,8 +29,10 @@ from webhook.well_known import GROUP_PATH
 STALE_SECONDS = 60.0
 """Without contact for longer, free resources are not known well enough to right-size anything."""
 
-UNSEEN_POD_SECONDS = 30.0
-"""An admitted pod that the API server has not reported after this time was rejected after our answer."""
+UNSEEN_POD_SECONDS = 40.0
+"""An admitted pod that the API server has not reported after this time was rejected after our answer.
+
+The API server ends a create after 34 s, its `requestTimeoutUpperBound`; the rest is for a watch that lags."""
 
 AGE_CHECK_SECONDS = 1.0
 SYNC_CHECK_SECONDS = 0.1
@@ -152,7 +154,7 @@ class ClusterInformers:
         reflectors.add(NAMESPACES, self._publisher.namespaces)
         reflectors.add(LIMIT_RANGES, self._publisher.limit_ranges)
         reflectors.add(QUOTAS, self._publisher.quotas)
-        self._pods = reflectors.add(PODS, self._publisher.pods)
+        self._pods = self._publisher.pods_status = reflectors.add(PODS, self._publisher.pods)
         reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
         reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
         reflectors.add(RUNTIME_CLASSES, self._publisher.runtime_classes)
@@ -188,6 +190,11 @@ class ClusterInformers:
     def age(self) -> float:
         """Seconds since the API server confirmed the resource that was confirmed longest ago."""
         return seconds_without_contact(self._cluster_states)
+
+    @property
+    def pods_contact(self) -> float:
+        """When the API server last confirmed the pods, in seconds of the event loop's clock."""
+        return self._pods.last_contact
 
     async def _mark_staleness(self) -> None:
         """Mark the view stale while it is too old or cannot be built; drop reservations of pods that never appeared."""

@@ -16,7 +16,8 @@ from webhook.cache.build_view import BuiltView, build_live_view, free_resources_
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.store import NamespaceIndex, ObjectStore
-from webhook.cache.stored_objects import created_at, object_namespace
+from webhook.cache.stored_objects import created_at, object_namespace, parse_resource_version, version_of
+from webhook.kube.reflector import WatchStatus
 from webhook.model.assumed_pods import ObservedPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
@@ -27,6 +28,7 @@ from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass,
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
+from webhook.model.quota_escrow import PodVersions
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 from webhook.well_known import APP_NAME
 
@@ -66,6 +68,7 @@ class ViewChanges:
         observed: Pods that are newly known.
         arrived_uids: Uids of pods that are newly known.
         replicas: Names of the webhook's own pods in a list.
+        pods_version: The latest version of a pod in a list.
     """
 
     fleet: bool = False
@@ -83,6 +86,7 @@ class ViewChanges:
     observed: list[ObservedPod] = field(default_factory=list)
     arrived_uids: list[str] = field(default_factory=list)
     replicas: set[str] = field(default_factory=set)
+    pods_version: int = 0
 
 
 class ViewPublisher:
@@ -92,6 +96,7 @@ class ViewPublisher:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
             priority_classes: The stores, one per reflector.
         failing: True if the last attempt to build a view failed.
+        pods_status: The status of the watch of pods; None if there is none.
     """
 
     def __init__(self, holder: ViewHolder, namespace: str = "", *, fleet_seconds: float = FLEET_SECONDS) -> None:
@@ -105,6 +110,8 @@ class ViewPublisher:
         self._holder, self._fleet_seconds = holder, fleet_seconds
         self._namespace, self._least_replicas = namespace, holder.view.replicas
         self._replicas: set[str] = set()
+        self._pods_version = 0
+        self.pods_status: WatchStatus | None = None
         self._limit_ranges: NamespaceIndex[LimitRange] = NamespaceIndex()
         self._quotas: NamespaceIndex[ResourceQuota] = NamespaceIndex()
         self._templates: NamespaceIndex[ResourceClaimTemplate] = NamespaceIndex()
@@ -214,9 +221,19 @@ class ViewPublisher:
             view = view.with_anti_affinity(self.pods.nodes_by_term(changes.terms))
         if changes.waiting:
             view = view.with_waiting(self.pods.waiting_counts(changes.waiting))
+        if changes.relisted:  # the view does not have the pods of that list yet
+            observed, arrived_uids = changes.observed, changes.arrived_uids
+            self._changes = ViewChanges(
+                fleet=changes.fleet, relisted=True, observed=observed, arrived_uids=arrived_uids
+            )
+            return view
         view = view.without_observed(changes.observed).without_reservations(changes.arrived_uids)
-        self._changes = ViewChanges(fleet=changes.fleet, relisted=changes.relisted)
-        return view
+        self._changes = ViewChanges(fleet=changes.fleet)
+        return view.with_pod_versions(self._pod_versions())
+
+    def _pod_versions(self) -> PodVersions:
+        listed = parse_resource_version(self.pods_status.list_version) if self.pods_status is not None else 0
+        return PodVersions(self._pods_version, max(self._pods_version, listed))
 
     def _changed_nodes(self, names: Iterable[str], built: BuiltView) -> dict[int, tuple[FreeResources, FreeResources]]:
         """Return the free resources before and after of each GPU node on which they changed."""
@@ -275,6 +292,10 @@ class ViewPublisher:
     def on_pod(self, pod: Pod, before: PodSummary | None, after: PodSummary | None) -> None:
         """Record a pod that changed or arrived."""
         changes = self._changes if self._listed is None else self._listed
+        if self._listed is None:
+            self._pods_version = max(self._pods_version, version_of(pod))
+        else:
+            self._listed.pods_version = max(self._listed.pods_version, version_of(pod))
         if after is not None and before is None:
             changes.observed += observed_pods_of(pod)
         if object_namespace(pod) == self._namespace and pod.metadata.labels.items() >= REPLICA_LABELS.items():
@@ -295,6 +316,7 @@ class ViewPublisher:
         """Record that all nodes may have changed, and the pods of the list."""
         listed, self._listed = self._listed or ViewChanges(), None
         self._changes.relisted, self._replicas = True, listed.replicas
+        self._pods_version = max(self._pods_version, listed.pods_version)
         self._changes.observed += listed.observed
         self._changes.arrived_uids += listed.arrived_uids
         self._wake.set()

@@ -15,9 +15,10 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class StoredMetadata(ObjectMeta, frozen=True):
-    """Metadata with the creation time as it is written; anything but text counts as missing."""
+    """Metadata with creation time and version as they are written; anything but text counts as missing."""
 
     creation_timestamp: Any = None
+    resource_version: Any = None
 
 
 class StoredPod(Pod, frozen=True):
@@ -29,6 +30,17 @@ class StoredPod(Pod, frozen=True):
 def object_namespace(item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate) -> str:
     """Return the namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE
+
+
+def version_of(pod: Pod) -> int:
+    """Return the resource version of a pod; 0 if it is unknown."""
+    metadata = pod.metadata
+    return parse_resource_version(metadata.resource_version) if isinstance(metadata, StoredMetadata) else 0
+
+
+def parse_resource_version(text: object) -> int:
+    """Return a resource version as an integer; 0 if it is none. Kubernetes orders the versions of one resource so."""
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def creation_order(pod: Pod) -> tuple[str, str, str]:

@@ -145,6 +145,10 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.fits_pool, pool, milli, most, uid)
 
+    def fits_escrow(self, pool: QuotaPool, milli: int, uid: str) -> bool | None:
+        """Record the query."""
+        return self._record_answer(ClusterView.fits_escrow, pool, milli, uid)
+
     def pool_usage(self, pool: QuotaPool) -> int:
         """Record the query."""
         return self._record_answer(ClusterView.pool_usage, pool)

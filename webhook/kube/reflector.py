@@ -111,6 +111,7 @@ class WatchStatus:
         events: Number of changes received.
         errors: Number of lists and watches that failed.
         skipped: Number of objects that could not be decoded or stored.
+        list_version: Resource version of the last complete list.
         error: Why the watch does not work at present; "" if it does.
     """
 
@@ -122,6 +123,7 @@ class WatchStatus:
     events: int = 0
     errors: int = 0
     skipped: int = 0
+    list_version: str = ""
     error: str = ""
 
 
@@ -249,7 +251,7 @@ class Reflector(Generic[T]):
 
     def _replace_store(self, version: str) -> None:
         self._store.swap()
-        self._resource_version = version
+        self._resource_version = self.status.list_version = version
         self.status.synced, self.status.absent = True, False
         self.status.lists += 1
 

@@ -19,6 +19,7 @@ from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_a
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
+from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
@@ -68,6 +69,7 @@ class ClusterView:
         classes: The DeviceClasses.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
+        pod_versions: How new its pods are.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class ClusterView:
         self.fleet, self.complete, self.stale = fleet, complete, stale
         self.before: Fleet | None = None
         self.replicas = 0
+        self.pod_versions = PodVersions()
+        self._escrows: Mapping[QuotaPool, int] | None = None
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _sort_by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
@@ -185,6 +189,20 @@ class ClusterView:
     def fits_pool(self, pool: QuotaPool, milli: int, most: int, uid: str) -> bool:
         """Return whether an amount of GPU capacity fits into a pool. A pod's own reservation does not count."""
         return self._usage.pool_usage(pool, self.labels_of, but=uid) + milli <= most
+
+    def fits_escrow(self, pool: QuotaPool, milli: int, uid: str) -> bool | None:
+        """Return whether so much GPU capacity fits into the escrow of a pool; None if this replica has none.
+
+        A pod that is reserved already fits, and everything does if this is no replica that shares quotas with others.
+        """
+        if self._escrows is None or self.has_reserved(uid):
+            return True
+        unspent = self._escrows.get(pool)
+        return None if unspent is None else milli <= unspent
+
+    def pool_in_flight(self, pool: QuotaPool) -> int:
+        """Return the thousandths of GPUs of pods that were admitted a moment ago and are not observed yet."""
+        return self._usage.reserved_milli(pool, self.labels_of)
 
     def pool_usage(self, pool: QuotaPool) -> int:
         """Return the thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
@@ -318,6 +336,14 @@ class ClusterView:
     def with_replicas(self, replicas: int) -> ClusterView:
         """Return the view of a server that is one of several which admit pods to the cluster."""
         return self if replicas == self.replicas else self._copy_with(replicas=replicas)
+
+    def with_pod_versions(self, versions: PodVersions) -> ClusterView:
+        """Return the view with its pods' versions replaced."""
+        return self if versions == self.pod_versions else self._copy_with(pod_versions=versions)
+
+    def with_escrows(self, escrows: Mapping[QuotaPool, int]) -> ClusterView:
+        """Return the view for one evaluation, of a replica that may admit so much by pool."""
+        return self._copy_with(_escrows=escrows)
 
     def _with_usage(self, usage: QuotaUsage) -> ClusterView:
         return self if usage is self._usage else self._copy_with(_usage=usage)

@@ -304,7 +304,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-Q304": _quota_code(
         "a shared quota cannot be checked",
-        "The cluster's pods have not been confirmed for a minute, so current usage is unknown.",
+        "The cluster's pods have not been confirmed for a minute, so current usage is unknown; or the replica has not "
+        "agreed with the others for ten seconds. The answer is 429 with Retry-After.",
         "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
     ),
     "GPU-Q305": _limits_code(
@@ -319,6 +320,12 @@ CODES: dict[str, FindingCode] = {
         "accepted and stays Pending without its claim.",
         "Use a template that requests what would fit, wait until a pod named in the message ends, or ask for a higher "
         "quota.",
+    ),
+    "GPU-Q307": _quota_code(
+        "the free part of a shared quota is held by another replica",
+        "Each replica may allocate a part of what is free, and this pod is larger than the rest of that part. Nothing "
+        "is exceeded: the answer is 429 with Retry-After, and the replicas divide the quota anew at once.",
+        "Create the pod again in a second; kubectl and controllers do so by themselves.",
     ),
     "GPU-Q401": _lint_code(
         "the quota key has no effect",
@@ -480,3 +487,6 @@ MUTATION_CODES = frozenset(code for code, meaning in CODES.items() if meaning.fr
 
 LIMIT_RANGE_CODES = frozenset({"GPU-L201", "GPU-L203"})
 """Findings about a pod that the API server rejects between /mutate and /validate: /mutate warns of them."""
+
+RETRIED_CODES = frozenset({"GPU-Q304", "GPU-Q307"})
+"""Denials that end by themselves: a client that creates the pod again is admitted, or told why not."""

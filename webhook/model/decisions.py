@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.model.codes import RETRIED_CODES
 from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.field_paths import FieldPath, json_pointer
 from webhook.model.findings import ExemptedFinding, Finding
@@ -273,6 +274,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     def denials(self) -> tuple[Finding, ...]:
         """Findings that deny the request."""
         return tuple(found for found in self.findings if found.mode is PolicyMode.ENFORCE)
+
+    @property
+    def is_retried(self) -> bool:
+        """True if the client shall send the request again soon: every denial ends by itself."""
+        denials = self.denials
+        return bool(denials) and all(found.code in RETRIED_CODES for found in denials)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:

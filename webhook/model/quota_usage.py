@@ -86,9 +86,10 @@ class QuotaUsage:
             but: The uid of a pod whose own reservation does not count.
         """
         observed, _ = self._observed_usage(pool, labels)
-        return observed + self._reserved_milli(pool, labels, but)
+        return observed + self.reserved_milli(pool, labels, but)
 
-    def _reserved_milli(self, pool: QuotaPool, labels: NamespaceLabels, but: str = "") -> int:
+    def reserved_milli(self, pool: QuotaPool, labels: NamespaceLabels, but: str = "") -> int:
+        """Return the thousandths of GPUs of reservations in a pool, without that of one pod."""
         weights = self.reserved.weights(but).items()
         return sum([pool.counted_milli(weight) for name, weight in weights if self._is_in_pool(pool, name, labels)])
 
@@ -102,7 +103,7 @@ class QuotaUsage:
             for space in spaces[:MAX_NAMED]
             for name, pod in self._pods[space.name].items()
         )
-        return PoolHolders(spaces[:MAX_NAMED], len(spaces), pods[:MAX_NAMED], self._reserved_milli(pool, labels))
+        return PoolHolders(spaces[:MAX_NAMED], len(spaces), pods[:MAX_NAMED], self.reserved_milli(pool, labels))
 
     def _observed_usage(self, pool: QuotaPool, labels: NamespaceLabels) -> tuple[int, Mapping[str, int]]:
         """Return the observed usage of a pool, in total and by namespace. Cached."""

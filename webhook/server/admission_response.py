@@ -45,6 +45,10 @@ _MUTATE_REPORTS = MUTATION_CODES | LIMIT_RANGE_CODES
 DecisionRenderer = Callable[[Decision, str], bytes]
 """Renders the part of a response that depends only on decision and policy digest."""
 
+DENIED_STATUS: dict[str, Any] = {"code": 403, "reason": "Forbidden"}
+RETRY_STATUS: dict[str, Any] = {"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 1}}
+"""The API server sends the seconds as Retry-After, and client-go repeats a request with both, up to ten times."""
+
 _REVIEW_HEADER = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 _MUTATION_PREFIX = orjson.dumps(_REVIEW_HEADER)[:-1] + b',"response":{"uid":'
 
@@ -111,7 +115,8 @@ def render_validation(request: AdmissionRequest, decision: Decision, digest: str
         if denials:
             response["allowed"] = False
             message = denial_message(request, denials)
-            response["status"] = {"code": 403, "reason": "Forbidden", "message": message}
+            again = decision.is_retried and not is_workload
+            response["status"] = (RETRY_STATUS if again else DENIED_STATUS) | {"message": message}
         if warnings := warning_lines(finding for finding in findings if finding.mode is PolicyMode.WARN):
             response["warnings"] = warnings
         response["auditAnnotations"] = _audit_annotations(decision, findings, digest)

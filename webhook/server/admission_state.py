@@ -18,6 +18,7 @@ from webhook.model.pools import QuotaReservation
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.server.policy_sources import UnusedReason
+from webhook.server.quota_escrows import QuotaEscrows
 
 Clock = Callable[[], datetime]
 """Returns the current time, with a time zone."""
@@ -96,6 +97,7 @@ class AdmissionState:
     Attributes:
         live_cluster: None for a snapshot.
         on_policies: Gets each set of policies that is activated.
+        escrows: What this replica may admit to shared quotas.
     """
 
     policies: PolicySet
@@ -105,6 +107,7 @@ class AdmissionState:
     live_cluster: LiveCluster | None = None
     unvalidated: UnvalidatedPods = field(default_factory=UnvalidatedPods)
     on_policies: Callable[[PolicySet], None] = lambda _policies: None
+    escrows: QuotaEscrows = field(default_factory=QuotaEscrows)
 
     @property
     def ready(self) -> bool:
@@ -119,10 +122,23 @@ class AdmissionState:
     def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""
         pod = request.pod
-        if pod is None or request.dry_run or decision.denials or not (decision.quota_charge and pod.metadata.uid):
+        if pod is None or request.dry_run or not (decision.quota_charge and pod.metadata.uid):
             return
+        if decision.denials or self.view.has_reserved(pod.metadata.uid):
+            if decision.is_retried:
+                self.escrows.add_wanted(self.view, request.namespace, decision.quota_charge, now)
+            return
+        self.escrows.spend(self.view, request.namespace, decision.quota_charge)
         reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
+
+    def view_with_escrows(self, request: AdmissionRequest, now: float) -> ClusterView:
+        """Return the view for one final review: a pod that will be created must fit into this replica's escrows."""
+        self.escrows.apply_policies(self.policies)
+        is_bound = self.escrows.shared and self.policies.has_shared_quotas and request.operation == "CREATE"
+        if not is_bound or request.pod is None or request.dry_run:
+            return self.view
+        return self.view.with_escrows(self.escrows.valid_at(now))
 
     def assume_pod(
         self, request: AdmissionRequest, decision: Decision, now: datetime, seconds: float, *, is_final: bool

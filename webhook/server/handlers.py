@@ -174,10 +174,11 @@ class AdmissionHandler:
         policies = state.policies
         now, seconds = self.clock(), monotonic()  # a clock that may be set, and that of the watches, which is not
         state.view = state.view.without_expired(seconds)  # assumed pods that did not appear in time
-        decision = self.decide(request, policies, state.view, state.usage, now)
+        is_final = self.route == VALIDATE
+        view = state.view_with_escrows(request, seconds) if is_final else state.view
+        decision = self.decide(request, policies, view, state.usage, now)
         response = self._respond(request, decision, policies, start)
         self.cpu_limit.lift()
-        is_final = self.route == VALIDATE
         if is_final:
             state.reserve_quota(request, decision, seconds)
         state.assume_pod(request, decision, now, seconds, is_final=is_final)

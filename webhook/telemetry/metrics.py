@@ -53,7 +53,7 @@ MetricRows = tuple[tuple[str, MetricType, str, str], ...]
 
 _WEBHOOK_METRICS: MetricRows = (
     ("rightslice_admission_requests_total", "counter", "route operation result",
-     "Admission reviews answered, by result: allowed, warned, patched or denied."),
+     "Admission reviews answered, by result: allowed, warned, patched, denied, or retried (a client sends it again)."),
     ("rightslice_policy_denials_total", "counter", "policy",
      "Reviews denied, once per denying policy. After 100 policies, others are counted as (others)."),
     ("rightslice_policy_matches_total", "counter", "policy",

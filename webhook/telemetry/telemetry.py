@@ -66,8 +66,8 @@ class Telemetry(ServerTelemetry):
             metrics.gpu_milli_admitted += decision.gpu_milli_after
         if route == "validate":
             metrics.matches.update(decision.policies)
-            metrics.denials.update({each.policy for each in decision.denials})
-            if result != "allowed":
+            metrics.denials.update({each.policy for each in decision.denials if result == "denied"})
+            if result not in ("allowed", "retried"):
                 self.owner_events.enqueue(request, decision)
         if result == "denied":
             self._log_denial(request, decision)
@@ -156,7 +156,7 @@ class Telemetry(ServerTelemetry):
 
 
 def response_result(route: str, decision: Decision, *, workload: bool = False) -> str:
-    """Return the result of a route's response: allowed, warned, patched or denied.
+    """Return the result of a route's response: allowed, warned, patched, denied or retried.
 
     For a pod, /validate ignores the findings of right-sizing, which /mutate reports; for a workload it reports all.
     """
@@ -165,7 +165,7 @@ def response_result(route: str, decision: Decision, *, workload: bool = False) -
     if not decision.findings:
         return "allowed"
     if decision.denials:
-        return "denied"
+        return "retried" if decision.is_retried else "denied"
     if any(workload or finding.code not in MUTATION_CODES for finding in decision.warnings):
         return "warned"
     return "allowed"

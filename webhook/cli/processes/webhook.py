@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 from uuid import uuid4
 
 import uvloop
@@ -31,12 +32,13 @@ from webhook.cli.processes.tls import (
 )
 from webhook.kube.api import KubeClient
 from webhook.kube.leader_election import LeaderElector, LeaseName
-from webhook.kube.reflector import Reflector
+from webhook.kube.reflector import Reflector, WatchedResource
 from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, policies_as_audit
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.app import AdmissionServer
+from webhook.server.escrow_keeper import QUOTA_LEASE, EscrowKeeper
 from webhook.server.event_writer import EventWriter
 from webhook.server.managed_certificate import ManagedCertificate
 from webhook.server.policy_reload import PolicyReloader, read_policies
@@ -95,7 +97,8 @@ def _join_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSet
         return
     state, telemetry, clock = server.state, server.telemetry, server.clock
     lease = LeaseName(settings.tls_secret_ref[0], LEASE_NAME)
-    elector = LeaderElector(api, lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
+    identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
+    elector = LeaderElector(api, lease, identity)
     stack.push_async_callback(elector.release)
     server.tasks = [*server.tasks, elector.run]
     if settings.manages_tls:
@@ -109,6 +112,12 @@ def _join_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSet
     def watch_pods(outcomes: OutcomeStore) -> Reflector[OutcomePod]:
         return Reflector(api, PODS, outcomes, SystemRandom(), telemetry)
 
+    keeper = EscrowKeeper(api, LeaseName(lease.namespace, QUOTA_LEASE), identity, state, lambda: informers.pods_contact)
+    leases = WatchedResource("leases", lease.collection_path, dict[str, Any], {"fieldSelector": keeper.selector})
+    escrow_watch = Reflector(api, leases, keeper.store(), SystemRandom(), telemetry, max_pause=0.0)
+    stack.push_async_callback(keeper.release)
+    server.tasks = [*server.tasks, keeper.run, escrow_watch.run]
+    server.health_checks = [*server.health_checks, keeper.checks]
     statuses = PolicyStatusWriter(api, informers.policies, state, is_leader, telemetry, clock)
     rollouts = RolloutController(api, informers.policies, state, watch_pods, is_leader, telemetry, clock)
     events = EventWriter(api, telemetry, socket.gethostname(), clock)

@@ -1,7 +1,7 @@
 """Enforce quotas that several namespaces share: thousandths of a GPU of any form, of all products or of one.
 
-Exact for one replica, which counts what it sees and what it admitted a moment ago. `docs/limits-reference.md` bounds
-the overshoot of several replicas.
+Exact with any number of replicas: each counts what it sees and what it admitted a moment ago, and admits no more than
+its escrow (`webhook.model.quota_escrow`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
 from webhook.model.cluster_view import ClusterView
+from webhook.model.enums import PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.pods import NodeSelectorTerm, Pod
@@ -20,6 +21,8 @@ from webhook.model.pools import GpuWeight, weigh_on_node, weigh_units
 from webhook.model.quota_usage import PoolHolders
 from webhook.model.remaining_quota import QuotaConsumer
 from webhook.policy.policy_set import QuotaRules, SharedQuota
+
+_TRY_AGAIN = "Create the pod again in a second; kubectl and controllers do so by themselves."
 
 
 def compute_quota_charge(gpu_requests: PodGpuRequests, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
@@ -53,6 +56,8 @@ def shared_quota_violations(
             yield PolicyFinding("GPU-Q304", ("spec",), message, "Create the pod again later.")
         elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, pod.metadata.uid):
             yield _shared_quota_violation(quota, milli, view.pool_usage(quota.pool), view.pool_holders(quota.pool))
+        elif quotas.mode is PolicyMode.ENFORCE:
+            yield from _escrow_violations(quota, milli, view.fits_escrow(quota.pool, milli, pod.metadata.uid))
 
 
 def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holders: PoolHolders) -> PolicyFinding:
@@ -63,6 +68,19 @@ def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holde
         f" a GPU{of_product}; {remaining} would fit{_shared_quota_consumers(holders)}"
     )
     return PolicyFinding("GPU-Q303", ("spec",), message, _shared_quota_fix(quota, requested, remaining))
+
+
+def _escrow_violations(quota: SharedQuota, requested: int, fits: bool | None) -> Iterator[PolicyFinding]:
+    """Yield why a pod that fits into a quota must be sent again, if it must."""
+    if fits is None:
+        message = f"quota {quota.name} cannot be checked: this replica has not agreed with the others for some seconds"
+        yield PolicyFinding("GPU-Q304", ("spec",), message, _TRY_AGAIN)
+    elif not fits:
+        message = (
+            f"quota {quota.name} has room for the requested {requested} thousandths of a GPU, but another replica of"
+            " Rightslice may allocate it at this moment"
+        )
+        yield PolicyFinding("GPU-Q307", ("spec",), message, _TRY_AGAIN)
 
 
 def _shared_quota_fix(quota: SharedQuota, requested: int, remaining: int) -> str:
