@@ -6,13 +6,13 @@ Rules are never switched off while a server runs: files that cannot be read, or 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from webhook.telemetry.logs import StructuredLogger
 from webhook.web.health import HealthCheck
-from webhook.web.tls import CertificateError, ClientCertificateRules, verify_clients
+from webhook.web.tls import CertificateError, ClientCertificateRules, FileReloader, verify_clients
 
 
 class ClientRuleFiles(NamedTuple):
@@ -30,10 +30,6 @@ class ClientRuleFiles(NamedTuple):
     name: str = ""
     name_file: Path | None = None
     optional: bool = False
-
-    def fingerprint(self) -> Hashable:
-        """Return a value that changes with the files, also when they are created or deleted."""
-        return tuple(_file_fingerprint(path) for path in (self.authorities, self.name_file) if path is not None)
 
     def read(self) -> ClientCertificateRules | None:
         """Return the rules; None if all clients are accepted.
@@ -53,7 +49,7 @@ class ClientRuleFiles(NamedTuple):
         return rules
 
 
-class ClientRulesReloader:
+class ClientRulesReloader(FileReloader):
     """Keeps the rules of a server up to date with their files."""
 
     def __init__(
@@ -71,10 +67,9 @@ class ClientRulesReloader:
             apply: Called with the rules after each change.
             is_required: Returns whether clients need a certificate by now.
         """
+        super().__init__(path for path in (files.authorities, files.name_file) if path is not None)
         self._files, self._rules, self._apply, self._log = files, rules, apply, log
         self._is_required = is_required
-        self._fingerprint = files.fingerprint()
-        self._error = ""
 
     def checks(self) -> list[HealthCheck]:
         """Return the line of `/readyz?verbose`; it is not required, because the last rules stay in use."""
@@ -83,36 +78,18 @@ class ClientRulesReloader:
             name = f" named {self._rules.name}" if self._rules.name else ""
             until = "" if self._is_required() else "any that can connect, until one comes "
             message = f"{until}with a certificate of {self._files.authorities}{name}"
-        return [HealthCheck("clients", not self._error, self._error or message, required=False)]
+        return [HealthCheck("clients", not self.error, self.error or message, required=False)]
 
-    async def reload_if_changed(self) -> None:
-        """Read the files again if they changed."""
-        fingerprint = self._files.fingerprint()
-        if fingerprint == self._fingerprint:
-            return
-        self._fingerprint = fingerprint
-        try:
-            rules = self._files.read()
-        except (OSError, CertificateError, UnicodeError) as error:
-            self._reject(f"{self._files.authorities}: {error}")
-            return
+    def _reload(self) -> None:
+        rules = self._files.read()
         if rules is None and self._rules is not None:
-            self._reject(f"{self._files.authorities} is gone; restart to accept clients without a certificate")
-            return
-        self._error = ""
+            raise CertificateError("is gone; restart to accept clients without a certificate")
         if rules is not None and rules != self._rules:
             self._rules = rules
             self._apply(rules)
             self._log.info("client authorities loaded", file=str(self._files.authorities), name=rules.name)
 
-    def _reject(self, error: str) -> None:
-        self._error = f"the last valid rules stay in use: {error}"
-        self._log.error("client authorities not loaded, keeping the last valid ones", error=error)
-
-
-def _file_fingerprint(path: Path) -> Hashable:
-    try:
-        stat = path.stat()
-    except OSError as error:
-        return ("missing", error.errno)
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    def _reject(self, error: Exception) -> str:
+        reason = f"{self._files.authorities}: {error}"
+        self._log.error("client authorities not loaded, keeping the last valid ones", error=reason)
+        return f"the last valid rules stay in use: {reason}"

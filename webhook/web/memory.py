@@ -25,9 +25,8 @@ class FreeMemory:
         self._bytes = 0
 
     def count_body(self, size: int) -> None:
-        """Count a body of this many bytes."""
-        if size > LARGE_BODY:
-            self._bytes += size
+        """Count a body of more than `LARGE_BODY` bytes."""
+        self._bytes += size
 
     async def return_if_large(self) -> None:
         """Return what large bodies have left: about 1 ms of CPU, so this is called between requests."""

@@ -7,7 +7,8 @@ given a key that does not match is broken from then on. Open connections keep th
 from __future__ import annotations
 
 import ssl
-from collections.abc import Hashable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -61,14 +62,6 @@ class CertificateFiles(NamedTuple):
 
     certificate: Path
     key: Path
-
-    def fingerprint(self) -> Hashable:
-        """Return a value that changes with the files, also when they are created or deleted."""
-        try:
-            stats = [path.stat() for path in self]
-        except OSError as error:
-            return ("missing", error.errno)
-        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
     def read(self) -> PemPair:
         """Read both files."""
@@ -142,41 +135,73 @@ def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
     yield from (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
 
 
-class CertificateReloader:
-    """Keeps the certificate of a server up to date with its files."""
+class FileReloader(ABC):
+    """Reads files again when they change. Files that cannot be used change nothing.
 
-    def __init__(self, files: CertificateFiles, tls: ServerTls, telemetry: ServerTelemetry) -> None:
-        self._files = files
-        self._tls = tls
-        self._telemetry = telemetry
-        self._fingerprint = self._files.fingerprint()
-        self._error = ""
+    Attributes:
+        error: Why the present content of the files is not used; "" if it is used.
+    """
 
-    def checks(self) -> list[HealthCheck]:
-        """Return the line of `/readyz?verbose`; it is not required, because the last certificate is still served."""
-        message = f"not in use: {self._error}" if self._error else "in use"
-        return [HealthCheck("certificate files", not self._error, message, required=False)]
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+        self._fingerprint = self._read_fingerprint()
+        self.error = ""
 
     async def reload_if_changed(self) -> None:
-        """Load the files again if they changed."""
-        fingerprint = self._files.fingerprint()
+        """Read the files again if they changed."""
+        fingerprint = self._read_fingerprint()
         if fingerprint == self._fingerprint:
             return
         self._fingerprint = fingerprint
         try:
-            pair = self._files.read()
-            self._tls.replace_certificate(pair)
-        except OSError as error:
-            self._reject(f"cannot be read ({error.strerror})")
-        except CertificateError as error:
-            self._reject(str(error))
+            self._reload()
+        except (OSError, CertificateError, UnicodeError) as error:
+            self.error = self._reject(error)
         else:
-            self._error = ""
-            self._telemetry.record_certificate_loaded(expiry_of(pair.certificate))
+            self.error = ""
 
-    def _reject(self, error: str) -> None:
-        self._error = error
-        self._telemetry.record_certificate_rejected(error)
+    @abstractmethod
+    def _reload(self) -> None:
+        """Read and use the files."""
+
+    @abstractmethod
+    def _reject(self, error: Exception) -> str:
+        """Report that the files are not used, and return the reason."""
+
+    def _read_fingerprint(self) -> Hashable:
+        """Return a value that changes with the files, also when they are created or deleted."""
+        return tuple(_fingerprint(path) for path in self._paths)
+
+
+class CertificateReloader(FileReloader):
+    """Keeps the certificate of a server up to date with its files."""
+
+    def __init__(self, files: CertificateFiles, tls: ServerTls, telemetry: ServerTelemetry) -> None:
+        super().__init__(files)
+        self._files, self._tls, self._telemetry = files, tls, telemetry
+
+    def checks(self) -> list[HealthCheck]:
+        """Return the line of `/readyz?verbose`; it is not required, because the last certificate is still served."""
+        message = f"not in use: {self.error}" if self.error else "in use"
+        return [HealthCheck("certificate files", not self.error, message, required=False)]
+
+    def _reload(self) -> None:
+        pair = self._files.read()
+        self._tls.replace_certificate(pair)
+        self._telemetry.record_certificate_loaded(expiry_of(pair.certificate))
+
+    def _reject(self, error: Exception) -> str:
+        reason = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+        self._telemetry.record_certificate_rejected(reason)
+        return reason
+
+
+def _fingerprint(path: Path) -> Hashable:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        return ("missing", error.errno)
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:
