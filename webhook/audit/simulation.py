@@ -105,7 +105,7 @@ class ArrivingPod(NamedTuple):
     """A Kubernetes pod as admitted now.
 
     Attributes:
-        denial: Why the webhook or a quota rejects it; "" if it is created.
+        denial: Why the webhook denies it, or a quota rejects it; "" if it is created.
         view: The cluster with its charges to quotas.
         admitted: How many pods like it were admitted together.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.

@@ -1,7 +1,7 @@
 """Facts about pods that a cluster has stored: the GPU usage of their containers, and whether they were evaluated.
 
 The webhook leaves no mark on a pod that it admits unchanged. So a pod counts as not evaluated if no webhook is called
-for it (static pods, excluded namespaces), or if it would be changed or rejected now and carries no record.
+for it (static pods, excluded namespaces), or if it would be changed or denied now and carries no record.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class PolicyMatch(msgspec.Struct, frozen=True):
         namespace: Returns whether a namespace matches, by name and labels.
         labels: Returns whether object labels match; None for any.
         fail_closed: True if a condition that fails at run time is a violation in the mode of the sections that can
-            reject (`failurePolicy: Fail`); False if the policy then does not apply, with a warning at most.
+            deny (`failurePolicy: Fail`); False if the policy then does not apply, with a warning at most.
     """
 
     operations: frozenset[str]
@@ -250,7 +250,7 @@ SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda",
 """Attributes of `Policy` with a mode of their own."""
 
 REJECTING_SECTIONS = ("limits", "quotas", "topology", "cuda", "security")
-"""Those that can reject a pod; the others only change it."""
+"""Those that can deny a pod; the others only change it."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -286,7 +286,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def rejecting_mode(self) -> PolicyMode | None:
-        """The strictest mode of the sections that can reject a pod; None without such a section."""
+        """The strictest mode of the sections that can deny a pod; None without such a section."""
         return max(self._modes(REJECTING_SECTIONS), default=None)
 
     def _modes(self, sections: Iterable[str]) -> list[PolicyMode]:

@@ -41,7 +41,7 @@ LOCAL_FOLDER = "policies"
 """The folder that `lint` reads by default."""
 
 REJECT_ONLY_SECTIONS = ("quotas", "security")
-"""Sections that reject pods and never change them."""
+"""Sections that deny pods and never change them."""
 
 PolicyPaths = Annotated[
     list[str] | None,

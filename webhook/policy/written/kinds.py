@@ -45,7 +45,7 @@ class ShareSpec(SpecModel):
 
 
 class FairShareSpec(SpecModel):
-    """Weights for `rightslice fairshare` and the scheduler extender. It rejects nothing."""
+    """Weights for `rightslice fairshare` and the scheduler extender. It denies nothing."""
 
     by: LabelKey = "namespace"
     half_life_hours: Hours = 168

@@ -403,7 +403,7 @@ class CudaSpec(SectionSpec):
 
 
 class SecuritySpec(SectionSpec):
-    """Rejects pods that bypass the GPU request."""
+    """Denies pods that bypass the GPU request."""
 
     deny: tuple[Bypass, ...] = Field(default=(), max_length=MAX_ENTRIES)
     allowed_runtime_classes: tuple[Name, ...] = Field(default=(), max_length=MAX_ENTRIES)
