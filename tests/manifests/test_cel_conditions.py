@@ -81,6 +81,46 @@ def pod_with_host_path(path: str) -> Json:
     return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}]).build()
 
 
+IN_A_LOOP = [CEL.compile(build("(object)")) for build in (touches_gpus_cel, may_be_changed_cel)]
+"""The same conditions for an expression that is no name, as for pod templates."""
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(any_pods())
+def test_conditions_about_the_object_and_about_an_expression_agree(pod: Json) -> None:
+    written_out = [condition_matches(condition, pod) for condition in (TOUCHES, MAY_BE_CHANGED)]
+
+    assert written_out == [condition_matches(condition, pod) for condition in IN_A_LOOP]
+
+
+WITH_OLD_OBJECT = cel.NewEnv(variables=dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN))
+PLAIN, GPU_POD = make_pod().build(), make_pod().gpus(1).build()
+HOST_POD = pod_with_host_path("/")
+SENT = {
+    "a plain pod": ("validate", PLAIN, None, "team", False),
+    "a pod with a GPU": ("validate", GPU_POD, None, "team", True),
+    "a pod with a GPU, to be changed": ("mutate", GPU_POD, None, "team", True),
+    "a pod with a GPU in an excluded namespace": ("validate", GPU_POD, None, "gpu-operator", False),
+    "a pod with a GPU in an excluded namespace, to be changed": ("mutate", GPU_POD, None, "kube-system", False),
+    "a pod with the root of the host": ("host", HOST_POD, None, "team", True),
+    "a pod with the root of the host in an excluded namespace": ("host", HOST_POD, None, "kube-system", False),
+    "an update that changes no field of the spec": ("validate", GPU_POD, GPU_POD, "team", False),
+    "an update that adds a GPU": ("validate", GPU_POD, PLAIN, "team", True),
+    "an update of a plain pod": ("validate", PLAIN, HOST_POD, "team", False),
+}
+
+
+@pytest.mark.parametrize(("name", "pod", "old", "namespace", "sent"), SENT.values(), ids=SENT)
+def test_one_condition_decides_what_is_sent(name: str, pod: Json, old: Json | None, namespace: str, sent: bool) -> None:
+    hooks = [hook for one in webhook_configurations() for hook in one["webhooks"]]
+    [[condition]] = [hook["matchConditions"] for hook in hooks if hook["name"] == f"{name}.rightslice.dev"]
+    operation = "CREATE" if old is None else "UPDATE"
+    request = {"operation": operation, "namespace": namespace, "userInfo": {"username": "alice"}}
+    data = {"object": pod, "oldObject": old, "request": request}
+
+    assert WITH_OLD_OBJECT.compile(condition["expression"]).eval(data=data).plain_value() is sent
+
+
 @settings(max_examples=500)
 @given(guarded_paths() | st.builds(str.__add__, st.sampled_from(["", "/", "//"]), PATHS))
 def test_host_paths_that_reach_gpus_match(path: str) -> None:

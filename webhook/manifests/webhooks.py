@@ -115,7 +115,7 @@ def _webhook_entry(
     if path != "/policies":
         webhook |= {
             "namespaceSelector": {"matchExpressions": [selector]},
-            "matchConditions": [_NOT_SYSTEM_NAMESPACE, *conditions],
+            "matchConditions": [_join_conditions([*reversed(conditions), _NOT_SYSTEM_NAMESPACE])],
         }
     return webhook | {
         "failurePolicy": failure_policy,
@@ -123,6 +123,15 @@ def _webhook_entry(
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
+
+
+def _join_conditions(conditions: Sequence[Json]) -> Json:
+    """Join match conditions to one that holds if all hold, named after the first.
+
+    An API server evaluates every condition of a list, but only as much of a conjunction as it takes to know that it is
+    false. So the first should be the one that excludes most objects.
+    """
+    return {**conditions[0], "expression": "\n&& ".join(f"({one['expression']})" for one in conditions)}
 
 
 def _webhook_rule(group: str, resources: list[str], operations: list[str]) -> Json:
