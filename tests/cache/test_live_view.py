@@ -470,6 +470,25 @@ async def test_complete_list_releases_assumed_pods_once() -> None:
     assert harness.view.free_units(offer, 0b11) == 8 - 2, "one is bound, one is assumed"
 
 
+async def test_pod_of_a_list_that_ends_while_a_view_is_built_stays_reserved_until_the_next() -> None:
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    harness.write("namespaces", "list", namespace("team", "x"))
+    await harness.publisher.publish()
+    (whole_cluster, *_) = POOLS
+    harness.holder.view = harness.view.with_reservation(QuotaReservation("u-1", "team", (((), 1000),), 0.0))
+    listed = pod("p", on="a")
+    listed["metadata"]["uid"] = "u-1"
+    harness.write("nodes", "upsert", node("b"))
+    building = asyncio.create_task(harness.publisher.publish())
+    await asyncio.sleep(0)
+    harness.write("pods", "list", listed)
+    await building
+    assert harness.view.pool_usage(whole_cluster) == 1000
+    await harness.publisher.publish()
+    assert (harness.view.pool_usage(whole_cluster), harness.view.has_reserved("u-1")) == (1000, False)
+
+
 async def test_view_that_failed_to_build_is_built_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = make_harness()
     harness.write("nodes", "list", node("a"))

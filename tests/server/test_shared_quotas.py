@@ -1,4 +1,4 @@
-"""Quotas that namespaces share, with one and several replicas: what they admit, and by how much they exceed the quota.
+"""Quotas that namespaces share, without escrows: what one server admits, and by how much several exceed the quota.
 
 Replicas use the real code from the watch to the reservation: each has its own live view, which receives every pod with
 a delay, and counts what it admitted itself. Only the API server is simulated: it stores what was admitted, or does not.
@@ -104,7 +104,7 @@ class Cluster:
         self.check(replica)
 
     def check(self, replica: Replica) -> None:
-        """Check the two bounds of docs/limits.md at an admission."""
+        """Check at an admission what servers that share no Lease exceed a quota by, at most."""
         applied = {event.pod["metadata"]["uid"] for event in self.events[: replica.applied]}
         unseen = self.milli(lambda uid: self.admissions[uid][0] is not replica and uid not in applied)
         assert self.milli() <= CEILING + unseen
