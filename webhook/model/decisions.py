@@ -273,7 +273,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     @property
     def denials(self) -> tuple[Finding, ...]:
         """Findings that deny the request."""
-        return tuple(found for found in self.findings if found.mode is PolicyMode.ENFORCE)
+        return tuple([found for found in self.findings if found.mode is PolicyMode.ENFORCE])
 
     @property
     def is_retried(self) -> bool:
@@ -284,7 +284,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """Findings that are returned as warnings."""
-        return tuple(found for found in self.findings if found.mode is PolicyMode.WARN)
+        return tuple([found for found in self.findings if found.mode is PolicyMode.WARN])
 
 
 def patch_add(path: FieldPath, value: object) -> PatchOperation:
