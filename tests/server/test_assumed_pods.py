@@ -18,7 +18,7 @@ from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.assumed_pods import AssumedPod
 from webhook.model.pods import parse_pod
 from webhook.model.usage import UsageView
-from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus, UnvalidatedPods
 
 SMALL = "nvidia.com/mig-1g.10gb"
 POLICY = policies_of(policy("mode: enforce\nsecurity: {deny: [visibleDevicesEnv]}\nrightSizing: {}", "sizes"))
@@ -179,3 +179,13 @@ def test_an_assumed_pod_counts_on_its_node_once_it_is_bound(name: str) -> None:
 def free_after(state: AdmissionState, bound: list[Any]) -> int:
     state.view = state.view.without_observed(bound)
     return free(state)
+
+
+def test_pods_that_the_api_server_rejects_after_mutate_are_forgotten() -> None:
+    """They never come to /validate, so that only time ends them."""
+    unvalidated = UnvalidatedPods()
+    for second in range(10_000):
+        unvalidated.add(("team", f"p{second}", SMALL), second + 30.0, float(second))
+    assert len(unvalidated) == 30
+    assert unvalidated.remove(("team", "p9999", SMALL), 10_000.0)
+    assert not unvalidated.remove(("team", "p9000", SMALL), 10_000.0)

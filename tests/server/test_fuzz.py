@@ -184,12 +184,22 @@ def amounts_review(**limits: object) -> bytes:
     return encoded(review(pod))
 
 
+def count_review(replicas: int) -> bytes:
+    """Return the review of a Deployment of GPU pods with so many replicas."""
+    pod = make_pod().gpus(1).build()
+    spec = {"replicas": replicas, "template": {"metadata": {"labels": {"app": "a"}}, "spec": pod["spec"]}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+    kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
+    return encoded(review(deployment, kind=kind, resource=kind | {"resource": "deployments"}))
+
+
 UNUSUAL_AMOUNTS: dict[str, tuple[bytes, tuple[int, int]]] = {
     "a zero with the least exponent": (amounts_review(cpu="0e-2147483648"), (200, 200)),
     "a large exponent in a namespace with a quota": (amounts_review(**{"nvidia.com/gpu": "1e402"}), (200, 200)),
     "the largest exponent": (amounts_review(cpu="1e2147483647"), (200, 200)),
     "a page size beyond 64 bits": (amounts_review(**{"cpu": "1", "hugepages-1e30": "1"}), (200, 200)),
     "an amount of 100 bits": (amounts_review(memory=10**30), (200, 400)),
+    "one more replica than 63 bits hold": (count_review(2**63), (200, 200)),
     "a toleration of 100 bits": (amounts_review(), (200, 400)),
 }
 """Bodies, and the statuses for an API server and for other clients: of these, integers must have 64 bits."""

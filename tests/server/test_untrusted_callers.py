@@ -197,3 +197,22 @@ def test_with_a_tenth_of_a_core_calls_are_answered_within_their_timeout(tmp_path
     assert {status for status, _ in results} <= {200, 503}
     within = [seconds for _, seconds in results if seconds < MAX_CALL_SECONDS]
     assert len(within) >= 0.9 * len(results), "the rest waited for other work of this machine"
+
+
+TOKENS = {
+    "of another audience": "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOlsiYXBpIl19.c2ln",
+    "without a signature": "eyJhbGciOiJub25lIn0.eyJhdWQiOlsicmlnaHRzbGljZSJdfQ.",
+    "that expired": "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjF9.c2ln",
+    "that is no token": "%00../../etc/passwd",
+    "of 7,000 characters": "a" * 7000,
+}
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
+def test_a_token_replaces_no_certificate_and_is_not_read(token: str) -> None:
+    request = post("/validate", encoded(review()), f"Authorization: Bearer {token}")
+    with serve_site(decide, state=shared_state(), clients=CLIENTS) as site:
+        assert site.send_request(request).status == 403
+        assert token not in site.log.getvalue()
+    with serve_site(decide, state=shared_state()) as site:
+        assert site.send_request(request).body == site.evaluate(review()).body

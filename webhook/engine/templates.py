@@ -82,6 +82,9 @@ MAX_MEMBERS = 1000
 TOO_MANY = object()
 """Stands for more members than that."""
 
+MAX_PODS = 2**31 - 1
+"""Most pods of a template: its counts are int32 in the API, but a review may contain any."""
+
 MAX_SCALING_GROUPS = 32
 """Groups, and members of each, that are looked at."""
 
@@ -230,7 +233,7 @@ def _build_template(
         unread = PodTemplate(place, form.spec_path, _NO_POD, error=sentence, moves=form.moves)
         return msgspec.structs.replace(unread, error_path=unread.field_path(error.path))
     maps = [members for members, _ in steps] + ([value] if isinstance(value, dict) else [])
-    replicas = form.replicas if form.replicas is not None else _count_template_pods(source, maps)
+    replicas = form.replicas if form.replicas is not None else min(MAX_PODS, _count_template_pods(source, maps))
     labels = {templates.label: ""} if templates.label else {}
     annotations = {templates.annotation: ""} if templates.annotation else {}
     for members in maps:

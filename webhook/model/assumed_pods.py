@@ -111,7 +111,7 @@ class AssumedPods:
             start += 1
         if start == self._start:
             return self
-        if start > COMPACT_AT and start * 2 > self._end:
+        if start == self._end or (start > COMPACT_AT and start * 2 > self._end):
             return AssumedPods(self._log[start : self._end])
         return self._share_log(start, self._end, remaining)
 

@@ -67,7 +67,9 @@ class LiveCluster(Protocol):
 
 
 MAX_UNVALIDATED = 8192
-"""Names of pods between /mutate and /validate. Beyond, they are forgotten, and such pods count twice."""
+"""Names of pods between /mutate and /validate. Beyond, they are forgotten, and such pods count twice.
+
+A pod that the API server rejects in between never comes to /validate: its name stays until it expires."""
 
 
 class UnvalidatedPods:
@@ -76,11 +78,17 @@ class UnvalidatedPods:
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str, str], tuple[int, float]] = {}
 
-    def add(self, name: tuple[str, str, str], expires_at: float) -> None:
-        """Add a pod; pods that are created by one generateName share a name."""
+    def __len__(self) -> int:
+        """Return the number of names, of which some may have expired."""
+        return len(self._pods)
+
+    def add(self, name: tuple[str, str, str], expires_at: float, now: float) -> None:
+        """Add a pod, and forget expired ones; pods that are created by one generateName share a name."""
+        while self._pods and self._pods[oldest := next(iter(self._pods))][1] <= now:
+            del self._pods[oldest]
         if len(self._pods) >= MAX_UNVALIDATED:
             self._pods.clear()
-        self._pods[name] = (self._pods.get(name, (0, 0.0))[0] + 1, expires_at)
+        self._pods[name] = (self._pods.pop(name, (0, 0.0))[0] + 1, expires_at)
 
     def remove(self, name: tuple[str, str, str], now: float) -> bool:
         """Remove a pod, and return whether it was there and has not expired."""
@@ -170,4 +178,4 @@ class AdmissionState:
             assumed = AssumedPod(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times)
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:
-                self.unvalidated.add((*full_name, resource), expires_at)
+                self.unvalidated.add((*full_name, resource), expires_at, seconds)
