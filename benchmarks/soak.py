@@ -152,7 +152,7 @@ def serve_with_moving_clock() -> None:
 
     step, start, readings, seconds = 0.5 / float(sys.argv.pop(1)), datetime.now(UTC), count(), count()
     process.utc_now = lambda: start + timedelta(seconds=next(readings) * step)
-    handlers.monotonic = lambda: next(seconds) * step  # type: ignore[attr-defined]
+    handlers.monotonic = lambda: next(seconds) * step  # type: ignore[attr-defined]  # imported there
     run()
 
 

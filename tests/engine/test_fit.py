@@ -21,6 +21,7 @@ from tests.example_cluster import (
     whole_node,
 )
 from tests.usage_builders import observed_usage, workload_usage
+from webhook.engine.mutate import REPORTED_REASONS
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.usage import UsageView
@@ -284,6 +285,16 @@ def test_a_quota_without_capacity_for_a_slice_is_named() -> None:
     decision = review(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
     assert decision.outcome == KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{SMALL} in quota team")
     assert codes(decision) == ["warn GPU-R103"]
+    assert decision.warnings[0].fix == "Wait until pods that use the quota end, or ask for a higher quota."
+
+
+NOTHING_TO_DO = {KeepReason.NO_OFFER, KeepReason.SAVING_TOO_SMALL, KeepReason.ANTI_AFFINITY, KeepReason.UNREACHABLE}
+"""Reasons that neither the user nor a policy should change; the message of MEMORY_FRACTION says what to write."""
+
+
+def test_every_reported_reason_that_can_be_acted_on_has_a_fix() -> None:
+    silent = {reason for reason in REPORTED_REASONS if not reason.fix}
+    assert silent == NOTHING_TO_DO | {KeepReason.MEMORY_FRACTION}
 
 
 def test_a_request_without_a_limit_is_not_called_an_odd_number() -> None:

@@ -177,14 +177,16 @@ def test_a_pod_without_gpus_gets_no_additions() -> None:
 def test_several_additions_report_their_common_field() -> None:
     policy = "injection: {mode: warn, runtimeClassName: nvidia, tolerations: [{key: a}]}"
     [warning] = review(make_pod().gpus(1), policy).warnings
-    assert str(warning) == "[GPU-I101] spec: would add tolerations, runtimeClassName."
+    fix = "Write it in the pod, or ask the admin to enforce the policy."
+    assert str(warning) == f"[GPU-I101] spec: would add tolerations, runtimeClassName. {fix}"
 
 
 def test_audit_mode_adds_nothing_and_reports_the_additions() -> None:
     decision = review(make_pod().gpus(1), "injection: {mode: warn, runtimeClassName: nvidia}")
     assert decision.patch == ()
     assert [str(finding) for finding in decision.warnings] == [
-        "[GPU-I101] spec.runtimeClassName: would add runtimeClassName."
+        "[GPU-I101] spec.runtimeClassName: would add runtimeClassName. "
+        "Write it in the pod, or ask the admin to enforce the policy."
     ]
 
 

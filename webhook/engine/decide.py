@@ -187,8 +187,9 @@ def decide_pod(
 def _record_too_large(mutation: PodMutation) -> SectionFinding:
     """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
     message = f"not changed: {RECORD_TOO_LARGE}"
-    fix, reason = "Shorten its annotations; the total limit is 256 KiB.", RECORD_TOO_LARGE.reason.value
-    finding = PolicyFinding("GPU-R103", ("metadata", "annotations"), message, fix, PolicyMode.WARN, reason)
+    reason = RECORD_TOO_LARGE.reason
+    path = ("metadata", "annotations")
+    finding = PolicyFinding("GPU-R103", path, message, reason.fix, PolicyMode.WARN, reason.value)
     return (PolicyMode.WARN, ", ".join(mutation.changes_by_policy)), finding
 
 

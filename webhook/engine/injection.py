@@ -70,7 +70,8 @@ def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
     field = _HINT_FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
     if mode is PolicyMode.ENFORCE:
         return PolicyFinding("GPU-I101", field, f"added {', '.join(added)}", at_most=PolicyMode.AUDIT)
-    return PolicyFinding("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
+    fix = "Write it in the pod, or ask the admin to enforce the policy."
+    return PolicyFinding("GPU-I101", field, f"would add {', '.join(added)}", fix, PolicyMode.WARN)
 
 
 def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int) -> None:

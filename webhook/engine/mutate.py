@@ -171,7 +171,9 @@ def right_sizing_finding(
     path = (*first.path, "resources", side, first.resource.name)
     if isinstance(choice, OfferChoice):
         return _choice_finding(choice, mode, path)
-    return PolicyFinding("GPU-R103", path, f"not right-sized: {choice}", "", at_most, choice.reason.value)
+    return PolicyFinding(
+        "GPU-R103", path, f"not right-sized: {choice}", choice.reason.fix, at_most, choice.reason.value
+    )
 
 
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:

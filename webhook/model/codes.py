@@ -165,7 +165,7 @@ CODES: dict[str, FindingCode] = {
         "Remove the hostPath volume: the device plugin mounts what a container needs.",
     ),
     "GPU-S304": _security_code(
-        "a mount that selects devices",
+        "a mount selects devices",
         "The container toolkit reads file names under /var/run/nvidia-container-devices as a list of GPUs.",
         "Mount the volume somewhere else.",
     ),
@@ -210,7 +210,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S401": _security_code(
         "the pod is too large to evaluate",
-        "Rightslice evaluates pods one at a time, so it rejects a pod that would take too long. Without "
+        "Rightslice evaluates pods one at a time, so it denies a pod that would take too long. Without "
         "evaluation, the pod could bypass every policy.",
         "Reduce the pod to the limit in the message; typical pods are far below it.",
     ),
@@ -251,7 +251,7 @@ CODES: dict[str, FindingCode] = {
         "Request an amount inside the range in the message.",
     ),
     "GPU-L202": _limits_code(
-        "GPUs injected by a LimitRange",
+        "a LimitRange injected GPUs",
         "A LimitRange with max or default for a GPU adds that amount to every container that does not set it.",
         'Set the resource to "0" in containers that need no GPU; ask the admin to add default: 0.',
     ),
@@ -359,7 +359,8 @@ CODES: dict[str, FindingCode] = {
         "the GPU request is unchanged",
         "The message says why right-sizing keeps the request: for example, no suitable slice is free, a LimitRange "
         "would reject it, or the pod opts out with the keep annotation.",
-        "See the reason in the message.",
+        "Follow the advice after the reason in the message. Without advice nothing can be done, and the pod keeps its "
+        "request.",
     ),
     "GPU-R104": _right_sizing_code(
         "a declared need cannot be read",
@@ -372,7 +373,8 @@ CODES: dict[str, FindingCode] = {
         "a field was added to the pod",
         "The policy adds what the pod needs to reach the nodes with its GPUs. A change that was made is a note, "
         "reported as audit.",
-        "Nothing.",
+        "Nothing, if the field was added. If it would be added: write it in the pod, or ask the admin to enforce the "
+        "policy.",
     ),
     "GPU-I102": _injection_code(
         "a field could not be added",
@@ -453,12 +455,12 @@ CODES: dict[str, FindingCode] = {
         "Correct the file at the position shown.",
     ),
     "GPU-P102": _policy_file_code(
-        "an unknown field",
+        "a field is unknown",
         "A misspelled key would silently disable a rule, so it is an error.",
         "Write the field that the message suggests.",
     ),
     "GPU-P103": _policy_file_code(
-        "an invalid value",
+        "a value is invalid",
         "The last valid policies stay in use.",
         "Write an allowed value.",
     ),
@@ -467,7 +469,7 @@ CODES: dict[str, FindingCode] = {
         "Both may apply to one pod, and they add different values to the same field.",
         "Make their matches disjoint, or the values equal.",
     ),
-    "GPU-P105": _policy_file_code("a duplicate policy name", "Policies are identified by name.", "Rename one."),
+    "GPU-P105": _policy_file_code("two policies have the same name", "Policies are identified by name.", "Rename one."),
     "GPU-P106": _policy_file_code(
         "a match condition does not compile",
         "Match conditions are CEL over object, oldObject, request and namespaceObject, and return true or false.",
@@ -477,7 +479,7 @@ CODES: dict[str, FindingCode] = {
         "match",
         "a match condition failed on this object",
         "The expression read a field that the object does not have, or exceeded its budget of 10,000 loop iterations. "
-        "Unless failurePolicy is Ignore, a policy then rejects what it cannot judge.",
+        "Unless failurePolicy is Ignore, a policy then denies what it cannot evaluate.",
         "Use fewer list entries in the object (such as variables), or have the admin guard optional fields with has().",
     ),
 }

@@ -20,21 +20,26 @@ PatchOperation = dict[str, Any]
 
 
 class KeepReason(StrEnum):
-    """The reason why a pod keeps its GPU request: a stable word for scripts, and its sentence for people."""
+    """The reason why a pod keeps its GPU request: a stable word for scripts; a sentence and what to do for people."""
 
     sentence: str
+    fix: str
 
-    def __new__(cls, word: str, sentence: str) -> KeepReason:
+    def __new__(cls, word: str, sentence: str, fix: str = "") -> KeepReason:
         """Make a member whose value is the word."""
         member = str.__new__(cls, word)
         member._value_ = word
-        member.sentence = sentence
+        member.sentence, member.fix = sentence, fix
         return member
 
     NO_RIGHT_SIZING_POLICY = ("NoRightSizingPolicy", "no policy right-sizes this pod")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
-    OPTED_OUT = ("OptedOut", "the pod opts out with rightslice.dev/keep")
+    OPTED_OUT = (
+        "OptedOut",
+        "the pod opts out with rightslice.dev/keep",
+        "To let Rightslice choose a smaller GPU, remove the annotation.",
+    )
     NO_EVIDENCE = ("NoEvidence", "its GPU memory need is unknown")
     PREALLOCATES = ("Preallocates", "its framework allocates all available memory, so its usage does not show its need")
     SHORT_HISTORY = ("ShortHistory", "its usage history is too short")
@@ -65,48 +70,89 @@ class KeepReason(StrEnum):
     UNMODELED_CONSTRAINT = (
         "UnmodeledConstraint",
         "it has a scheduling constraint that cannot be checked here, so it might wait for a slice",
+        "To allow a wait, ask the admin for rightSizing.whenFull: wait.",
     )
-    RECORD_TOO_LARGE = ("AnnotationsTooLarge", "its annotations leave no space for the decision record")
+    RECORD_TOO_LARGE = (
+        "AnnotationsTooLarge",
+        "its annotations leave no space for the decision record",
+        "Shorten its annotations; the total limit is 256 KiB.",
+    )
     NO_OFFER = ("NoOffer", "no slice or share in this cluster covers the need")
-    NEED_TOO_LARGE = ("NeedTooLarge", "no GPU in this cluster covers the need, including whole cards")
+    NEED_TOO_LARGE = (
+        "NeedTooLarge",
+        "no GPU in this cluster covers the need, including whole cards",
+        "Declare a need that one GPU of this cluster covers.",
+    )
     SIZE_UNKNOWN = (
         "OfferSizeUnknown",
         "no allowed GPU is known to cover the need, and the memory of some GPUs is unknown",
+        "For admins: label the nodes with nvidia.com/gpu.memory, as GPU feature discovery does.",
     )
     FORM_NOT_ALLOWED = (
         "FormNotAllowed",
         "the policy does not allow the form or isolation of the GPUs that cover the need",
+        "Ask the admin to allow it in rightSizing.forms and rightSizing.isolation.",
     )
     SAVING_TOO_SMALL = ("SavingTooSmall", "the GPUs that cover the need save less than the policy requires")
     AMBIGUOUS_NAME = (
         "AmbiguousResourceName",
         "the same resource name stands for other GPUs too, and no label distinguishes them",
+        "For admins: give nodes with different GPUs different labels, as GPU feature discovery does.",
     )
-    NO_FREE_CAPACITY = ("NoFreeCapacity", "no slice or share that covers the need is free")
-    STALE_VIEW = ("StaleClusterView", "the free capacity of the cluster is not known reliably")
-    LIMIT_RANGE = ("RejectedByLimitRange", "a LimitRange would reject the smaller request")
+    NO_FREE_CAPACITY = (
+        "NoFreeCapacity",
+        "no slice or share that covers the need is free",
+        "To wait for one, ask the admin for rightSizing.whenFull: wait.",
+    )
+    STALE_VIEW = (
+        "StaleClusterView",
+        "the free capacity of the cluster is not known reliably",
+        "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
+    )
+    LIMIT_RANGE = (
+        "RejectedByLimitRange",
+        "a LimitRange would reject the smaller request",
+        "Ask the admin to change the LimitRange.",
+    )
     QUOTA_NOT_COVERING = (
         "NotCoveredByQuota",
         "a quota limits the current request more strictly than the smaller one",
+        "Ask the admin for a quota that counts both, such as one on requests.rightslice.dev/gpu-milli.",
     )
-    QUOTA_EXCEEDED = ("QuotaExceeded", "a quota has too little left for the smaller request")
-    LIMITS = ("RejectedByLimits", "a policy's limits would reject the smaller request")
-    NEW_POLICY = ("NewPolicyMatches", "another policy would match the smaller request")
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "a quota has too little left for the smaller request",
+        "Wait until pods that use the quota end, or ask for a higher quota.",
+    )
+    LIMITS = (
+        "RejectedByLimits",
+        "a policy's limits would reject the smaller request",
+        "Ask the admin to allow the smaller request in limits.",
+    )
+    NEW_POLICY = (
+        "NewPolicyMatches",
+        "another policy would match the smaller request",
+        "Ask the admin to match both resources in that policy.",
+    )
     SHARED_PROCESSES = (
         "SharedProcessNamespace",
         "its containers share a process namespace, which a policy denies on a shared GPU",
+        "Remove shareProcessNamespace from the pod.",
     )
     DRIVER = (
         "DriverUnsuitable",
         "its image may not run on every node with such a slice or share, by its CUDA version or rightslice.dev/cuda",
+        "Use an image with an older CUDA, or declare the version that it needs in rightslice.dev/cuda.",
     )
     GRAPHICS = (
         "GraphicsRequired",
         "a MIG instance may lack the graphics or video it may request (NVIDIA_DRIVER_CAPABILITIES)",
+        "Set NVIDIA_DRIVER_CAPABILITIES to compute,utility.",
     )
     NO_MEMORY_LIMIT = (
         "NoMemoryLimit",
         "its framework takes a fraction of all the memory it sees, and a time-sliced share does not limit that",
+        "Ask the admin to allow MIG slices or MPS in rightSizing.forms.",
     )
     MEMORY_FRACTION = (
         "MemoryFractionUnsuitable",
