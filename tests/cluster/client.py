@@ -13,6 +13,9 @@ from urllib.parse import urlencode
 
 Json = dict[str, Any]
 
+SECONDS = 120
+"""The deadline of a request; deleting hundreds of pods takes a minute on a busy machine."""
+
 PATCHES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -106,7 +109,7 @@ class Client:
             data = json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, headers, method=method)
         try:
-            with self._opener.open(request, timeout=30) as response:
+            with self._opener.open(request, timeout=SECONDS) as response:
                 text: str = response.read().decode()
         except urllib.error.HTTPError as error:
             with error:

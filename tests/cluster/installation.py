@@ -9,7 +9,7 @@ import shlex
 import ssl
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,12 +24,13 @@ from webhook.errors import ApiError
 from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, probe_webhooks
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
-from webhook.manifests.objects import WEBHOOK_KINDS
+from webhook.manifests.objects import WEBHOOK_KINDS, api_path
 from webhook.well_known import SYSTEM_NAMESPACE
 
 PAGE = read_checkout_file("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
 POLICIES = ROOT / "policies"
+ADMISSION_API = "admissionregistration.k8s.io/v1"
 ALL_MANIFESTS = shipped_manifests(InstallMode.ENFORCE)
 
 
@@ -113,6 +114,26 @@ def fetch_page(port: int, path: str) -> str:
 def is_ready(port: int) -> bool:
     """Return whether the server at this port is ready."""
     return bool(fetch_page(port, "/readyz"))
+
+
+@contextmanager
+def patient_api_server(plane: Plane) -> Iterator[None]:
+    """Let the API server wait as long as it can for the webhooks, so that no call fails because the machine is busy."""
+    shipped = patch_webhooks(plane, lambda webhook: {**webhook, "timeoutSeconds": 30})
+    seconds = {webhook["name"]: webhook["timeoutSeconds"] for webhook in shipped}
+    yield
+    patch_webhooks(plane, lambda webhook: {**webhook, "timeoutSeconds": seconds[webhook["name"]]})
+
+
+def patch_webhooks(plane: Plane, change: Callable[[Json], Json]) -> list[Json]:
+    """Replace every webhook, and return those of before."""
+    before: list[Json] = []
+    for kind in WEBHOOK_KINDS:
+        path = api_path({"apiVersion": ADMISSION_API, "kind": kind, "metadata": {"name": "rightslice"}})
+        webhooks: list[Json] = plane.api.get(path)["webhooks"]
+        plane.api.patch(path, {"webhooks": [change(webhook) for webhook in webhooks]})
+        before += webhooks
+    return before
 
 
 @contextmanager

@@ -40,9 +40,16 @@ class RecordingWebhook:
         return {path[1:] for path, request in self.reviews if object_name(request) == name}
 
     def redirect(self, configuration: Json) -> Json:
-        """Return a webhook configuration that calls this server instead, each webhook at the first part of its name."""
+        """Return a webhook configuration that calls this server instead, each webhook at the first part of its name.
+
+        The API server waits as long as it can, so that no call fails because a machine is busy.
+        """
         webhooks = [
-            {**hook, "clientConfig": {"url": f"{self.url}/{hook['name'].partition('.')[0]}", "caBundle": self.bundle}}
+            {
+                **hook,
+                "clientConfig": {"url": f"{self.url}/{hook['name'].partition('.')[0]}", "caBundle": self.bundle},
+                "timeoutSeconds": 30,
+            }
             for hook in configuration["webhooks"]
         ]
         return {**configuration, "webhooks": webhooks}

@@ -209,7 +209,7 @@ def test_clock_difference_is_reported(ahead: int, word: str) -> None:
     assert abs(reading.now - time.time() - ahead) < 60
 
 
-@pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400])
+@pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400], ids=["1970", "in ten days"])
 def test_impossible_clock_is_rejected(moment: object) -> None:
     with serve_answer(fake_prometheus(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
         read_from(PrometheusSource(url))

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.client import Json
-from tests.cluster.installation import POLICIES, Installation, install_from_page
+from tests.cluster.installation import (
+    ADMISSION_API,
+    POLICIES,
+    Installation,
+    install_from_page,
+    patch_webhooks,
+    patient_api_server,
+)
 from tests.cluster.no_harm.admission_trials import ACCOUNTED, BYPASS_LABEL
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.policy.policy_texts import policy_text
-from webhook.manifests.objects import WEBHOOK_KINDS, api_path
-
-ADMISSION_API = "admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture(scope="package")
@@ -26,7 +29,8 @@ def sizing(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[I
     try:
         with install_from_page(plane, folder, policies=write_policies(folder / "policies")) as site:
             exclude_bypass_pods(plane)
-            yield site
+            with patient_api_server(plane):
+                yield site
     finally:
         remove_nodes(plane, nodes)
 
@@ -48,8 +52,4 @@ def exclude_bypass_pods(plane: Plane) -> None:
     """Disable the backstop, and exclude pods with the bypass label from the webhooks."""
     plane.api.delete(f"/apis/{ADMISSION_API}/validatingadmissionpolicybindings/rightslice-pods")
     selector = {"matchExpressions": [{"key": BYPASS_LABEL, "operator": "DoesNotExist"}]}
-    for kind in WEBHOOK_KINDS:
-        path = api_path({"apiVersion": ADMISSION_API, "kind": kind, "metadata": {"name": "rightslice"}})
-        webhooks: list[Json] = plane.api.get(path)["webhooks"]
-        selectors = [f"/webhooks/{index}/objectSelector" for index in range(len(webhooks))]
-        plane.api.patch(path, [{"op": "add", "path": each, "value": selector} for each in selectors], "json")
+    patch_webhooks(plane, lambda webhook: {**webhook, "objectSelector": selector})

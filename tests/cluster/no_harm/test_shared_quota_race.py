@@ -14,8 +14,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.installation import Installation, fetch_page
-from tests.cluster.no_harm.conftest import ADMISSION_API
+from tests.cluster.installation import ADMISSION_API, Installation, fetch_page
 from tests.cluster.plane import Plane
 from tests.cluster.pod_creation import CreateResult, create_pods
 from tests.cluster.polling import eventually
