@@ -139,7 +139,9 @@ def test_no_iteration_of_the_event_loop_is_long(tmp_path: Path) -> None:
         DecisionCache().decide, state=make_state(read_snapshot("demo").view), make_polls=reload, prepare=prepare
     ) as site:
         connection = site.connect()
-        for number, body in enumerate(islice(pods(), 1500)):
+        for number, body in enumerate(islice(pods(), 50_000)):
+            if number >= 1500 and len(digests) > 1:  # a busy machine loads policies late
+                break
             if number % 300 == 0:
                 file.write_text(f"{text}# {number}\n")
             connection.send(post("/mutate", body))

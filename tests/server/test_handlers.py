@@ -16,6 +16,7 @@ from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.admission import AdmissionRequest
+from webhook.model.assumed_pods import ObservedPod
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, GpuNeed, OfferChoice, PendingUnits, PendingUse, patch_add
 from webhook.model.enums import EvidenceSource
@@ -85,6 +86,18 @@ def test_assumed_capacity_expires() -> None:
     later = ASSUME_TTL_SECONDS + 1
     state.assume_pod(msgspec.structs.replace(request, uid="u-2"), decision, NOW, later, is_final=False)
     assert free(state) == 1
+
+
+def test_a_pod_that_takes_a_unit_by_its_own_request_shows_for_a_while_that_others_do() -> None:
+    view = small_cluster().with_replicas(1)
+    state, taken = make_state(view), msgspec.structs.replace(fit_decision(view), applied=False)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", GPU_POD, dict, uid="u-1")
+    state.assume_pod(request, taken, NOW, 0.0, is_final=False)
+    state.view = state.view.without_observed([ObservedPod(("team", "a"), "nvidia.com/gpu")])
+
+    assert free(state) == 1
+    state.view = state.view.without_expired(ASSUME_TTL_SECONDS)
+    assert free(state) == 2
 
 
 def test_the_same_review_twice_counts_once() -> None:

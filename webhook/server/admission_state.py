@@ -32,6 +32,9 @@ ASSUME_TTL_SECONDS = 30.0
 MAX_CLOCK_SKEW_SECONDS = 3.0
 """Largest lag of the API server's clock, which has whole seconds."""
 
+MAX_EXPECTED_TAKERS = 8
+"""Most further pods of one resource that are expected because others requested it themselves."""
+
 RESERVATION_TTL_SECONDS = 120.0
 """Time that an admitted pod counts against shared quotas if no view shows it: twice the age of a stale view."""
 
@@ -106,6 +109,7 @@ class AdmissionState:
         live_cluster: None for a snapshot.
         on_policies: Gets each set of policies that is activated.
         escrows: What this replica may admit to shared quotas.
+        takers: Number of admitted pods that take units by their own request.
     """
 
     policies: PolicySet
@@ -116,6 +120,7 @@ class AdmissionState:
     unvalidated: UnvalidatedPods = field(default_factory=UnvalidatedPods)
     on_policies: Callable[[PolicySet], None] = lambda _policies: None
     escrows: QuotaEscrows = field(default_factory=QuotaEscrows)
+    takers: int = 0
 
     @property
     def ready(self) -> bool:
@@ -172,10 +177,20 @@ class AdmissionState:
             if is_final and self.unvalidated.remove((*full_name, resource), seconds):
                 continue
             key, cpu, memory = uid and f"{uid} {resource}", -(-use.cpu_milli // count), -(-use.memory // count)
-            # Other replicas may decide likewise at the same time. A pod that takes units by its own request shows that
-            # others do, of which one may overtake a pod that was given its units.
-            times = max(1, replicas) + (1 if replicas and resource != given else 0)
+            times = max(1, replicas)  # the other replicas may decide likewise at the same time
             assumed = AssumedPod(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times)
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:
                 self.unvalidated.add((*full_name, resource), expires_at, seconds)
+            if replicas and resource != given:
+                self._expect_taker(assumed, seconds)
+
+    def _expect_taker(self, taker: AssumedPod, now: float) -> None:
+        """Count a pod that takes units by its own request once more until it expires, whether it is observed or not.
+
+        It shows that others do now, which may overtake a pod that was assigned its units.
+        """
+        self.takers += 1
+        key = f"expected {self.takers % MAX_EXPECTED_TAKERS} {taker.resource}"
+        expected = msgspec.structs.replace(taker, key=key, pod_name=("", ""), cpu_milli=0, memory=0)
+        self.view = self.view.with_assumed(expected, now)
