@@ -82,8 +82,10 @@ CASES = {
     "a default that the user's own amount replaces": Case(
         (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().requests("cpu", "2")
     ),
-    "a default of a resource that no view contains": Case(
-        (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "resource ephemeral-storage")
+    "a default of disk that no node advertises": Case(
+        (SIZING, enforced(SCRATCH)),
+        ROOMY,
+        KeepRequest(KeepReason.NO_FREE_CAPACITY, f"{SLICE} on a node with enough ephemeral-storage"),
     ),
     "a required spread": Case(
         (SIZING, enforced(SPREAD)),

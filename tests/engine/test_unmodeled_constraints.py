@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.example_cluster import mig_node, review, whole_node
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 
@@ -19,15 +19,6 @@ def small() -> PodMaker:
 
 
 TIES = {
-    "another extended resource": (small().requests("rdma/hca", "1"), "resource rdma/hca"),
-    "another resource of the pod as a whole": (
-        small().spec(resources={"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}),
-        "resource hugepages-2Mi",
-    ),
-    "another resource in the overhead of its runtime": (
-        small().spec(overhead={"ephemeral-storage": "1Gi"}),
-        "resource ephemeral-storage",
-    ),
     "a claim of a volume": (
         small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
         "volume claim c",
@@ -77,6 +68,49 @@ LOOSE = {
 @pytest.mark.parametrize("pod", LOOSE.values(), ids=LOOSE)
 def test_a_pod_that_may_run_anywhere_is_right_sized(pod: PodMaker) -> None:
     assert isinstance(review(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, OfferChoice)
+
+
+DISK, PAGES, RDMA = "ephemeral-storage", "hugepages-2Mi", "rdma/hca"
+OTHERS = {
+    "disk": (small().requests(DISK, "10Gi"), DISK),
+    "another extended resource": (small().requests(RDMA, "1"), RDMA),
+    "huge pages of the pod as a whole": (
+        small().spec(resources={"requests": {PAGES: "4Mi"}, "limits": {PAGES: "4Mi"}}),
+        PAGES,
+    ),
+    "disk in the overhead of its runtime": (small().spec(overhead={DISK: "10Gi"}), DISK),
+}
+
+
+def slices_with(name: str, amount: str) -> Json:
+    """Return a node with slices, and an amount of another resource."""
+    node = mig_node()
+    node["status"]["allocatable"][name] = amount
+    return node
+
+
+@pytest.mark.parametrize(("pod", "name"), OTHERS.values(), ids=OTHERS)
+def test_a_pod_is_right_sized_where_its_other_resources_are_free(pod: PodMaker, name: str) -> None:
+    kept = KeepRequest(KeepReason.NO_FREE_CAPACITY, f"nvidia.com/mig-1g.10gb on a node with enough {name}")
+    for nodes, want in (
+        ((slices_with(name, "100Gi"),), None),
+        ((slices_with(name, "0"),), kept),
+        ((mig_node(), make_node("cpu", {}, **{name: 1 << 40})), kept),
+    ):
+        outcome = review(pod, SIZING, nodes=(whole_node(), *nodes)).outcome
+        assert isinstance(outcome, OfferChoice) if want is None else outcome == want
+
+
+def test_disk_that_other_pods_hold_or_wait_for_is_not_free() -> None:
+    nodes, pod = (whole_node(), slices_with(DISK, "15Gi")), small().requests(DISK, "10Gi")
+    other = make_pod("other").requests(DISK, "6Gi")
+    waiting = make_pod("waiting").requests("nvidia.com/mig-1g.10gb", "1").requests(DISK, "6Gi").build()
+    for running in (other.spec(nodeName="mig").build(), waiting):
+        outcome = review(pod, SIZING, nodes=(*nodes, running)).outcome
+        assert isinstance(outcome, KeepRequest)
+        assert outcome.reason is KeepReason.NO_FREE_CAPACITY
+    elsewhere = make_pod("other").requests(DISK, "6Gi").spec(nodeName="whole").build()
+    assert isinstance(review(pod, SIZING, nodes=(*nodes, elsewhere)).outcome, OfferChoice)
 
 
 def test_a_node_at_its_pod_limit_offers_no_slice() -> None:

@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.nodes import A100, GPU, SHARED, node
+from webhook.model.assumed_pods import MAX_KINDS
 from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
 from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
+from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_summary import NodeConstraints
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from webhook.model.quantity import NANO
 from webhook.model.waiting_pods import MAX_WAITING_KINDS, WaitingKind
 
 CARD = {"gpu.product": A100}
@@ -165,12 +168,16 @@ def test_capacity_that_pending_pods_may_have_taken_is_not_free(
             assert any(fit for position, fit in enumerate(fits) if nodes >> position & 1)
 
 
+def _on_nodes(mask: int, names: list[str]) -> NodeConstraints:
+    """Return the constraints of a pod that may run on the nodes of a mask."""
+    fields = [NodeSelectorRequirement("metadata.name", "In", (name,)) for i, name in enumerate(names) if mask >> i & 1]
+    return NodeConstraints(terms=tuple(NodeSelectorTerm(match_fields=(field,)) for field in fields))
+
+
 def _waiting_kind(mask: int, amounts: Amounts, nodes: int) -> WaitingKind:
     """Return what a pod waits for that may run on the nodes of a mask."""
     units, others, cpu, memory = amounts
-    count, names = units or others, [f"n{i}" for i in range(nodes) if mask >> i & 1]
-    fields = [NodeSelectorRequirement("metadata.name", "In", (name,)) for name in names]
-    where = NodeConstraints(terms=tuple(NodeSelectorTerm(match_fields=(field,)) for field in fields))
+    count, where = units or others, _on_nodes(mask, [f"n{i}" for i in range(nodes)])
     return WaitingKind(GPU if units else SHARED, count, where, -(-cpu // count), -(-memory // count))
 
 
@@ -196,6 +203,59 @@ def test_copies_fit_one_after_the_other(cpu: int, each: int, fit: int) -> None:
         view = view.with_assumed(AssumedPod(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
         found += 1
     assert found == fit
+
+
+HCA, NIC = "rdma/hca", "vpc.amazonaws.com/efa"
+OtherAmounts = dict[str, int]
+others_drawn = st.dictionaries(st.sampled_from((HCA, NIC)), st.integers(1, 3), max_size=2)
+pending_drawn = st.tuples(st.integers(1, 3), others_drawn, st.booleans())
+
+
+def _sorted_amounts(amounts: OtherAmounts) -> ResourceAmounts:
+    return tuple((name, amount * NANO) for name, amount in sorted(amounts.items()))
+
+
+@given(
+    st.lists(others_drawn, min_size=1, max_size=2), st.lists(pending_drawn, max_size=3), others_drawn, st.integers(0, 2)
+)
+def test_other_resources_that_pending_pods_may_have_taken_are_not_free(
+    free: list[OtherAmounts], pods: list[tuple[int, OtherAmounts, bool]], wanted: OtherAmounts, replicas: int
+) -> None:
+    """Compare with pending pods that are all on one node, and with the pods that other replicas may admit there."""
+    names = [f"n{i}" for i in range(len(free))]
+    fleet = Fleet([node(name, CARD, **{GPU: "9", HCA: "3", NIC: "3"}) for name in names])
+    given = {
+        name: FreeResources(1, 1, {GPU: 9}, others=dict(_sorted_amounts(amounts)))
+        for name, amounts in zip(names, free, strict=True)
+    }
+    waiting = Counter(
+        WaitingKind(GPU, 1, _on_nodes(mask, names), 0, 0, _sorted_amounts(amounts))
+        for mask, amounts, waits in pods
+        if waits
+    )
+    view = ClusterView(fleet, free=given, waiting=waiting).with_replicas(replicas)
+    for number, (mask, amounts, waits) in enumerate(pods):
+        if not waits:
+            others = _sorted_amounts(amounts)
+            view = view.with_assumed(AssumedPod(str(number), GPU, mask, 1, 10.0, others=others), 0.0)
+    unseen = max(1, 2 * replicas)
+    taken = {name: sum(amounts.get(name, 0) for mask, amounts, _ in pods if mask & fleet.all_nodes) for name in wanted}
+    fits = any(
+        all(each.get(name, 0) >= taken[name] + unseen * amount for name, amount in wanted.items()) for each in free
+    )
+
+    assert view.has_free_node(GPU, 1, fleet.all_nodes, 0, 0, _sorted_amounts(wanted)) == (fits or not wanted)
+
+
+def test_pods_that_count_together_may_take_any_amount_of_other_resources() -> None:
+    fleet = Fleet([node("n", CARD, **{GPU: "512", HCA: "3"})])
+    view, wanted = ClusterView(fleet), ((HCA, NANO),)
+    assert view.has_free_node(GPU, 1, 1, 0, 0, wanted)
+    for number in range(MAX_KINDS + 1):
+        more = ((NIC, NANO),) if number == MAX_KINDS else ()
+        view = view.with_assumed(AssumedPod(str(number), GPU, 1, 1, 10.0, cpu_milli=number, others=more), 0.0)
+    assert view.has_free_node(GPU, 1, 1, 0, 0)
+    assert not view.has_free_node(GPU, 1, 1, 0, 0, wanted)
 
 
 def test_pod_without_cpu_request_needs_none() -> None:

@@ -25,7 +25,7 @@ from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_affinity import AntiAffinityTerm
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
-from webhook.model.pod_resources import effective_requests
+from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
@@ -171,6 +171,7 @@ def free_resources_of_node(node: FleetNode, used: Mapping[str, int], pods: int) 
         cpu_milli=node.cpu_milli - _divide_rounding_up(used.get("cpu", 0), NANO // 1000),
         memory=node.memory - _divide_rounding_up(used.get("memory", 0), NANO),
         gpus=gpus,
+        others={} if MANY_RESOURCES in used else {name: most - used.get(name, 0) for name, most in node.others.items()},
     )
     if node.pods and pods >= node.pods:
         return replace(free, gpus=dict.fromkeys(gpus, 0), full=True, stranded=gpus)

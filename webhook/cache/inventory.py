@@ -22,8 +22,8 @@ from webhook.model.fleet import FleetNode
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.objects import Node
-from webhook.model.pod_resources import count_gpu_units
-from webhook.model.pod_summary import PodSummary, ResourceAmounts
+from webhook.model.pod_resources import ResourceAmounts, count_gpu_units
+from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
 from webhook.placement.devices import NodeDevices, devices_from_report, find_report_error
 from webhook.placement.nodes.device_plugin import PodGpuUnits, current_devices

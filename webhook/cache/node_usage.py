@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS, AntiAffinityTerm
-from webhook.model.pod_summary import PodSummary, ResourceAmounts, pod_amounts, summarize_pod
+from webhook.model.pod_resources import MANY_RESOURCES, MAX_OTHER_RESOURCES, ResourceAmounts
+from webhook.model.pod_summary import PodSummary, pod_amounts, summarize_pod
 from webhook.model.pods import Pod, PodSpec, QuantityText
+from webhook.model.quantity import NANO
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 POD_COUNT = "pods"
@@ -27,8 +29,8 @@ MAX_POD_SHAPES = 20_000
 PodShape = tuple[tuple[tuple[tuple[str, QuantityText], ...], tuple[tuple[str, QuantityText], ...]], ...]
 """Requests and limits of each container, as they are written."""
 
-OTHER_COUNTED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE})
-"""Resources that are summed besides GPUs."""
+ALWAYS_COUNTED = frozenset({"cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE})
+"""Resources that are summed besides GPUs, however many others a pod requests."""
 
 NO_USAGE: Mapping[str, int] = MappingProxyType({})
 
@@ -207,13 +209,20 @@ class NodeUsage:
         amounts = self._amounts.get(shape) if shape else None
         if amounts is None:
             requests, limits = pod_amounts(pod)
-            counted = (each for each in requests if each[0] in OTHER_COUNTED_RESOURCES or parse_gpu_resource(each[0]))
-            amounts = tuple((intern(name), amount) for name, amount in counted), limits
+            amounts = tuple((intern(name), amount) for name, amount in _counted_requests(requests)), limits
             if len(self._amounts) >= MAX_POD_SHAPES:
                 self._amounts.clear()
             if shape:
                 self._amounts[shape] = amounts
         return amounts
+
+
+def _counted_requests(requests: ResourceAmounts) -> ResourceAmounts:
+    """Return the requests that are summed: of a pod with many resources, one amount stands for most."""
+    if len(requests) <= MAX_OTHER_RESOURCES:
+        return requests
+    counted = (each for each in requests if each[0] in ALWAYS_COUNTED or parse_gpu_resource(each[0]))
+    return (*counted, (MANY_RESOURCES, NANO))
 
 
 def _pod_shape(spec: PodSpec) -> PodShape:

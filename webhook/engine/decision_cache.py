@@ -31,6 +31,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
+from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec
 from webhook.model.pools import QuotaPool
 from webhook.model.quota_matching import CountedResource
@@ -125,9 +126,11 @@ class RecordingView(ClusterView):
             self.answers.append(((method, arguments), answer))
         return answer
 
-    def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
+    def has_free_node(
+        self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int, others: ResourceAmounts = ()
+    ) -> bool:
         """Record the query."""
-        return self._record_answer(ClusterView.has_free_node, resource, count, nodes, cpu_milli, memory)
+        return self._record_answer(ClusterView.has_free_node, resource, count, nodes, cpu_milli, memory, others)
 
     def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
         """Record the query."""

@@ -22,7 +22,7 @@ from webhook.model.batch import gang_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.pods import Container, Pod
 from webhook.model.quantity import format_mib
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
@@ -31,8 +31,6 @@ from webhook.policy.policy_set import RightSizingRules
 
 NO_EVIDENCE = KeepRequest(KeepReason.NO_EVIDENCE)
 UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "its declared need cannot be read")
-
-_MODELED_RESOURCES = frozenset({"cpu", "memory", ACCOUNTING_RESOURCE})
 
 _COST_UNIT = 1000 * CERTAIN_PPM
 """Unit of cost: thousandths of a pod-hour, times risk in ppm."""
@@ -263,8 +261,5 @@ def unmodeled_constraints(pod: Pod) -> Iterator[str]:
         if constraint.when_unsatisfiable == "DoNotSchedule":
             yield f"spread over {constraint.topology_key}"
     yield from (f"host port {port.host_port}" for one in containers for port in one.ports if port.host_port)
-    resources = [one.resources for one in containers] + ([spec.resources] if spec.resources is not None else [])
-    names = [name for one in resources for name in (*one.requests, *one.limits)]
-    for name in (*names, *spec.overhead):
-        if name not in _MODELED_RESOURCES and not name.startswith("nvidia.com/"):
-            yield f"resource {name}"
+    names = (name for one in containers for name in (*one.resources.requests, *one.resources.limits))
+    yield from (f"resource {name}" for name in names if name.startswith(DEVICE_CLASS_PREFIX))

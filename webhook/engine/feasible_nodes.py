@@ -8,7 +8,7 @@ from functools import lru_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
-from webhook.model.pod_resources import cpu_and_memory
+from webhook.model.pod_resources import ResourceAmounts, cpu_and_memory, other_resource_amounts
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
 NodeMaskTest = Callable[[int], bool]
@@ -59,6 +59,7 @@ class FeasibleNodes:
     __slots__ = (
         "_cpu_milli",
         "_memory",
+        "_others",
         "excluded",
         "ignored_requirements",
         "nodes",
@@ -83,6 +84,7 @@ class FeasibleNodes:
         self.view = view
         self.pod = pod
         self._cpu_milli = self._memory = -1
+        self._others: ResourceAmounts | None = None
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
         for expressions in required:
@@ -111,12 +113,18 @@ class FeasibleNodes:
         )
 
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
-        """Return whether a node of the mask has these units, and the pod's CPU and memory, free now."""
+        """Return whether a node of the mask has these units, and what else the pod requests, free now."""
         cpu_milli, memory = self.cpu_and_memory()
-        return self.view.has_free_node(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)
+        return self.view.has_free_node(resource, count, nodes, cpu_milli, memory, self.other_amounts())
 
     def cpu_and_memory(self) -> tuple[int, int]:
         """Return the pod's millicores and bytes of memory. Computed once."""
         if self._cpu_milli < 0:
             self._cpu_milli, self._memory = cpu_and_memory(self.pod)
         return self._cpu_milli, self._memory
+
+    def other_amounts(self) -> ResourceAmounts:
+        """Return the pod's requests for disk, huge pages and extended resources. Computed once."""
+        if self._others is None:
+            self._others = other_resource_amounts(self.pod)
+        return self._others

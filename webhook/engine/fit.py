@@ -35,8 +35,8 @@ from webhook.policy.policy_set import RightSizingRules
 
 _GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
 
-MAX_PRODUCT_NAMES = 3
-"""Products that a reason names before it counts the rest."""
+MAX_NAMES = 3
+"""Products or resources that a reason names before it counts the rest."""
 
 
 def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoice | KeepRequest:
@@ -148,8 +148,8 @@ def _explain_no_offer(context: GpuPodContext, need: GpuNeed, rule: RightSizingRu
     unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
     if unsized and (not covering or any(offer.form is not GpuForm.WHOLE for offer in unsized)):
         names = tuple(dict.fromkeys(offer.product or offer.resource for offer in unsized))
-        more = f" and {len(names) - MAX_PRODUCT_NAMES} more" if len(names) > MAX_PRODUCT_NAMES else ""
-        detail = f"{need.words}, memory unknown: {', '.join(names[:MAX_PRODUCT_NAMES])}{more}"
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        detail = f"{need.words}, memory unknown: {', '.join(names[:MAX_NAMES])}{more}"
         return KeepRequest(KeepReason.SIZE_UNKNOWN, detail)
     return KeepRequest(KeepReason.NEED_TOO_LARGE if fleet.offers and not covering else KeepReason.NO_OFFER, need.words)
 
@@ -167,7 +167,7 @@ def _reason_against_offers(
         excluded = nodes & feasible.excluded & feasible.selected & feasible.tolerated
         return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
     if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, eligible):
-        return KeepRequest(KeepReason.NO_FREE_CAPACITY, resource)
+        return KeepRequest(KeepReason.NO_FREE_CAPACITY, _describe_with_others(resource, feasible))
     # Would the added node affinity also select nodes where the name stands for another size?
     others = context.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
     if others and others & feasible.matching_nodes(offer_affinity(offers)):
@@ -180,6 +180,12 @@ def _reason_against_offers(
     if resource == WHOLE_GPU:
         return None
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
+
+
+def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:
+    names = [name for name, _ in feasible.other_amounts()]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{resource} on a node with enough {', '.join(names[:MAX_NAMES])}{more}" if names else resource
 
 
 def _reason_in_namespace(

@@ -27,7 +27,11 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
         units = _requested_units(context, feasible.nodes)
     if isinstance(context, GpuPodContext) and context.policies.defaults:
         feasible = project_feasible_nodes(context, PolicyMode.ENFORCE)
-    return PendingUse(tuple(units), *feasible.cpu_and_memory()) if units else NO_USE
+    if not units:
+        return NO_USE
+    known = context.view.fleet.other_resources
+    others = tuple(each for each in feasible.other_amounts() if each[0] in known)
+    return PendingUse(tuple(units), *feasible.cpu_and_memory(), others)
 
 
 def _requested_units(context: PodContext, nodes: int) -> list[PendingUnits]:

@@ -18,7 +18,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.field_paths import FieldPath
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pod_resources import cpu_and_memory
+from webhook.model.pod_resources import cpu_and_memory, other_resource_amounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
 from webhook.model.usage import UsageView
 
@@ -114,9 +114,14 @@ class GpuPodContext(PodContext, frozen=True):
         return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
 
     def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
-        """Return whether a node of a mask is large enough for the pod's CPU and memory."""
-        known, (cpu_milli, memory) = self.view.fleet.nodes, cpu_and_memory(pod)
-        return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bit_positions(nodes))
+        """Return whether a node of a mask is large enough for what the pod requests besides GPUs."""
+        known, (cpu_milli, memory), others = self.view.fleet.nodes, cpu_and_memory(pod), other_resource_amounts(pod)
+        return any(
+            known[node].cpu_milli >= cpu_milli
+            and known[node].memory >= memory
+            and all(known[node].others.get(name, 0) >= amount for name, amount in others)
+            for node in bit_positions(nodes)
+        )
 
     def nodes_with_all_gpus(self, nodes: int) -> int:
         """Return those nodes of a mask with all GPUs of the pod, whose kubelet accepts the counts.

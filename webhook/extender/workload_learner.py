@@ -13,7 +13,8 @@ from itertools import chain, islice, repeat
 
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.pod_summary import PodSummary, ResourceAmounts
+from webhook.model.pod_resources import ResourceAmounts
+from webhook.model.pod_summary import PodSummary
 from webhook.placement.fragmentation.workload_mix import HALF_LIFE, MixEstimator, WorkloadMix
 from webhook.placement.nodes.pod_requirements import PodRequirements, requirements_from_amounts
 from webhook.placement.nodes.snapshot import SchedulingSnapshot

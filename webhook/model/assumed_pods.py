@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.unit_kinds import UnitKind, UnitsByResource, with_units_changed
+from webhook.model.pod_resources import ResourceAmounts
+from webhook.model.unit_kinds import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
 
 COMPACT_AT = 1024
 """Expired entries at the head of the log before it is copied without them."""
@@ -40,6 +41,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         pod_name: Namespace and name, or a generateName.
         cpu_milli: Millicores for each unit.
         memory: Bytes of memory for each unit.
+        others: Nano-units of its other resources that nodes advertise, by name.
         admitted_at: Earliest time of its admission, Unix seconds: a pod created before is another one.
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
     """
@@ -54,11 +56,12 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     memory: int = 0
     admitted_at: float = -math.inf
     times: int = 1
+    others: ResourceAmounts = ()
 
     @property
     def kind(self) -> UnitKind:
         """Its units, without names."""
-        return UnitKind(self.nodes, self.count, self.cpu_milli, self.memory)
+        return UnitKind(self.nodes, self.count, self.cpu_milli, self.memory, self.others)
 
 
 class ObservedPod(NamedTuple):
@@ -179,5 +182,11 @@ def _with_rounded_amounts(pod: AssumedPod) -> AssumedPod:
     """Return a pod that counts for no less, on any node, and is one of a few kinds."""
     cpu_milli, memory = (1 << amount.bit_length() for amount in (pod.cpu_milli, pod.memory))
     return msgspec.structs.replace(
-        pod, nodes=ANY_NODE, count=1, times=pod.count * pod.times, cpu_milli=cpu_milli, memory=memory
+        pod,
+        nodes=ANY_NODE,
+        count=1,
+        times=pod.count * pod.times,
+        cpu_milli=cpu_milli,
+        memory=memory,
+        others=pod.others and MANY_AMOUNTS,
     )

@@ -10,20 +10,21 @@ import msgspec
 
 from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
 from webhook.model.claims import ClaimContext, DeviceClasses, ResourceClaimTemplate, claim_templates_by_name
-from webhook.model.fleet import Fleet
+from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_anti_affinity
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
+from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
-from webhook.model.unit_kinds import NO_KINDS, UnitSum, sum_units
+from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, sum_units
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
 __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
@@ -44,6 +45,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
         gpus: Free units by GPU resource.
         full: True if the node is at its pod limit, whatever else is free.
         stranded: GPU units of a full node that no pod holds, by resource: none of them is in `gpus`.
+        others: Free nano-units of the other resources that the node advertises; {} if they are not known.
     """
 
     cpu_milli: int
@@ -51,6 +53,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
     gpus: Mapping[str, int]
     full: bool = False
     stranded: Mapping[str, int] = {}
+    others: Mapping[str, int] = {}
 
     def units(self, resource: str) -> int:
         """Return GPU units that no pod holds, whether the node accepts another pod or not."""
@@ -120,13 +123,17 @@ class ClusterView:
 
     def _index_free(self, free_by_node: Mapping[str, FreeResources]) -> None:
         nodes = self.fleet.nodes
-        free = [free_by_node.get(node.name) or FreeResources(node.cpu_milli, node.memory, node.gpus) for node in nodes]
+        free = [free_by_node.get(node.name) or free_resources_of_empty_node(node) for node in nodes]
         with_gpus = [i for i, node in enumerate(nodes) if node.gpus]
         self._cpu = ThresholdIndex({i: free[i].cpu_milli for i in with_gpus})
         self._memory = ThresholdIndex({i: free[i].memory for i in with_gpus})
         self._gpus = {
             resource: ThresholdIndex({i: free[i].gpus.get(resource, 0) for i in with_gpus if resource in nodes[i].gpus})
             for resource in self.fleet.resources()
+        }
+        self._others = {
+            name: ThresholdIndex({i: free[i].others.get(name, 0) for i in with_gpus})
+            for name in self.fleet.other_resources
         }
 
     def namespace(self, name: str) -> Namespace | None:
@@ -244,14 +251,18 @@ class ClusterView:
         mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
         return max(0, index.total_amount(mask) - self._pending_units(offer.resource, mask).units)
 
-    def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
-        """Return whether one node in the mask has this many units, CPU and memory free.
+    def has_free_node(
+        self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int, others: ResourceAmounts = ()
+    ) -> bool:
+        """Return whether one node in the mask has this many units, CPU, memory and other resources free.
 
         Waiting and assumed pods count as if each took the node that this pod would get: the answer is no if together
         they could leave no node with enough units, CPU and memory. With replicas, another pod may be admitted to each
         unseen that takes units by its own request, and each of the others may decide like this one: these count too.
         """
         count = max(1, count)
+        if others:
+            nodes &= self._nodes_with_others(nodes, others)
         fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
         if not fitting or self._assumed.is_full:
             return False
@@ -265,6 +276,17 @@ class ClusterView:
             fitting &= self._fitting(resource, count + times, *needs)
             slots, times = slots + fitting.bit_count(), times + 1
         return slots > taken_units
+
+    def _nodes_with_others(self, nodes: int, others: ResourceAmounts) -> int:
+        """Return the nodes that have other resources free, whatever waiting and assumed pods take of them."""
+        pods, taken = max(1, 2 * self.replicas), dict.fromkeys((name for name, _ in others), 0)
+        for held in {*self._waiting.resources(), *self._assumed.units}:
+            kinds = self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS)
+            if not add_other_amounts(taken, kinds, nodes, self._gpus.get(held, EMPTY_INDEX)):
+                return 0
+        for name, amount in others:
+            nodes &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(taken[name] + pods * amount)
+        return nodes
 
     def _pending_units(self, resource: str, nodes: int) -> UnitSum:
         """Return the units of a resource that waiting and assumed pods may take on these nodes."""
@@ -387,6 +409,7 @@ class ClusterView:
             _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
             _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
             _gpus={name: self._with_units_changed(name, index, moves) for name, index in self._gpus.items()},
+            _others={name: _with_others_changed(name, index, moves) for name, index in self._others.items()},
         )
 
     def _with_units_changed(
@@ -445,6 +468,18 @@ class ClusterView:
     def assumed_pods(self) -> tuple[AssumedPod, ...]:
         """The assumed pods."""
         return self._assumed.all_pods()
+
+
+def free_resources_of_empty_node(node: FleetNode) -> FreeResources:
+    """Return all resources of a node."""
+    return FreeResources(node.cpu_milli, node.memory, node.gpus, others=node.others)
+
+
+def _with_others_changed(
+    name: str, index: ThresholdIndex, moves: Iterable[tuple[int, tuple[FreeResources, FreeResources]]]
+) -> ThresholdIndex:
+    amounts = [(i, old.others.get(name, 0), new.others.get(name, 0)) for i, (old, new) in moves]
+    return index.with_changes(amounts) if any(old != new for _, old, new in amounts) else index
 
 
 def _with_name_label(name: str, namespace: Namespace) -> Namespace:

@@ -13,6 +13,7 @@ from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.field_paths import FieldPath, json_pointer
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.offers import GpuOffer
+from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pools import GpuWeight
 
 PatchOperation = dict[str, Any]
@@ -265,11 +266,12 @@ class PendingUnits(NamedTuple):
 
 
 class PendingUse(msgspec.Struct, frozen=True, gc=False):
-    """GPU units that a pod will hold once it has a node, with its CPU in millicores and its memory in bytes."""
+    """GPU units that a pod will hold once it has a node, with CPU (millicores), memory (bytes) and other resources."""
 
     units: tuple[PendingUnits, ...] = ()
     cpu_milli: int = 0
     memory: int = 0
+    others: ResourceAmounts = ()
 
 
 NO_USE = PendingUse()

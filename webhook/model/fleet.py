@@ -27,6 +27,7 @@ from webhook.model.node_masks import (
 from webhook.model.objects import Node, Taint
 from webhook.model.offer_groups import AdvertOnNode, build_offers
 from webhook.model.offers import GpuOffer, NodeHardware
+from webhook.model.pod_resources import MAX_OTHER_RESOURCES, is_other_resource
 from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.taints import CORDON_TAINT, HARD_EFFECTS, taint_sort_key, tolerates_all
@@ -76,6 +77,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
         pods: Pod limit; 0 if unknown.
         implausible_gpus: GPU resources with more units than any node can have: they are ignored.
         cordoned: True if only a cordon keeps it from being usable.
+        others: Allocatable nano-units of every other resource; empty if there are more than `MAX_OTHER_RESOURCES`.
     """
 
     name: str
@@ -88,6 +90,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     pods: int = 0
     implausible_gpus: Mapping[str, int] = {}
     cordoned: bool = False
+    others: Mapping[str, int] = {}
 
 
 class Fleet:
@@ -105,6 +108,7 @@ class Fleet:
         partial_gpu_products: Their product labels; () if nodes with whole cards have one of them too.
         nodes_by_taint: Every hard taint, with the mask of its nodes.
         extended_resources: Names that nodes advertise, other than CPU, memory and the like.
+        other_resources: Names of `FleetNode.others` of nodes with GPUs.
         accounting_nodes: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
     """
 
@@ -114,6 +118,7 @@ class Fleet:
         self.usable_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.usable)
         self.cordoned_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
         self.extended_resources = frozenset(name for node in nodes for name in node.status.allocatable if "/" in name)
+        self.other_resources = frozenset(name for node in self.nodes if node.gpus for name in node.others)
         self.accounting_nodes = union_masks(1 << i for i, node in enumerate(nodes) if _advertises_accounting(node))
         self._offer_on: dict[tuple[str, int], GpuOffer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
@@ -318,7 +323,13 @@ def fleet_node(node: Node) -> FleetNode:
         usable=healthy and not node.spec.unschedulable,
         implausible_gpus=implausible_gpu_units(allocatable),
         cordoned=healthy and node.spec.unschedulable,
+        others=_other_amounts(allocatable),
     )
+
+
+def _other_amounts(allocatable: Mapping[str, QuantityText]) -> dict[str, int]:
+    others = {name: _readable_amount(amount) for name, amount in allocatable.items() if is_other_resource(name)}
+    return others if len(others) <= MAX_OTHER_RESOURCES else {}
 
 
 def is_gpu_setup_settled(labels: Labels) -> bool:

@@ -12,11 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from webhook.errors import QuantityError
 from webhook.model.field_paths import FieldPath
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.pods import Container, Pod, PodSpec, QuantityText, ResourceRequirements
 from webhook.model.quantity import NANO, parse_nano, parse_nano_or_none
 
+ResourceAmounts = tuple[tuple[str, int], ...]
+"""Resource names and nano-units."""
+
+MAX_OTHER_RESOURCES = 32
+"""Most other resources of one pod or node that count one by one."""
+
+MANY_RESOURCES = "*"
+"""Stands for the other resources of a pod with more of them: where it is, none is known to be free."""
+
 _POD_LEVEL = ("cpu", "memory")
+_NOT_OTHER = frozenset({"cpu", "memory", "pods", ACCOUNTING_RESOURCE})
 _HUGE_PAGES = "hugepages-"
 
 
@@ -51,6 +61,21 @@ def effective_amount(pod: Pod, resource: str, *, limits: bool = False) -> int:
 def cpu_and_memory(pod: Pod) -> tuple[int, int]:
     """Return the effective requests of a pod in millicores and bytes, rounded up."""
     return -(-effective_amount(pod, "cpu") // (NANO // 1000)), -(-effective_amount(pod, "memory") // NANO)
+
+
+def is_other_resource(name: str) -> bool:
+    """Return whether nodes advertise a resource besides CPU, memory, pods, GPUs and their accounting.
+
+    Nodes do not advertise device classes.
+    """
+    return name not in _NOT_OTHER and not name.startswith(DEVICE_CLASS_PREFIX) and parse_gpu_resource(name) is None
+
+
+def other_resource_amounts(pod: Pod) -> ResourceAmounts:
+    """Return a pod's positive requests for other resources, by name: disk, huge pages and extended resources."""
+    names = {name for amounts in _pod_resource_maps(pod) for name in amounts if name not in _NOT_OTHER}
+    amounts = ((name, effective_amount(pod, name)) for name in sorted(filter(is_other_resource, names)))
+    return tuple((name, amount) for name, amount in amounts if amount > 0)
 
 
 def max_consumption(pod: Pod, resource: str) -> int:

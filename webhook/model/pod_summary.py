@@ -11,12 +11,9 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_affinity import AntiAffinityTerm, anti_affinity_terms
-from webhook.model.pod_resources import count_gpu_units, effective_amount, effective_requests
+from webhook.model.pod_resources import ResourceAmounts, count_gpu_units, effective_amount, effective_requests
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
-
-ResourceAmounts = tuple[tuple[str, int], ...]
-"""Resource names and nano-units."""
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):

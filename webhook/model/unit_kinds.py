@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.model.node_masks import ThresholdIndex
+from webhook.model.pod_resources import MANY_RESOURCES, ResourceAmounts
+from webhook.model.quantity import NANO
 
 
 class UnitKind(NamedTuple):
@@ -16,12 +18,14 @@ class UnitKind(NamedTuple):
         amount: Units of each pod, all on one node.
         cpu_milli: Millicores for each unit.
         memory: Bytes of memory for each unit.
+        others: Nano-units of other resources for each pod, by name.
     """
 
     nodes: int
     amount: int
     cpu_milli: int
     memory: int
+    others: ResourceAmounts = ()
 
 
 KindCounts = Mapping[UnitKind, int]
@@ -31,6 +35,9 @@ UnitsByResource = Mapping[str, KindCounts]
 """Pods by resource and kind."""
 
 NO_KINDS: KindCounts = {}
+
+MANY_AMOUNTS: ResourceAmounts = ((MANY_RESOURCES, NANO),)
+"""Stands for the other resources of pods that count together: of each, any amount."""
 
 
 class UnitSum(NamedTuple):
@@ -70,6 +77,24 @@ def sum_units(kinds: Iterable[KindCounts], nodes: int, free: ThresholdIndex) -> 
                 total_cpu_milli += more * kind.cpu_milli
                 total_memory += more * kind.memory
     return UnitSum(units, cpu_milli, memory, total_cpu_milli, total_memory)
+
+
+def add_other_amounts(amounts: dict[str, int], kinds: Iterable[KindCounts], nodes: int, free: ThresholdIndex) -> bool:
+    """Add what pods may take of some other resources on the nodes of a mask; False if it may be any amount.
+
+    Args:
+        amounts: Nano-units by name; changed in place.
+        free: Free units by node, as for `sum_units`.
+    """
+    for counts in kinds:
+        for kind, pods in counts.items():
+            if kind.others and kind.nodes & nodes and kind.nodes & free.nodes_with_at_least(kind.amount):
+                if kind.others == MANY_AMOUNTS:
+                    return False
+                for name, amount in kind.others:
+                    if name in amounts:
+                        amounts[name] += pods * amount
+    return True
 
 
 def with_units_changed(units: UnitsByResource, resource: str, kind: UnitKind, change: int) -> UnitsByResource:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from webhook.model.fleet import MAX_CPU_MILLI, MAX_MEMORY, Fleet
+from webhook.model.pod_resources import ResourceAmounts, is_other_resource
 from webhook.model.pod_summary import NodeConstraints, PodSummary, allowed_nodes
 from webhook.model.quantity import NANO
-from webhook.model.unit_kinds import KindCounts, UnitKind, UnitsByResource, with_units_changed
+from webhook.model.unit_kinds import MANY_AMOUNTS, KindCounts, UnitKind, UnitsByResource, with_units_changed
 
 MAX_WAITING_KINDS = 256
 """Distinct kinds of one resource. Of more, every pod counts like the largest, on any node."""
@@ -22,6 +23,7 @@ class WaitingKind(msgspec.Struct, frozen=True, gc=False):
         resource: A GPU resource that each requests; `count` units of it.
         constraints: Where they may run, taints aside.
         cpu_milli: Millicores for each unit; likewise `memory`, in bytes.
+        others: Nano-units of other resources for each pod, by name.
     """
 
     resource: str
@@ -29,6 +31,7 @@ class WaitingKind(msgspec.Struct, frozen=True, gc=False):
     constraints: NodeConstraints
     cpu_milli: int
     memory: int
+    others: ResourceAmounts = ()
 
 
 def waiting_kinds(pod: PodSummary) -> tuple[WaitingKind, ...]:
@@ -38,8 +41,11 @@ def waiting_kinds(pod: PodSummary) -> tuple[WaitingKind, ...]:
         return ()
     amounts = dict(pod.requests)
     cpu, memory = amounts.get("cpu", 0) * 1000 // NANO, amounts.get("memory", 0) // NANO
+    others = tuple(each for each in pod.requests if is_other_resource(each[0]))
     return tuple(
-        WaitingKind(resource, count, where, min(MAX_CPU_MILLI, -(-cpu // count)), min(MAX_MEMORY, -(-memory // count)))
+        WaitingKind(
+            resource, count, where, min(MAX_CPU_MILLI, -(-cpu // count)), min(MAX_MEMORY, -(-memory // count)), others
+        )
         for resource, count in pod.gpu_units()
         if count > 0
     )
@@ -84,10 +90,13 @@ class WaitingPods:
     def _count(self, kind: WaitingKind, change: int) -> None:
         if change and kind.resource in self._fleet.by_resource:
             nodes = allowed_nodes(kind.constraints, self._fleet) & self._fleet.nodes_advertising(kind.resource)
-            units = UnitKind(nodes, kind.count, kind.cpu_milli, kind.memory)
+            others = tuple(each for each in kind.others if each[0] in self._fleet.other_resources)
+            units = UnitKind(nodes, kind.count, kind.cpu_milli, kind.memory, others)
             self._units = with_units_changed(self._units, kind.resource, units, change)
 
 
 def _merge_kinds(kinds: KindCounts, nodes: int) -> KindCounts:
     units = sum(kind.amount * pods for kind, pods in kinds.items())
-    return {UnitKind(nodes, 1, max(kind.cpu_milli for kind in kinds), max(kind.memory for kind in kinds)): units}
+    cpu_milli, memory = max(kind.cpu_milli for kind in kinds), max(kind.memory for kind in kinds)
+    others = MANY_AMOUNTS if any(kind.others for kind in kinds) else ()
+    return {UnitKind(nodes, 1, cpu_milli, memory, others): units}

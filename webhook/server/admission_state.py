@@ -178,7 +178,9 @@ class AdmissionState:
                 continue
             key, cpu, memory = uid and f"{uid} {resource}", -(-use.cpu_milli // count), -(-use.memory // count)
             times = max(1, replicas)  # the other replicas may decide likewise at the same time
-            assumed = AssumedPod(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times)
+            assumed = AssumedPod(
+                key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times, use.others
+            )
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:
                 self.unvalidated.add((*full_name, resource), expires_at, seconds)
@@ -192,5 +194,5 @@ class AdmissionState:
         """
         self.takers += 1
         key = f"expected {self.takers % MAX_EXPECTED_TAKERS} {taker.resource}"
-        expected = msgspec.structs.replace(taker, key=key, pod_name=("", ""), cpu_milli=0, memory=0)
+        expected = msgspec.structs.replace(taker, key=key, pod_name=("", ""), cpu_milli=0, memory=0, others=())
         self.view = self.view.with_assumed(expected, now)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from webhook.model.cluster_view import FreeResources
+from webhook.model.cluster_view import FreeResources, free_resources_of_empty_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -41,9 +41,7 @@ class SchedulingSnapshot:
         known = devices or {}
         self.report_errors = unusable or {}
         self.fleet = fleet
-        self.free = [
-            free.get(node.name) or FreeResources(node.cpu_milli, node.memory, node.gpus) for node in fleet.nodes
-        ]
+        self.free = [free.get(node.name) or free_resources_of_empty_node(node) for node in fleet.nodes]
         self.devices = [self._devices_of_node(i, known.get(node.name)) for i, node in enumerate(fleet.nodes)]
         self.capacity = ClusterCapacity([self._node_capacity(i) for i in range(len(fleet.nodes))])
         self._of_model: dict[str, int] = {}

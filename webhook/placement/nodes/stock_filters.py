@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.model.fleet import FleetNode
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, parse_gpu_resource
-from webhook.model.pod_resources import effective_requests, is_sidecar, negative_resources
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX
+from webhook.model.pod_resources import effective_requests, is_other_resource, is_sidecar, negative_resources
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO, format_nano
 from webhook.placement.nodes.filtering import FilterReason
@@ -39,7 +39,7 @@ def other_requests(pod: Pod) -> dict[str, int]:
     return {
         name: amount
         for name, amount in effective_requests(pod).items()
-        if name not in ("cpu", "memory") and not parse_gpu_resource(name) and not name.startswith(DEVICE_CLASS_PREFIX)
+        if name == ACCOUNTING_RESOURCE or is_other_resource(name)
     }
 
 
