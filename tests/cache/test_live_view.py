@@ -21,6 +21,7 @@ from webhook.cache.node_usage import NodeUsage
 from webhook.cache.stored_objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
@@ -56,8 +57,10 @@ def node(name: str, gpus: int = 4, **fields: Any) -> Json:
     return make_node(name, labels, **({GPU: gpus} if gpus else {})) | fields
 
 
-def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU, avoids: str = "") -> Json:
-    """Return a pod, on a node unless `on` is ""; it may exclude pods with a label from nodes like its own."""
+def pod(
+    name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU, avoids: str = "", port: int = 0
+) -> Json:
+    """Return a pod, on a node unless `on` is ""; it may exclude others from nodes by a label, or by a host port."""
     made = make_pod(name).requests("cpu", "2").requests("memory", "8Gi")
     if gpus:
         made.requests(resource, str(gpus))
@@ -66,6 +69,8 @@ def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource
         key, _, value = avoids.partition("=")
         term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {key: value}}}
         made.spec(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    if port:
+        made.container("web", ports=[{"hostPort": port}])
     return made.spec(nodeName=on, resourceClaims=claims).build() | {"status": {"phase": phase}}
 
 
@@ -163,6 +168,11 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for label in (("app", "a"), ("app", "b"))
             for excluded in [view.nodes_excluded_by_pods(name, (label,))]
         },
+        "ports": {
+            number: {each.name for i, each in enumerate(fleet.nodes) if in_use >> i & 1}
+            for number in (80, 81)
+            for in_use in [view.nodes_with_ports_in_use((HostPort(number, "TCP", ALL_INTERFACES),))]
+        },
         "pod_classes": view.pod_classes,
         "pools": [(view.pool_usage(pool), view.pool_holders(pool)) for pool in POOLS],
     }
@@ -186,6 +196,7 @@ PODS = st.builds(
     st.sampled_from(["Running", "Running", "Pending", "Succeeded", "Failed"]),
     st.sampled_from([GPU, GPU, SMALL]),
     st.sampled_from(["", "", "app=a", "app=b"]),
+    st.sampled_from([0, 0, 80, 81]),
 )
 OBJECTS = {
     "nodes": NODES,

@@ -114,7 +114,7 @@ def cluster_states(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
             AssumedPod("", SMALL, view.fleet.all_nodes, taken, NOW.timestamp() + 1e6), NOW.timestamp()
         )
     if draw(st.booleans()):
-        view = view.with_anti_affinity({EXCLUDES_ALL: draw(st.sampled_from([(), ("",)]))})
+        view = view.with_exclusions({EXCLUDES_ALL: draw(st.sampled_from([(), ("",)]))})
     return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
 
 
@@ -167,7 +167,7 @@ def test_capacity_used_since_then_invalidates_the_cache() -> None:
 
 
 def test_the_first_anti_affinity_of_a_cluster_invalidates_the_cache_and_so_does_its_end() -> None:
-    cache, excluding = DecisionCache(), VIEW.with_anti_affinity({EXCLUDES_ALL: ("",)})
+    cache, excluding = DecisionCache(), VIEW.with_exclusions({EXCLUDES_ALL: ("",)})
     outcomes = [
         cache.decide(request_of(renamed(number)), SIZING, view, NO_USAGE, NOW).outcome
         for number, view in enumerate((VIEW, excluding, VIEW))

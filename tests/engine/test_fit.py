@@ -80,6 +80,21 @@ def quiet_pod(on: str = "mig", namespace: str = "team", **term: Any) -> Json:
     return make_pod("quiet").namespace(namespace).spec(nodeName=on, affinity=affinity).build()
 
 
+def web(port: int = 80, **fields: Any) -> Json:
+    """Return a container's port that holds a port of its host."""
+    return {"containerPort": 80, "hostPort": port} | fields
+
+
+def with_port(pod: PodMaker, **fields: Any) -> PodMaker:
+    """Return a pod with a host port."""
+    return pod.container("web", ports=[web(**fields)])
+
+
+def holder(name: str = "holder", on: str = "mig", phase: str = "Running", **fields: Any) -> Json:
+    """Return a pod that holds a host port of a node."""
+    return with_port(make_pod(name).spec(nodeName=on), **fields).build() | {"status": {"phase": phase}}
+
+
 class Case(NamedTuple):
     pod: PodMaker
     want: str | KeepReason
@@ -173,6 +188,20 @@ CASES = {
         small(),
         KeepReason.ANTI_AFFINITY,
         (*NODES, quiet_pod(labelSelector={"matchExpressions": [{"key": "noisy", "operator": "DoesNotExist"}]})),
+    ),
+    "a host port that is free": Case(with_port(small()), SMALL),
+    "a host port that a pod holds on the only node with slices": Case(
+        with_port(small()), KeepReason.HOST_PORT, (*NODES, holder())
+    ),
+    "another host port on the node with slices": Case(with_port(small()), SMALL, (*NODES, holder(port=81))),
+    "the same host port on a node without slices": Case(with_port(small()), SMALL, (*NODES, holder(on="whole"))),
+    "a host port of a pod that has ended": Case(with_port(small()), SMALL, (*NODES, holder(phase="Succeeded"))),
+    "a host port in use on one node of two": Case(with_port(small()), SMALL, (*NODES, mig_node("other"), holder())),
+    "a host port that a waiting pod may take on any node": Case(
+        with_port(small()), KeepReason.HOST_PORT, (*NODES, mig_node("other"), holder(on="", phase="Pending"))
+    ),
+    "a host port in use for a pod that may wait": Case(
+        with_port(small()), SMALL, (*NODES, holder()), policy=sizing(whenFull="wait")
     ),
     "a taint that is not tolerated": Case(small(), KeepReason.UNREACHABLE, (tainted(mig_node(), GPU_TAINT),)),
     "a taint that the pod tolerates": Case(
@@ -288,7 +317,13 @@ def test_a_quota_without_capacity_for_a_slice_is_named() -> None:
     assert decision.warnings[0].fix == "Wait until pods that use the quota end, or ask for a higher quota."
 
 
-NOTHING_TO_DO = {KeepReason.NO_OFFER, KeepReason.SAVING_TOO_SMALL, KeepReason.ANTI_AFFINITY, KeepReason.UNREACHABLE}
+NOTHING_TO_DO = {
+    KeepReason.NO_OFFER,
+    KeepReason.SAVING_TOO_SMALL,
+    KeepReason.ANTI_AFFINITY,
+    KeepReason.HOST_PORT,
+    KeepReason.UNREACHABLE,
+}
 """Reasons that neither the user nor a policy should change; the message of MEMORY_FRACTION says what to write."""
 
 

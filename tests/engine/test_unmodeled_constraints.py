@@ -36,10 +36,6 @@ TIES = {
         small().spec(topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
         "spread over zone",
     ),
-    "a host port": (
-        small().container("web", ports=[{"containerPort": 80, "hostPort": 80}]),
-        "host port 80",
-    ),
 }
 
 
@@ -61,6 +57,7 @@ LOOSE = {
         topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
     ),
     "a container port": small().container("web", ports=[{"containerPort": 80}]),
+    "a host port": small().container("web", ports=[{"containerPort": 80, "hostPort": 80}]),
     "CPU and memory": small().requests("cpu", "1").requests("memory", "1Gi"),
 }
 

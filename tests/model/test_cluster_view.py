@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.model.nodes import A100, GPU, SHARED, node
 from webhook.model.assumed_pods import MAX_KINDS
 from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
+from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
@@ -83,6 +84,21 @@ def test_assumed_pods_elsewhere_hold_nothing_here() -> None:
     assert _has_free_node(view, 2, A)
     assert not _has_free_node(view, 1, B)
     assert _has_free_node(view.with_assumed(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
+
+
+def test_each_assumed_pod_with_the_same_host_port_takes_a_node_whatever_is_free_there() -> None:
+    ports = (HostPort(80, "TCP", ALL_INTERFACES),)
+    fleet = Fleet([node(name, CARD, **{GPU: "8"}) for name in "abc"])
+    view = ClusterView(fleet)
+
+    def has_free_node(view: ClusterView, *, holds: tuple[HostPort, ...] = ports) -> bool:
+        return view.has_free_node(GPU, 1, 0b111, 0, 0, (), holds)
+
+    for uid, expected in (("1", True), ("2", False)):  # one node may be taken by its port, and one by its unit
+        view = view.with_assumed(msgspec.structs.replace(_pod(uid, 0b111), ports=ports), 0.0)
+        assert has_free_node(view) is expected
+    assert has_free_node(view, holds=())
+    assert has_free_node(view, holds=(HostPort(81, "TCP", ALL_INTERFACES),))
 
 
 def test_known_uid_counts_once_and_no_uid_each_time() -> None:

@@ -16,6 +16,7 @@ from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.assumed_pods import AssumedPod
+from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.pods import parse_pod
 from webhook.model.usage import UsageView
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus, UnvalidatedPods
@@ -74,6 +75,15 @@ def test_requests_of_an_admitted_pod_are_assumed(case: Case) -> None:
     with serve_site(decide, state=state) as site:
         site.evaluate(review(case.pod.build(), **(case.request or {})))
     assert 7 - free(state) == case.want
+
+
+def test_an_admitted_pod_holds_its_host_ports() -> None:
+    state, web = state_with(7), HostPort(80, "TCP", ALL_INTERFACES)
+    pod = gpu_pod().container("web", ports=[{"containerPort": 80, "hostPort": 80}])
+    with serve_site(decide, state=state) as site:
+        site.evaluate(review(pod.build()))
+    (assumed,) = state.view.assumed_pods
+    assert assumed.ports == (web,)
 
 
 def submitted(name: str = "a", prefix: str = "") -> Json:

@@ -12,6 +12,7 @@ from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.claims import ClaimContext, ClaimSpec, DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import NAMESPACE_NAME, ClusterView
+from webhook.model.filters.node_ports import HostPort
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pods import ObjectMeta, Pod
 
@@ -66,11 +67,17 @@ class AdjustedView(ClusterView):
 
     def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
         """Return the mask of the excluded nodes; the pod that is recreated excludes nothing."""
+        return ClusterView.nodes_excluded_by_pods(self._without_recreated_pod(), namespace, labels)
+
+    def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
+        """Return the mask of the nodes on which such ports are in use; the pod that is recreated holds none."""
+        return ClusterView.nodes_with_ports_in_use(self._without_recreated_pod(), ports)
+
+    def _without_recreated_pod(self) -> ClusterView:
         if self._with_pod is None or self._recreated_pod is None:
-            return super().nodes_excluded_by_pods(namespace, labels)
+            return self
         home, pod, _ = self._recreated_pod
-        view = self.with_anti_affinity(self._with_pod._usage.nodes_of_others(home, pod.metadata.name))
-        return ClusterView.nodes_excluded_by_pods(view, namespace, labels)
+        return self.with_exclusions(self._with_pod._usage.nodes_of_others(home, pod.metadata.name))
 
 
 def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:

@@ -12,6 +12,7 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
+from webhook.model.filters.node_ports import host_ports
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -23,7 +24,6 @@ from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanki
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nodes.stock_filters import (
     count_fitting_pods,
-    host_ports,
     other_requests,
     stock_filter_reasons,
     unsupported_constraints,

@@ -23,10 +23,9 @@ from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pod_affinity import AntiAffinityTerm
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
-from webhook.model.pod_summary import PodSummary, summarize_pod
+from webhook.model.pod_summary import ExclusionTerm, PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
 from webhook.model.quota_usage import PodSummaries
@@ -65,7 +64,7 @@ def build_view(
         claim_templates=templates,
         device_classes=classes,
         pods=summaries,
-        anti_affinity=_nodes_by_term(pod for some in summaries.values() for pod in some.values()),
+        exclusions=_nodes_by_term(pod for some in summaries.values() for pod in some.values()),
         waiting=Counter(kind for some in summaries.values() for pod in some.values() for kind in waiting_kinds(pod)),
         quotas=quotas_with_status,
     )
@@ -88,7 +87,7 @@ def build_live_view(
     summaries: PodSummaries,
     claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
     device_classes: DeviceClasses,
-    terms: Mapping[AntiAffinityTerm, Sequence[str]],
+    terms: Mapping[ExclusionTerm, Sequence[str]],
     waiting: Mapping[WaitingKind, int],
 ) -> BuiltView:
     """Build the view of a live cluster.
@@ -103,7 +102,7 @@ def build_live_view(
         limit_ranges, quotas: By namespace, with the defaults and status of the API server.
         summaries: The active pods.
         claim_templates: By namespace.
-        terms: Required anti-affinity, with the names of the nodes of its pods.
+        terms: Terms by which pods exclude others, with the names of the nodes of these pods.
         waiting: Numbers of pods without a node.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
@@ -117,7 +116,7 @@ def build_live_view(
         claim_templates=claim_templates,
         device_classes=device_classes,
         pods=summaries,
-        anti_affinity=terms,
+        exclusions=terms,
         waiting=waiting,
         complete=True,
     )
@@ -137,10 +136,10 @@ def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
     return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
 
 
-def _nodes_by_term(pods: Iterable[PodSummary]) -> dict[AntiAffinityTerm, set[str]]:
-    nodes: dict[AntiAffinityTerm, set[str]] = {}
+def _nodes_by_term(pods: Iterable[PodSummary]) -> dict[ExclusionTerm, set[str]]:
+    nodes: dict[ExclusionTerm, set[str]] = {}
     for pod in pods:
-        for term in pod.anti_affinity:
+        for term in pod.exclusions:
             nodes.setdefault(term, set()).add(pod.node)
     return nodes
 

@@ -23,10 +23,9 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_clas
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pod_affinity import AntiAffinityTerm
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
-from webhook.model.pod_summary import PodSummary
+from webhook.model.pod_summary import ExclusionTerm, PodSummary
 from webhook.model.pods import Pod
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
@@ -63,7 +62,7 @@ class ViewChanges:
         device_classes: A DeviceClass changed.
         pod_classes: A RuntimeClass or PriorityClass changed.
         pod_namespaces: Namespaces in which pods came or went.
-        terms: Required anti-affinity of pods that came, went or moved.
+        terms: Terms by which pods exclude others that came, went or moved.
         waiting: What pods wait for that came or went, or got a node.
         observed: Pods that are newly known.
         arrived_uids: Uids of pods that are newly known.
@@ -81,7 +80,7 @@ class ViewChanges:
     device_classes: bool = False
     pod_classes: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
-    terms: set[AntiAffinityTerm] = field(default_factory=set)
+    terms: set[ExclusionTerm] = field(default_factory=set)
     waiting: set[WaitingKind] = field(default_factory=set)
     observed: list[ObservedPod] = field(default_factory=list)
     arrived_uids: list[str] = field(default_factory=list)
@@ -218,7 +217,7 @@ class ViewPublisher:
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.terms:
-            view = view.with_anti_affinity(self.pods.nodes_by_term(changes.terms))
+            view = view.with_exclusions(self.pods.nodes_by_term(changes.terms))
         if changes.waiting:
             view = view.with_waiting(self.pods.waiting_counts(changes.waiting))
         if changes.relisted:  # the view does not have the pods of that list yet
@@ -306,7 +305,7 @@ class ViewPublisher:
         if before != after and self._listed is None:
             changes.pod_namespaces.add(object_namespace(pod))
             for each in filter(None, (before, after)):
-                changes.terms.update(each.anti_affinity)
+                changes.terms.update(each.exclusions)
                 changes.waiting.update(waiting_kinds(each))
                 if each.node:
                     changes.nodes.add(each.node)

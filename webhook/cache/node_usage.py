@@ -14,10 +14,11 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
+from webhook.model.filters.node_ports import EVERY_PORT, HostPort
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
-from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS, AntiAffinityTerm
+from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS
 from webhook.model.pod_resources import MANY_RESOURCES, MAX_OTHER_RESOURCES, ResourceAmounts
-from webhook.model.pod_summary import PodSummary, pod_amounts, summarize_pod
+from webhook.model.pod_summary import ExclusionTerm, PodSummary, pod_amounts, summarize_pod
 from webhook.model.pods import Pod, PodSpec, QuantityText
 from webhook.model.quantity import NANO
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
@@ -42,14 +43,14 @@ class UsageTotals(NamedTuple):
         summaries: By namespace and name.
         by_node: Nano-units by resource by node; the number of pods under "pods".
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
-        anti_affinity: Pods by node by required anti-affinity term.
+        exclusions: Pods by node by term that excludes others: required anti-affinity, or a host port.
         waiting: Pods without a node, by what they wait for.
     """
 
     summaries: dict[str, dict[str, PodSummary]]
     by_node: dict[str, dict[str, int]]
     shared_namespaces: set[str]
-    anti_affinity: dict[AntiAffinityTerm, dict[str, int]]
+    exclusions: dict[ExclusionTerm, dict[str, int]]
     waiting: Counter[WaitingKind]
 
     def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
@@ -87,13 +88,13 @@ class UsageTotals(NamedTuple):
             del self.by_node[summary.node]
 
     def _add_to_terms(self, summary: PodSummary, sign: int) -> None:
-        for term in summary.anti_affinity:
-            by_node = self.anti_affinity.setdefault(term, {})
+        for term in summary.exclusions:
+            by_node = self.exclusions.setdefault(term, {})
             by_node[summary.node] = by_node.get(summary.node, 0) + sign
             if not by_node[summary.node]:
                 del by_node[summary.node]
             if not by_node:
-                del self.anti_affinity[term]
+                del self.exclusions[term]
 
     def _add_to_waiting(self, summary: PodSummary, sign: int) -> None:
         for kind in waiting_kinds(summary):
@@ -128,7 +129,7 @@ class NodeUsage:
         self.totals = empty_usage()
         self._incoming: UsageTotals | None = None
         self._amounts: dict[PodShape, tuple[ResourceAmounts, ResourceAmounts]] = {}
-        self._terms: dict[tuple[AntiAffinityTerm, ...], tuple[AntiAffinityTerm, ...]] = {}
+        self._terms: dict[tuple[ExclusionTerm, ...], tuple[ExclusionTerm, ...]] = {}
 
     def on_node(self, node: str) -> Mapping[str, int]:
         """Return the requests on a node, nano-units by resource, and the number of pods under "pods"."""
@@ -140,9 +141,9 @@ class NodeUsage:
         self.totals.shared_namespaces.update(self.totals.summaries.keys() & names)
         return {name: self.totals.summaries.get(name, {}) for name in names}
 
-    def nodes_by_term(self, terms: Iterable[AntiAffinityTerm] | None = None) -> dict[AntiAffinityTerm, tuple[str, ...]]:
-        """Return the names of the nodes of pods with some or all required anti-affinity terms; "" without a node."""
-        found = self.totals.anti_affinity
+    def nodes_by_term(self, terms: Iterable[ExclusionTerm] | None = None) -> dict[ExclusionTerm, tuple[str, ...]]:
+        """Return the names of the nodes of pods with some or all terms that exclude others; "" without a node."""
+        found = self.totals.exclusions
         return {term: tuple(found.get(term, ())) for term in (list(found) if terms is None else terms)}
 
     def waiting_counts(self, kinds: Iterable[WaitingKind] | None = None) -> dict[WaitingKind, int]:
@@ -190,15 +191,15 @@ class NodeUsage:
 
     def _summarize(self, pod: Pod) -> PodSummary:
         summary = summarize_pod(pod, self._amounts_of)
-        return replace(summary, anti_affinity=self._share(summary.anti_affinity)) if summary.anti_affinity else summary
+        return replace(summary, exclusions=self._share(summary.exclusions)) if summary.exclusions else summary
 
-    def _share(self, terms: tuple[AntiAffinityTerm, ...]) -> tuple[AntiAffinityTerm, ...]:
+    def _share(self, terms: tuple[ExclusionTerm, ...]) -> tuple[ExclusionTerm, ...]:
         """Return equal terms of another pod, which need no memory of their own; in a cluster full of terms, a bound."""
         if (shared := self._terms.get(terms)) is not None:
             return shared
-        known = (self._incoming or self.totals).anti_affinity
+        known = (self._incoming or self.totals).exclusions
         if len(known) + len(terms) > MAX_TERMS and not known.keys() >= set(terms):
-            return (EXCLUDES_ALL,)
+            return (EXCLUDES_ALL if any(not isinstance(term, HostPort) for term in terms) else EVERY_PORT,)
         if len(self._terms) >= MAX_TERMS:
             self._terms.clear()
         self._terms[terms] = terms

@@ -29,6 +29,7 @@ from webhook.engine.decide import decide
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.filters.node_ports import HostPort
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_resources import ResourceAmounts
@@ -127,10 +128,22 @@ class RecordingView(ClusterView):
         return answer
 
     def has_free_node(
-        self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int, others: ResourceAmounts = ()
+        self,
+        resource: str,
+        count: int,
+        nodes: int,
+        cpu_milli: int,
+        memory: int,
+        others: ResourceAmounts = (),
+        ports: tuple[HostPort, ...] = (),
     ) -> bool:
         """Record the query."""
-        return self._record_answer(ClusterView.has_free_node, resource, count, nodes, cpu_milli, memory, others)
+        amounts = cpu_milli, memory, others, ports
+        return self._record_answer(ClusterView.has_free_node, resource, count, nodes, *amounts)
+
+    def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
+        """Record the query."""
+        return self._record_answer(ClusterView.nodes_with_ports_in_use, ports)
 
     def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
         """Record the query."""

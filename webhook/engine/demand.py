@@ -260,6 +260,5 @@ def unmodeled_constraints(pod: Pod) -> Iterator[str]:
     for constraint in spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":
             yield f"spread over {constraint.topology_key}"
-    yield from (f"host port {port.host_port}" for one in containers for port in one.ports if port.host_port)
     names = (name for one in containers for name in (*one.resources.requests, *one.resources.limits))
     yield from (f"resource {name}" for name in names if name.startswith(DEVICE_CLASS_PREFIX))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from webhook.model.cluster_view import ClusterView
+from webhook.model.filters.node_ports import held_ports
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
 from webhook.model.pod_resources import ResourceAmounts, cpu_and_memory, other_resource_amounts
@@ -53,17 +54,20 @@ class FeasibleNodes:
         tolerated: Mask of the nodes whose taints the pod tolerates, with additions.
         excluded: Mask of the nodes from which running pods exclude it by their anti-affinity.
         nodes: Mask of the nodes that may take the pod now, apart from resources.
+        ports: The host ports of the pod.
         ignored_requirements: The lists of `required` that are ignored.
     """
 
     __slots__ = (
         "_cpu_milli",
         "_memory",
+        "_nodes_with_ports",
         "_others",
         "excluded",
         "ignored_requirements",
         "nodes",
         "pod",
+        "ports",
         "selected",
         "tolerated",
         "view",
@@ -83,8 +87,9 @@ class FeasibleNodes:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self.pod = pod
-        self._cpu_milli = self._memory = -1
+        self._cpu_milli = self._memory = self._nodes_with_ports = -1
         self._others: ResourceAmounts | None = None
+        self.ports = held_ports(pod)
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
         for expressions in required:
@@ -115,7 +120,16 @@ class FeasibleNodes:
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
         """Return whether a node of the mask has these units, and what else the pod requests, free now."""
         cpu_milli, memory = self.cpu_and_memory()
-        return self.view.has_free_node(resource, count, nodes, cpu_milli, memory, self.other_amounts())
+        nodes, others = self.with_free_ports(nodes), self.other_amounts()
+        return self.view.has_free_node(resource, count, nodes, cpu_milli, memory, others, self.ports)
+
+    def with_free_ports(self, nodes: int) -> int:
+        """Return the nodes of a mask on which no running or waiting pod holds a host port of the pod."""
+        if not self.ports:
+            return nodes
+        if self._nodes_with_ports < 0:
+            self._nodes_with_ports = self.view.nodes_with_ports_in_use(self.ports)
+        return nodes & ~self._nodes_with_ports
 
     def cpu_and_memory(self) -> tuple[int, int]:
         """Return the pod's millicores and bytes of memory. Computed once."""

@@ -167,6 +167,8 @@ def _reason_against_offers(
         excluded = nodes & feasible.excluded & feasible.selected & feasible.tolerated
         return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
     if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, eligible):
+        if not feasible.with_free_ports(eligible):
+            return KeepRequest(KeepReason.HOST_PORT, resource)
         return KeepRequest(KeepReason.NO_FREE_CAPACITY, _describe_with_others(resource, feasible))
     # Would the added node affinity also select nodes where the name stands for another size?
     others = context.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.filters.node_ports import HostPort, ports_conflict
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.unit_kinds import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
 
@@ -44,6 +45,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         others: Nano-units of its other resources that nodes advertise, by name.
         admitted_at: Earliest time of its admission, Unix seconds: a pod created before is another one.
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
+        ports: Its host ports.
     """
 
     key: str
@@ -57,6 +59,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     admitted_at: float = -math.inf
     times: int = 1
     others: ResourceAmounts = ()
+    ports: tuple[HostPort, ...] = ()
 
     @property
     def kind(self) -> UnitKind:
@@ -81,12 +84,13 @@ class ObservedPod(NamedTuple):
 class AssumedPods:
     """Assumed pods, in the order of expiry."""
 
-    __slots__ = ("_end", "_log", "_positions", "_start", "_units")
+    __slots__ = ("_end", "_log", "_port_holders", "_positions", "_start", "_units")
 
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
         self._positions: dict[str, int] = {}
         self._units: UnitsByResource = {}
+        self._port_holders: Mapping[tuple[HostPort, ...], int] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
             if not self._has(pod.key):
@@ -106,17 +110,26 @@ class AssumedPods:
         """The units of all pods."""
         return self._units
 
+    def count_port_holders(self, ports: Collection[HostPort]) -> int:
+        """Return how many pods may hold a host port that conflicts with one of these."""
+        return sum(
+            count
+            for held, count in self._port_holders.items()
+            if any(ports_conflict(one, other) for one in ports for other in held)
+        )
+
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, remaining = self._start, self._units
+        start, remaining, holders = self._start, self._units, self._port_holders
         while start < self._end and self._log[start].expires_at <= now:
             remaining = _with_pod_counted(remaining, self._log[start], -1)
+            holders = _with_holder_counted(holders, self._log[start], -1)
             start += 1
         if start == self._start:
             return self
         if start == self._end or (start > COMPACT_AT and start * 2 > self._end):
             return AssumedPods(self._log[start : self._end])
-        return self._share_log(start, self._end, remaining)
+        return self._share_log(start, self._end, remaining, holders)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
         """Return one more pod; itself if its key is known, or if it is full."""
@@ -129,7 +142,7 @@ class AssumedPods:
         )
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
-        assumed_pods = self._share_log(self._start, self._end, self._units)
+        assumed_pods = self._share_log(self._start, self._end, self._units, self._port_holders)
         assumed_pods._append(pod)
         return assumed_pods
 
@@ -161,10 +174,12 @@ class AssumedPods:
         position = self._positions.get(key, -1) if key else -1
         return self._start <= position < self._end
 
-    def _share_log(self, start: int, end: int, units: UnitsByResource) -> AssumedPods:
+    def _share_log(
+        self, start: int, end: int, units: UnitsByResource, holders: Mapping[tuple[HostPort, ...], int]
+    ) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
         assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
-        assumed_pods._start, assumed_pods._end = start, end
+        assumed_pods._start, assumed_pods._end, assumed_pods._port_holders = start, end, holders
         return assumed_pods
 
     def _append(self, pod: AssumedPod) -> None:
@@ -172,10 +187,21 @@ class AssumedPods:
         self._log.append(pod)
         self._end += 1
         self._units = _with_pod_counted(self._units, pod, 1)
+        self._port_holders = _with_holder_counted(self._port_holders, pod, 1)
 
 
 def _with_pod_counted(units: UnitsByResource, pod: AssumedPod, sign: int) -> UnitsByResource:
     return with_units_changed(units, pod.resource, pod.kind, sign * pod.times)
+
+
+def _with_holder_counted(
+    holders: Mapping[tuple[HostPort, ...], int], pod: AssumedPod, sign: int
+) -> Mapping[tuple[HostPort, ...], int]:
+    if not pod.ports:
+        return holders
+    count = holders.get(pod.ports, 0) + sign * pod.times
+    others = {ports: number for ports, number in holders.items() if ports != pod.ports}
+    return {**others, pod.ports: count} if count else others
 
 
 def _with_rounded_amounts(pod: AssumedPod) -> AssumedPod:

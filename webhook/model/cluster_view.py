@@ -10,6 +10,7 @@ import msgspec
 
 from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
 from webhook.model.claims import ClaimContext, DeviceClasses, ResourceClaimTemplate, claim_templates_by_name
+from webhook.model.filters.node_ports import HostPort, index_host_ports, nodes_by_name
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
@@ -18,6 +19,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_anti_affinity
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_resources import ResourceAmounts
+from webhook.model.pod_summary import ExclusionTerm
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_escrow import PodVersions
@@ -86,7 +88,7 @@ class ClusterView:
         claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] | None = None,
         device_classes: DeviceClasses | None = None,
         pods: PodSummaries | None = None,
-        anti_affinity: Mapping[AntiAffinityTerm, Iterable[str]] | None = None,
+        exclusions: Mapping[ExclusionTerm, Iterable[str]] | None = None,
         waiting: Mapping[WaitingKind, int] | None = None,
         assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
@@ -97,7 +99,7 @@ class ClusterView:
         Args:
             free: Free resources by node name; other nodes are empty.
             pods: Pods that have not ended, by namespace and name.
-            anti_affinity: Required anti-affinity of pods, with the names of their nodes; "" for a pod without node.
+            exclusions: Terms by which pods exclude others, with the names of their nodes; "" for a pod without node.
             waiting: Numbers of pods without a node.
             assumed: Pods admitted a moment ago.
         """
@@ -116,7 +118,8 @@ class ClusterView:
         self.classes: DeviceClasses = device_classes or {}
         self.pod_classes = NO_POD_CLASSES
         self._usage = QuotaUsage(fleet, pods or {})
-        self._anti_affinity = index_anti_affinity(anti_affinity or {}, fleet)
+        terms, ports = _split_exclusions(exclusions or {})
+        self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
         self._waiting = WaitingPods(waiting or {}, fleet)
         self._assumed = AssumedPods(assumed)
         self._index_free(free or {})
@@ -246,19 +249,35 @@ class ClusterView:
             return 0
         return self._anti_affinity.excluded_nodes(namespace, self.labels_of(namespace), dict(labels))
 
+    def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
+        """Return the mask of the nodes on which a host port that conflicts with one of these is in use.
+
+        Pods without a node may get any, so their ports count as in use on all.
+        """
+        return self._ports.nodes_in_use(ports) if self._ports else 0
+
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""
         mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
         return max(0, index.total_amount(mask) - self._pending_units(offer.resource, mask).units)
 
     def has_free_node(
-        self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int, others: ResourceAmounts = ()
+        self,
+        resource: str,
+        count: int,
+        nodes: int,
+        cpu_milli: int,
+        memory: int,
+        others: ResourceAmounts = (),
+        ports: tuple[HostPort, ...] = (),
     ) -> bool:
         """Return whether one node in the mask has this many units, CPU, memory and other resources free.
 
         Waiting and assumed pods count as if each took the node that this pod would get: the answer is no if together
         they could leave no node with enough units, CPU and memory. With replicas, another pod may be admitted to each
         unseen that takes units by its own request, and each of the others may decide like this one: these count too.
+
+        Of pods with host ports that conflict with `ports`, each takes a whole node.
         """
         count = max(1, count)
         if others:
@@ -270,7 +289,9 @@ class ClusterView:
         cpu, size = self._pending_amounts_of_others(resource, fitting)
         each = (max(taken.cpu_milli, cpu_milli), max(taken.memory, memory)) if self.replicas else taken[1:3]
         slots, times, taken_units = 0, 0, taken.units + max(0, 2 * self.replicas - 1)
-        while fitting and slots <= taken_units:
+        if ports:
+            taken_units += self._assumed.count_port_holders(ports)
+        while fitting and slots <= taken_units and not (ports and times):
             more = times * each[0] + cpu, times * each[1] + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
             fitting &= self._fitting(resource, count + times, *needs)
@@ -346,10 +367,14 @@ class ClusterView:
         """Return the view with all pods of some namespaces replaced."""
         return self._with_usage(self._usage.with_pods(pods))
 
-    def with_anti_affinity(self, nodes_by_term: Mapping[AntiAffinityTerm, Collection[str]]) -> ClusterView:
-        """Return the view with the nodes of pods with some required anti-affinity terms replaced."""
-        masks = {term: excluded_nodes(term, on, self.fleet) if on else 0 for term, on in nodes_by_term.items()}
-        return self._copy_with(_anti_affinity=self._anti_affinity.with_changes(masks))
+    def with_exclusions(self, nodes_by_term: Mapping[ExclusionTerm, Collection[str]]) -> ClusterView:
+        """Return the view with the nodes of pods with some terms that exclude others replaced."""
+        terms, ports = _split_exclusions(nodes_by_term)
+        masks = {term: excluded_nodes(term, tuple(on), self.fleet) if on else 0 for term, on in terms.items()}
+        return self._copy_with(
+            _anti_affinity=self._anti_affinity.with_changes(masks),
+            _ports=self._ports.with_changes({port: nodes_by_name(tuple(on), self.fleet) for port, on in ports.items()}),
+        )
 
     def with_waiting(self, counts: Mapping[WaitingKind, int]) -> ClusterView:
         """Return the view with the numbers of some kinds of pods without a node replaced."""
@@ -480,6 +505,13 @@ def _with_others_changed(
 ) -> ThresholdIndex:
     amounts = [(i, old.others.get(name, 0), new.others.get(name, 0)) for i, (old, new) in moves]
     return index.with_changes(amounts) if any(old != new for _, old, new in amounts) else index
+
+
+def _split_exclusions(
+    exclusions: Mapping[ExclusionTerm, Iterable[str]],
+) -> tuple[dict[AntiAffinityTerm, Iterable[str]], dict[HostPort, Iterable[str]]]:
+    terms = {term: on for term, on in exclusions.items() if isinstance(term, AntiAffinityTerm)}
+    return terms, {term: on for term, on in exclusions.items() if isinstance(term, HostPort)}
 
 
 def _with_name_label(name: str, namespace: Namespace) -> Namespace:

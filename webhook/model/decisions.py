@@ -163,6 +163,10 @@ class KeepReason(StrEnum):
         "ExcludedByAntiAffinity",
         "running pods exclude it by their required anti-affinity from every node with such a slice or share",
     )
+    HOST_PORT = (
+        "HostPortInUse",
+        "its host ports are in use, or may soon be, on every node with such a slice or share",
+    )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
 
@@ -176,6 +180,7 @@ NEEDS_NODES = frozenset(
         KeepReason.AMBIGUOUS_NAME,
         KeepReason.NO_FREE_CAPACITY,
         KeepReason.ANTI_AFFINITY,
+        KeepReason.HOST_PORT,
         KeepReason.UNREACHABLE,
     }
 )

@@ -8,12 +8,16 @@ from sys import intern
 import msgspec
 
 from webhook.model.bounded_cache import request_cache
+from webhook.model.filters.node_ports import HostPort, held_ports
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_affinity import AntiAffinityTerm, anti_affinity_terms
 from webhook.model.pod_resources import ResourceAmounts, count_gpu_units, effective_amount, effective_requests
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
+
+ExclusionTerm = AntiAffinityTerm | HostPort
+"""A term by which a pod excludes others from nodes."""
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +37,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         constraints: Where it may run, while it has no node.
         kind: Scopes by which quotas count it.
         claim_templates: Names of its ResourceClaimTemplates.
-        anti_affinity: Its required anti-affinity.
+        exclusions: Its required anti-affinity and its host ports.
         is_gated: True while a scheduling gate keeps it from getting a node.
     """
 
@@ -43,7 +47,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     constraints: NodeConstraints | None = None
     kind: PodScopeAttributes = PodScopeAttributes()
     claim_templates: tuple[str, ...] = ()
-    anti_affinity: tuple[AntiAffinityTerm, ...] = ()
+    exclusions: tuple[ExclusionTerm, ...] = ()
     is_gated: bool = False
 
     def counted_amount(self, what: CountedResource) -> int:
@@ -75,9 +79,8 @@ def summarize_pod(
     constraints = node_constraints(pod) if requests_gpus and not node else None
     templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
     names = tuple(intern(name) for name in templates if name)
-    return PodSummary(
-        node, requests, limits, constraints, kind, names, anti_affinity_terms(pod), bool(pod.spec.scheduling_gates)
-    )
+    exclusions: tuple[ExclusionTerm, ...] = (*anti_affinity_terms(pod), *held_ports(pod))
+    return PodSummary(node, requests, limits, constraints, kind, names, exclusions, bool(pod.spec.scheduling_gates))
 
 
 def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:

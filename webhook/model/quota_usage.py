@@ -9,8 +9,7 @@ from typing import NamedTuple
 from webhook.model.claims import ClaimContext
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
-from webhook.model.pod_affinity import AntiAffinityTerm
-from webhook.model.pod_summary import PodSummary
+from webhook.model.pod_summary import ExclusionTerm, PodSummary
 from webhook.model.pools import (
     NO_QUOTA_RESERVATIONS,
     GpuWeight,
@@ -63,7 +62,7 @@ class QuotaUsage:
         self._weights: dict[str, GpuWeight] = {}
         self._members: dict[tuple[QuotaPool, str], bool] = {}
         self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
-        self._pods_by_term: dict[AntiAffinityTerm, Counter[str]] | None = None
+        self._pods_by_term: dict[ExclusionTerm, Counter[str]] | None = None
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> tuple[QuotaConsumer, ...]:
         """Return the pods that use what a quota counts, the largest first."""
@@ -157,14 +156,14 @@ class QuotaUsage:
         pods = self._pods.get(namespace, {})
         return self.with_pods({namespace: {key: pod for key, pod in pods.items() if key != name}})
 
-    def nodes_of_others(self, namespace: str, name: str) -> Mapping[AntiAffinityTerm, Collection[str]]:
-        """Return the required anti-affinity terms of one pod, with the names of the nodes of other pods with each."""
+    def nodes_of_others(self, namespace: str, name: str) -> Mapping[ExclusionTerm, Collection[str]]:
+        """Return the terms by which one pod excludes others, with the names of the nodes of other pods with each."""
         pod = self._pods.get(namespace, {}).get(name)
-        if pod is None or not pod.anti_affinity:
+        if pod is None or not pod.exclusions:
             return {}
         if self._pods_by_term is None:
             self._pods_by_term = _count_by_term(pod for pods in self._pods.values() for pod in pods.values())
-        counts = {term: self._pods_by_term[term] for term in pod.anti_affinity}
+        counts = {term: self._pods_by_term[term] for term in pod.exclusions}
         return {term: [node for node in on if node != pod.node or on[node] > 1] for term, on in counts.items()}
 
     def with_changed_labels(self) -> QuotaUsage:
@@ -186,9 +185,9 @@ class QuotaUsage:
         return after
 
 
-def _count_by_term(pods: Iterable[PodSummary]) -> dict[AntiAffinityTerm, Counter[str]]:
-    counts: dict[AntiAffinityTerm, Counter[str]] = {}
+def _count_by_term(pods: Iterable[PodSummary]) -> dict[ExclusionTerm, Counter[str]]:
+    counts: dict[ExclusionTerm, Counter[str]] = {}
     for pod in pods:
-        for term in pod.anti_affinity:
+        for term in pod.exclusions:
             counts.setdefault(term, Counter())[pod.node] += 1
     return counts

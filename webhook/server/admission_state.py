@@ -13,6 +13,7 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import Decision, OfferChoice
+from webhook.model.filters.node_ports import held_ports
 from webhook.model.pods import pod_display_name
 from webhook.model.pools import QuotaReservation
 from webhook.model.usage import UsageView
@@ -179,7 +180,9 @@ class AdmissionState:
             key, cpu, memory = uid and f"{uid} {resource}", -(-use.cpu_milli // count), -(-use.memory // count)
             times = max(1, replicas)  # the other replicas may decide likewise at the same time
             assumed = AssumedPod(
-                key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times, use.others
+                *(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times),
+                others=use.others,
+                ports=held_ports(pod),
             )
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.cluster_view import FreeResources
+from webhook.model.filters.node_ports import find_port_conflicts, host_ports
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, pod_key
@@ -26,8 +27,6 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nodes.stock_filters import (
     PODS_RESOURCE,
     Amounts,
-    find_port_conflicts,
-    host_ports,
     other_requests,
     stock_filter_reasons,
 )

@@ -1,32 +1,21 @@
 """The stock scheduler's other filters: node name, host ports, resources other than CPU, memory and GPUs; and
 constraints not modeled.
 
-Source: the scheduler's plugins NodeName, NodePorts (HostPortInfo: an address of all interfaces conflicts with every
-other) and NodeResourcesFit, whose messages are used, and the API server for negative amounts.
+Source: the scheduler's plugins NodeName, NodePorts and NodeResourcesFit, whose messages are used, and the API server
+for negative amounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from webhook.model.filters.node_ports import HostPort, find_port_conflicts, host_ports
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX
-from webhook.model.pod_resources import effective_requests, is_other_resource, is_sidecar, negative_resources
+from webhook.model.pod_resources import effective_requests, is_other_resource, negative_resources
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO, format_nano
 from webhook.placement.nodes.filtering import FilterReason
-
-ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - nothing is bound here
-
-
-class HostPort(NamedTuple):
-    """A host port of a pod."""
-
-    number: int
-    protocol: str
-    address: str
-
 
 PODS_RESOURCE = "pods"
 
@@ -90,29 +79,6 @@ def count_fitting_pods(requested: Amounts, free: Amounts, most: int) -> int:
     """Return how many such pods fit, at most `most`. The node's pod limit counts, if known."""
     each = {**requested, PODS_RESOURCE: NANO} if PODS_RESOURCE in free else requested
     return min([most, *(max(0, free.get(name, 0)) // amount for name, amount in each.items() if amount > 0)])
-
-
-def host_ports(pod: Pod) -> frozenset[HostPort]:
-    """Return the host ports of a pod's main containers and sidecars."""
-    return frozenset(
-        HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ALL_INTERFACES)
-        for container in (*pod.spec.containers, *filter(is_sidecar, pod.spec.init_containers))
-        for port in container.ports
-        if port.host_port > 0
-    )
-
-
-def find_port_conflicts(requested: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
-    """Return the requested ports that conflict with allocated ones, ascending."""
-    allocated = [(other[:2], other.address) for other in taken]
-    return sorted(
-        one
-        for one in requested
-        if any(
-            one[:2] == port and (one.address == address or ALL_INTERFACES in (one.address, address))
-            for port, address in allocated
-        )
-    )
 
 
 def unsimulated_constraints(pod: Pod) -> Iterator[str]:
