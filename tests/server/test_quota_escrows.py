@@ -26,7 +26,14 @@ from webhook.errors import ApiError
 from webhook.kube.leader_election import LeaseName
 from webhook.model.objects import Namespace, Node
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
-from webhook.server.escrow_keeper import QUOTA_LEASE, RENEW_SECONDS, TAKE_BACK_SECONDS, VALID_SECONDS, EscrowKeeper
+from webhook.server.escrow_keeper import (
+    FORBIDDEN_SECONDS,
+    QUOTA_LEASE,
+    RENEW_SECONDS,
+    TAKE_BACK_SECONDS,
+    VALID_SECONDS,
+    EscrowKeeper,
+)
 
 CEILING = 6000
 POLICY = policies_of(policy(f"mode: enforce\nquotas: {{shared: [{{name: lab, gpuMilli: {CEILING}}}]}}"))
@@ -40,13 +47,16 @@ class StoredLease:
 
     Attributes:
         lose_answer: True if the next write is stored and its answer lost.
+        forbidden: True if RBAC allows nothing.
     """
 
     def __init__(self) -> None:
         self.lease: Json | None = None
-        self.version, self.lose_answer, self.writes = 0, False, 0
+        self.version, self.lose_answer, self.writes, self.forbidden = 0, False, 0, False
 
     async def get(self, path: str) -> Json:
+        if self.forbidden:
+            raise ApiError(f"GET {path}", 403, "Forbidden", "RBAC")
         if self.lease is None:
             raise ApiError(f"GET {path}", 404, "NotFound", "not found")
         return copy.deepcopy(self.lease)
@@ -338,6 +348,29 @@ async def test_a_replica_that_cannot_renew_stops_to_admit_before_others_take_ove
     assert trial.replicas[0].review(1, 1)[1] == ["GPU-Q304"]
     await settle(trial)
     assert trial.replicas[0].review(1, 1)[1] == []
+
+
+async def test_a_replica_without_permission_for_the_record_compares_with_its_own_view_after_a_minute() -> None:
+    trial = Trial()
+    trial.lease.forbidden = True
+    await trial.start()
+    (replica,) = trial.replicas
+    assert replica.review(1, 1)[1] == ["GPU-Q304"]
+    trial.pods.advance(FORBIDDEN_SECONDS - 1)
+    await settle(trial)
+    assert replica.review(1, 1)[1] == ["GPU-Q304"], "an API server that starts forbids everything"
+
+    trial.pods.advance(1)
+    await settle(trial)
+    assert [replica.review(number, 1)[1] for number in range(7)] == [[]] * 6 + [["GPU-Q303"]]
+    assert "not divided among the replicas" in replica.keeper.checks()[0].message
+
+    trial.lease.forbidden = False
+    await settle(trial)
+    await trial.start()
+    await settle(trial)
+    assert trial.replicas[1].review(8, 1)[1] == ["GPU-Q307"], "the six count"
+    assert [check.ok for check in replica.keeper.checks()] == [True]
 
 
 async def test_a_deleted_record_is_written_again() -> None:

@@ -40,7 +40,10 @@ PAUSE_SECONDS = 0.05
 
 ERROR_PAUSE_SECONDS = 1.0
 
-CONFLICT, NOT_FOUND = 409, 404
+FORBIDDEN_SECONDS = 60.0
+"""Time after which a forbidden Lease does not prevent admissions. An API server that starts forbids everything."""
+
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 MAX_CONFLICTS = 5
 
 _decode_record = msgspec.json.Decoder(dict[str, EscrowEntry]).decode
@@ -70,6 +73,7 @@ class EscrowKeeper:
     _record: dict[str, EscrowEntry] = field(init=False, default_factory=dict)
     _changed_at: dict[str, tuple[int, float]] = field(init=False, default_factory=dict)
     _renewed_at: float = field(init=False, default=float("-inf"))
+    _forbidden_at: float = field(init=False, default=float("inf"))
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -108,8 +112,17 @@ class EscrowKeeper:
         except (ApiError, TimeoutError) as error:
             self._lease = None  # so that it is read again
             self.error = str(error) or f"no answer within {CALL_SECONDS:.0f} s"
+            self._note_failure(forbidden=isinstance(error, ApiError) and error.status == FORBIDDEN)
         else:
-            self.error = ""
+            self.error, self._forbidden_at, self.state.escrows.shared = "", float("inf"), True
+
+    def _note_failure(self, *, forbidden: bool) -> None:
+        """Compare quotas with this replica's own view if the Lease stays forbidden, as before there were escrows."""
+        now = self.monotonic()
+        self._forbidden_at = min(self._forbidden_at, now) if forbidden else float("inf")
+        if now - self._forbidden_at >= FORBIDDEN_SECONDS:
+            self.state.escrows.shared = False
+            self.error = f"not divided among the replicas, which together may exceed them: {self.error}"
 
     async def release(self) -> None:
         """Give our escrows back, apart from pods in flight."""
