@@ -6,6 +6,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.engine.decisions import SIZING
@@ -17,9 +18,11 @@ from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.simulation import ArrivingPod, ArrivingReplicas, simulate_pods
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.cluster_view import ClusterView
+from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
+from webhook.placement.nodes.stock_filters import PORTS_IN_USE
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.simulation import SimulationResult
 
@@ -90,6 +93,19 @@ def test_pods_are_placed_until_the_shares_are_used_up() -> None:
     assert result.reasons == {f"Insufficient {GPU}.shared": 1}
 
 
+def test_each_node_takes_one_pod_with_a_host_port() -> None:
+    ports = (HostPort(80, "TCP", ALL_INTERFACES),)
+    held = make_pod("held").container("web", ports=[{"hostPort": 80}]).spec(nodeName="a").build()
+    cluster = placement_input(*(gpu_node(name) for name in "abc"), held | {"status": {"phase": "Running"}})
+    required = requirements_of(make_pod().gpus(1), cluster.snapshot)
+    arriving = ArrivingReplicas(4, lambda view, more: ArrivingPod(required, "", view, more, ports=ports))
+    view = ClusterView(cluster.snapshot.fleet)
+    *_, last = simulate_pods(cluster, [arriving], ScoringStrategy.TAB, FillOrder.PACK, view)
+
+    assert last.result().steps[-1].placed == 2
+    assert last.result().reasons == {PORTS_IN_USE: 2}
+
+
 TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
     "it fits": ([], 2001, 2001),
     "the slices are allocated": ([running_gpu_pod("a", "n", SLICE, 7)], 3002, 1001),
@@ -107,38 +123,45 @@ def test_both_kinds_of_gpus_of_a_pod_count(running_pods: list[Json], requested: 
     assert (moment.requested, moment.allocated) == (requested, allocated)
 
 
+NEEDS = st.sampled_from(["4Gi", "12Gi", "60Gi"])
+
+
 @settings(max_examples=15)
 @given(
     st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2)),
-    st.lists(st.tuples(st.sampled_from(["4Gi", "12Gi", "60Gi"]), st.integers(1, 5)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from(["4Gi", "12Gi", "60Gi"]), st.integers(1, 5), st.booleans()), min_size=1, max_size=4
+    ),
     st.booleans(),
 )
 def test_replicas_are_admitted_as_if_the_pods_before_them_were_bound(
-    units: tuple[int, int, int], deployments: list[tuple[str, int]], wait: bool
+    units: tuple[int, int, int], deployments: list[tuple[str, int, bool]], wait: bool
 ) -> None:
     """The simulation changes its view step by step; here every state is built from objects."""
     cards, small, large = units
     nodes = [whole_node(count=cards), mig_node(small=small, large=large)]
     policies = policies_of(policy("mode: enforce\nrightSizing: {whenFull: wait}" if wait else SIZING))
     context = EvaluationContext(policies, view_of(*nodes), NOW)
-    sources = [pod_source(need) for need, _ in deployments]
+    sources = [pod_source(need, port=port) for need, _, port in deployments]
     first = [next(admitted_pods(source, context)) for source in sources]
     arriving = [
         arriving_replicas(one._replace(replicas=count), context.view.fleet)
-        for one, (_, count) in zip(first, deployments, strict=True)
+        for one, (_, count, _) in zip(first, deployments, strict=True)
     ]
 
     *_, last = simulate_pods(placement_input(*nodes), arriving, ScoringStrategy.TAB, FillOrder.PACK, context.view)
 
     bound: list[Json] = []
     placed = 0
-    for source, (_, count) in zip(sources, deployments, strict=True):
+    for source, (_, count, port) in zip(sources, deployments, strict=True):
         for _ in range(count):
             now = EvaluationContext(policies, view_of(*nodes, *bound), NOW)
             admitted = next(admitted_pods(source, now))
             state = placement_input(*nodes, *bound)
             ranking = NodeRanking(state.snapshot, ScoringStrategy.TAB, placement_input(*nodes).mix, (), FillOrder.PACK)
-            ranked = ranking.rank(pod_requirements(admitted.pod, state.snapshot.fleet))
+            required = pod_requirements(admitted.pod, state.snapshot.fleet)
+            held = sum(1 << i for i, node in enumerate(state.snapshot.fleet.nodes) if port and node.name in state.ports)
+            ranked = ranking.rank(structs.replace(required, selected_nodes=required.selected_nodes & ~held))
             if ranked:
                 placed += 1
                 data = apply_json_patch(admitted.checked.stored, admitted.checked.decision.patch)
@@ -148,7 +171,10 @@ def test_replicas_are_admitted_as_if_the_pods_before_them_were_bound(
     assert last.result().steps[-1].placed == placed
 
 
-def pod_source(need: str) -> SourceObject:
-    [source] = parse_objects("p.json", orjson.dumps(make_pod().gpus(1).needs(need).build()))
+def pod_source(need: str, *, port: bool = False) -> SourceObject:
+    pod = make_pod().gpus(1).needs(need)
+    if port:
+        pod.container("web", ports=[{"hostPort": 80}])
+    [source] = parse_objects("p.json", orjson.dumps(pod.build()))
     assert isinstance(source, SourceObject)
     return source

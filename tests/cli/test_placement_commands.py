@@ -322,7 +322,6 @@ def test_a_node_as_json_has_its_links_and_pods(rightslice: Run) -> None:
 
 
 UNSIMULATED = {
-    "host ports": {"containers": [{"name": "a", "ports": [{"hostPort": 80}]}]},
     "resource ephemeral-storage": {
         "containers": [{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi", "cpu": "1"}}}]
     },

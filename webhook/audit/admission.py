@@ -25,6 +25,7 @@ from webhook.errors import ReviewError, quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.filters.node_ports import held_ports
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, Volume, parse_pod
@@ -166,7 +167,8 @@ def arriving_replicas(first: AdmittedPod, fleet: Fleet) -> ArrivingReplicas:
         denial = f"denied by the webhook: {', '.join(codes)}" if codes else denial
         view = view if denial else admitted.view
         keep_reason = admitted.checked.decision.keep_reason
-        return ArrivingPod(pod_requirements(admitted.pod, fleet), denial, view, admitted.admitted, keep_reason)
+        required, ports = pod_requirements(admitted.pod, fleet), held_ports(admitted.pod)
+        return ArrivingPod(required, denial, view, admitted.admitted, keep_reason, ports)
 
     nodes = tuple(bit_positions(daemon_set_nodes(first.pod, fleet))) if first.daemon else ()
     decision, namespace = first.checked.decision, first.checked.namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from msgspec import structs
 
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.filters.node_ports import HostPort, index_host_ports
 from webhook.model.fleet import FleetNode
 from webhook.model.node_masks import bit_positions
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
@@ -22,6 +23,7 @@ from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking, RankedNode
 from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
+from webhook.placement.nodes.stock_filters import PORTS_IN_USE
 from webhook.report.simulation import SimulationResult, SimulationStep
 
 MAX_STEPS = 200
@@ -109,6 +111,7 @@ class ArrivingPod(NamedTuple):
         view: The cluster with its charges to quotas.
         admitted: How many pods like it were admitted together.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
+        ports: Its host ports.
     """
 
     required: PodRequirements
@@ -116,6 +119,7 @@ class ArrivingPod(NamedTuple):
     view: ClusterView
     admitted: int = 1
     keep_reason: str = ""
+    ports: tuple[HostPort, ...] = ()
 
 
 class ArrivingReplicas(NamedTuple):
@@ -169,6 +173,8 @@ class SimulatedCluster:
         copy = snapshot.with_free(0, snapshot.free[0], snapshot.devices[0])
         self._ranking = NodeRanking(copy, strategy, placement.mix, placement.profiles, fill, turnover=0.0)
         self._pods = Counter(pod.spec.node_name for pod in placement.pods)
+        bound = ((node, ports) for node, ports in placement.ports.items() if node)
+        self._ports = index_host_ports(_nodes_by_port(bound), snapshot.fleet)
         self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
 
     @property
@@ -189,7 +195,7 @@ class SimulatedCluster:
             if arriving.nodes:
                 required = structs.replace(required, selected_nodes=1 << arriving.nodes[number])
             self.view = pod.view
-            outcome = self._place_pod(required)._replace(keep_reason=pod.keep_reason)
+            outcome = self._place_pod(required, pod.ports)._replace(keep_reason=pod.keep_reason)
             yield outcome
             if outcome.reason and not arriving.nodes:
                 yield from self._repeat_failure(arriving, outcome, arriving.replicas - number - 1)
@@ -214,12 +220,17 @@ class SimulatedCluster:
         requested = self._requested_milli(pod.required)
         return repeat(PlacementOutcome(requested, pod.denial, pod.keep_reason, denied=True), replicas)
 
-    def _place_pod(self, required: PodRequirements) -> PlacementOutcome:
-        """Place a pod. Failures are remembered until the next pod is placed."""
+    def _place_pod(self, required: PodRequirements, ports: tuple[HostPort, ...]) -> PlacementOutcome:
+        """Place a pod where its host ports are free. Failures are remembered until the next pod is placed."""
+        if ports and required.selected_nodes:
+            selected = required.selected_nodes & ~self._ports.nodes_in_use(ports)
+            if not selected:
+                return PlacementOutcome(self._requested_milli(required), PORTS_IN_USE)
+            required = structs.replace(required, selected_nodes=selected)
         if required not in self._unplaceable:
             ranked = self._ranking.rank(required)
             if ranked:
-                return self._bind_pod(required, ranked[0])
+                return self._bind_pod(required, ranked[0], ports)
             obstacle = _main_obstacle(self.snapshot, required)
             self._unplaceable[required] = PlacementOutcome(self._requested_milli(required), obstacle)
         return self._unplaceable[required]
@@ -227,12 +238,16 @@ class SimulatedCluster:
     def _requested_milli(self, required: PodRequirements) -> int:
         return _required_milli(self.snapshot, required, range(len(self.snapshot.fleet.nodes)))
 
-    def _bind_pod(self, required: PodRequirements, best: RankedNode) -> PlacementOutcome:
+    def _bind_pod(self, required: PodRequirements, best: RankedNode, ports: tuple[HostPort, ...]) -> PlacementOutcome:
         position = best.node
         node = self.snapshot.fleet.nodes[position]
         after = self.snapshot.with_pod(required, position, best.links.gpus if best.links else ())
         self._pods[node.name] += 1
         full = bool(node.pods) and self._pods[node.name] >= node.pods
+        if ports:
+            self._ports = self._ports.with_ports_held(ports, 1 << position)
+            if node.name in self.view.fleet.by_name:
+                self.view = self.view.with_ports_held(ports, self.view.fleet.by_name[node.name])
         self._bind_in_view(node, self.snapshot.free[position], structs.replace(after.free[position], full=full))
         self._ranking.set_nodes({position: (structs.replace(after.free[position], full=full), after.devices[position])})
         self._unplaceable.clear()
@@ -244,6 +259,14 @@ class SimulatedCluster:
         if index is not None and node.gpus:
             seen = structs.replace(after, gpus=dict.fromkeys(after.gpus, 0)) if after.full else after
             self.view = self.view.with_free({index: (before, seen)})
+
+
+def _nodes_by_port(ports_by_node: Iterable[tuple[str, Iterable[HostPort]]]) -> dict[HostPort, list[str]]:
+    nodes: dict[HostPort, list[str]] = {}
+    for node, ports in ports_by_node:
+        for port in ports:
+            nodes.setdefault(port, []).append(node)
+    return nodes
 
 
 def simulate_pods(

@@ -376,6 +376,10 @@ class ClusterView:
             _ports=self._ports.with_changes({port: nodes_by_name(tuple(on), self.fleet) for port, on in ports.items()}),
         )
 
+    def with_ports_held(self, ports: Iterable[HostPort], node: int) -> ClusterView:
+        """Return the view after a pod with these host ports was bound to a node, by its index."""
+        return self._copy_with(_ports=self._ports.with_ports_held(ports, 1 << node))
+
     def with_waiting(self, counts: Mapping[WaitingKind, int]) -> ClusterView:
         """Return the view with the numbers of some kinds of pods without a node replaced."""
         return self._copy_with(_waiting=self._waiting.with_changes(counts))

@@ -97,6 +97,11 @@ class HostPortIndex:
         changed._set_nodes(nodes)
         return changed
 
+    def with_ports_held(self, ports: Iterable[HostPort], nodes: int) -> HostPortIndex:
+        """Return the index after pods with these ports were bound to the nodes of a mask."""
+        held = {port: self._by_number.get(port[:2], {}).get(port.address, 0) for port in ports}
+        return self.with_changes({port: before | nodes for port, before in held.items()})
+
     def nodes_in_use(self, ports: Collection[HostPort]) -> int:
         """Return the mask of the nodes on which a port that conflicts with one of these is in use."""
         if EVERY_PORT in ports:

@@ -18,6 +18,7 @@ from webhook.model.quantity import NANO, format_nano
 from webhook.placement.nodes.filtering import FilterReason
 
 PODS_RESOURCE = "pods"
+PORTS_IN_USE = "node(s) didn't have free ports for the requested pod ports"
 
 Amounts = Mapping[str, int]
 """Nano-units by resource."""
@@ -72,7 +73,7 @@ def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[Ho
     conflicts = find_port_conflicts(requested, taken)
     if conflicts:
         text = ", ".join(f"{one.number}/{one.protocol}" for one in conflicts)
-        yield FilterReason("node(s) didn't have free ports for the requested pod ports", f"host port {text} is in use")
+        yield FilterReason(PORTS_IN_USE, f"host port {text} is in use")
 
 
 def count_fitting_pods(requested: Amounts, free: Amounts, most: int) -> int:
@@ -85,8 +86,6 @@ def unsimulated_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints that nothing here checks, and those that `place` checks but no simulation."""
     yield from unsupported_constraints(pod)
     spec = pod.spec
-    if any(port.host_port for each in (*spec.containers, *spec.init_containers) for port in each.ports):
-        yield "host ports"
     if spec.node_name:
         yield "spec.nodeName"
     yield from (f"resource {name}" for name in other_requests(pod) if name != ACCOUNTING_RESOURCE)
