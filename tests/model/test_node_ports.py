@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import make_node, make_pod
-from webhook.model.assumed_pods import AssumedPod, AssumedPods
+from webhook.model.assumed_pods import MAX_PORT_SETS, AssumedPod, AssumedPods
 from webhook.model.filters.node_ports import (
     ALL_INTERFACES,
     EVERY_PORT,
@@ -119,3 +119,15 @@ def test_assumed_pods_hold_their_ports_until_they_expire_or_are_observed() -> No
     assert assumed.count_port_holders([WEB, WEB._replace(number=81)]) == 3
     assert assumed.without_expired(10.0).count_port_holders([WEB]) == 0
     assert assumed.without_expired(10.0).count_port_holders([WEB._replace(number=81)]) == 1
+
+
+def test_every_assumed_pod_with_ports_counts_if_there_are_too_many_different_ones() -> None:
+    assumed = AssumedPods()
+    for number in range(1, MAX_PORT_SETS + 2):
+        pod = AssumedPod(str(number), "nvidia.com/gpu", 1, 1, 10.0, ports=(WEB._replace(number=number),))
+        expected = number if number > MAX_PORT_SETS else number >= 80
+        assumed = assumed.with_pod(pod)
+        assert assumed.count_port_holders([WEB]) == expected
+    assert assumed.count_port_holders([EVERY_PORT]) == MAX_PORT_SETS + 1
+    every = AssumedPods([AssumedPod("a", "nvidia.com/gpu", 1, 1, 10.0, ports=(EVERY_PORT,))])
+    assert every.count_port_holders([WEB]) == 1

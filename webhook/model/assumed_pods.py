@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.filters.node_ports import HostPort, ports_conflict
+from webhook.model.filters.node_ports import EVERY_PORT, HostPort
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.unit_kinds import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
 
@@ -25,6 +25,9 @@ MAX_ASSUMED_PODS = 8192
 
 MAX_KINDS = 256
 """Kinds of units per resource; the pods of one workload are one kind."""
+
+MAX_PORT_SETS = 64
+"""Different sets of host ports that are compared; of more, every pod with any counts as holding all."""
 
 ANY_NODE = -1
 """The mask of all nodes, whatever their number."""
@@ -111,12 +114,12 @@ class AssumedPods:
         return self._units
 
     def count_port_holders(self, ports: Collection[HostPort]) -> int:
-        """Return how many pods may hold a host port that conflicts with one of these."""
-        return sum(
-            count
-            for held, count in self._port_holders.items()
-            if any(ports_conflict(one, other) for one in ports for other in held)
-        )
+        """Return how many pods may hold a host port that conflicts with one of these, whatever their addresses."""
+        if len(self._port_holders) > MAX_PORT_SETS or EVERY_PORT in ports:
+            return sum(self._port_holders.values())
+        numbers = {port[:2] for port in (*ports, EVERY_PORT)}
+        holders = self._port_holders.items()
+        return sum(count for held, count in holders if any(port[:2] in numbers for port in held))
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
@@ -200,8 +203,10 @@ def _with_holder_counted(
     if not pod.ports:
         return holders
     count = holders.get(pod.ports, 0) + sign * pod.times
-    others = {ports: number for ports, number in holders.items() if ports != pod.ports}
-    return {**others, pod.ports: count} if count else others
+    after = {**holders, pod.ports: count}
+    if not count:
+        del after[pod.ports]
+    return after
 
 
 def _with_rounded_amounts(pod: AssumedPod) -> AssumedPod:
