@@ -1,11 +1,14 @@
-"""Names that identify Rightslice in a cluster, each written once: API group and version, namespace, and program name.
+"""Names that identify Rightslice in a cluster, and the type of JSON objects, each written once.
 
 The keys of annotations are in `webhook.model.annotations`.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+Json = dict[str, Any]
+"""A JSON object."""
 
 GROUP = "rightslice.dev"
 """API group, and prefix of every annotation, label and resource that Rightslice defines."""

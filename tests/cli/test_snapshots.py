@@ -37,6 +37,7 @@ COMMANDS = {
     "test, GitHub": ("test", "cases", "-o", "github"),
     "test, JUnit": ("test", "cases", "-o", "junit"),
     "policy list": ("policy", "list", "--policies", "policies"),
+    "policy list as JSON": ("policy", "list", "--policies", "policies", "-o", "json"),
     "policy show": ("policy", "show", "sizing", "--policies", "policies"),
     "policy lint": ("policy", "lint", "faulty"),
     "lint": ("lint", "-f", "traps.yaml"),

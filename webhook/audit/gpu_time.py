@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.object_files import Json
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
@@ -17,6 +16,7 @@ from webhook.model.pod_outcomes import FullPodStatus
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, PodStatus, without_nulls
 from webhook.model.pools import unit_milli
 from webhook.policy.fair_share import BY_NAMESPACE, PodGpuTime
+from webhook.well_known import Json
 
 START_CONDITIONS = ("Initialized", "PodReadyToStartContainers")
 """Conditions that become true before the first container of a pod starts."""

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from stat import S_ISFIFO, S_ISREG
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,7 @@ from webhook.documents.document import Document
 from webhook.documents.reader import DOCUMENT_SUFFIXES, is_document_file, iter_documents
 from webhook.errors import DocumentError, SourceLocation, TemplateError
 from webhook.model.field_paths import FieldPath
+from webhook.well_known import Json
 
 SHELL_STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Paths that a shell passes: standard input, and the pipes of `<(...)`, which always have a writer."""
@@ -27,8 +27,6 @@ STDIN = "-"
 STDIN_NAME = "stdin"
 MAX_FILE_BYTES = MANIFEST_BOUNDS.size + 1
 """Bytes to read of a file: one more than is accepted, so that no file fills the memory."""
-
-Json = dict[str, Any]
 
 
 class SourceObject(msgspec.Struct, frozen=True):

@@ -38,8 +38,7 @@ from webhook.policy.policy_tests import (
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.policy_tests import CaseResult, FileResult
 from webhook.report.results import CheckResult, CheckVerdict
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 
 class PolicyTestError(LocatedError):

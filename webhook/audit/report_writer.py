@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Any
 
 from webhook.errors import ApiError, RightsliceError
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import api_path, display_name
 from webhook.report.policy_reports import KINDS, NAME, OWNER_LABELS, ReportApi
 from webhook.report.text import sanitize
+from webhook.well_known import Json
 
-Json = dict[str, Any]
 MessageWriter = Callable[[str], None]
 
 REPORT_MANAGER = "rightslice-audit"

@@ -124,18 +124,20 @@ def issue_serving_certificate(
     return certificate.public_bytes(serialization.Encoding.PEM), _encode_key(key)
 
 
-def create_self_signed(names: Sequence[str], now: datetime, valid: timedelta = timedelta(days=90)) -> SelfSignedPair:
+SELF_SIGNED_LIFETIME = timedelta(days=90)
+
+
+def create_self_signed(names: Sequence[str], now: datetime) -> SelfSignedPair:
     """Create an authority and one serving certificate, for a demonstration or a test.
 
     Args:
         names: DNS names and IP addresses of the server; at least one.
         now: The current time, with a time zone.
-        valid: Lifetime of both certificates.
 
     Raises:
         ValueError: there is no name.
     """
-    not_before, not_after = now - CLOCK_SKEW, now + valid
+    not_before, not_after = now - CLOCK_SKEW, now + SELF_SIGNED_LIFETIME
     authority, authority_key = create_authority("Rightslice self-signed authority", not_before, not_after)
     signer = load_signer(authority, authority_key)
     certificate, key = issue_serving_certificate(signer, names, not_before, not_after)

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.commands.version import version_command
+from webhook import __version__
 
 if TYPE_CHECKING:
     import typer
@@ -37,7 +37,7 @@ COMMANDS = {
     "doctor": "webhook.cli.commands.doctor:doctor_command",
     "serve": "webhook.cli.commands.serve:serve",
     "completion": "webhook.cli.commands.completion:completion_command",
-    "version": "webhook.cli.commands.version:version_command",
+    "version": "webhook.cli.main:version_command",
 }
 """Functions or groups of commands, in the order of the help page."""
 
@@ -57,6 +57,11 @@ def run() -> None:
         version_command()
         return
     build_app_for(sys.argv[1:])(prog_name=PROGRAM if completing else program_name(sys.argv[0]))
+
+
+def version_command() -> None:
+    """Print the version."""
+    sys.stdout.write(f"rightslice {__version__}\n")
 
 
 def program_name(program: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.engine.demand import exclusion_reason
 from webhook.engine.feasible_nodes import gpu_taints
-from webhook.engine.pod_context import GpuPodContext, Json, PodMutation
+from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
@@ -19,6 +19,7 @@ from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.model.taints import tolerates_all
 from webhook.policy.policy_set import InjectionRules, SpreadMode
+from webhook.well_known import Json
 
 TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod rejected."""

@@ -11,11 +11,12 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from webhook.engine.gpu_requests import container_at
-from webhook.engine.pod_context import Json, PodMutation
+from webhook.engine.pod_context import PodMutation
 from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
 from webhook.model.decisions import PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
 from webhook.model.pods import NodeSelector, NodeSelectorRequirement, ResourceRequirements
+from webhook.well_known import Json
 
 NODE_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity")
 POD_AFFINITY: FieldPath = ("spec", "affinity", "podAffinity")

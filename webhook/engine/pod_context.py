@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,8 +21,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import cpu_and_memory, other_resource_amounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
 from webhook.model.usage import UsageView
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 
 class InjectedAmount(NamedTuple):

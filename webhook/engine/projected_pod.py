@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
-from webhook.engine.pod_context import GpuPodContext, Json
+from webhook.engine.pod_context import GpuPodContext
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
+from webhook.well_known import Json
 
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -23,8 +23,8 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec, parse_pod
 from webhook.policy.workload_kinds import POD_OBJECT, PodSource, TemplatePath, WorkloadKinds, WorkloadTemplates
+from webhook.well_known import Json
 
-Json = dict[str, Any]
 PathMove = tuple[FieldPath, FieldPath]
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.injection import is_already_required, prefer_nodes, report_additions
-from webhook.engine.pod_context import GpuPodContext, Json, PodMutation
+from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import workload_label_key
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
@@ -30,6 +30,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod
 from webhook.model.products import has_nvlink
 from webhook.policy.policy_set import NvlinkMode, TopologyRules
+from webhook.well_known import Json
 
 
 class LinkedNodes(NamedTuple):

@@ -84,10 +84,10 @@ class SchedulerState:
         positions = self.fleet.by_name
         return np.array([positions.get(name, -1) for name in names], np.int64)
 
-    def refresh(self, now: float, most: int = NODES_PER_REFRESH) -> int:
-        """Apply expired reservations and up to `most` other changes. Return how many nodes changed."""
+    def refresh(self, now: float) -> int:
+        """Apply expired reservations and up to `NODES_PER_REFRESH` other changes. Return how many nodes changed."""
         expired = self.reservations.expire(now, self.inventory.gpu_pods.has_pod)
-        names = expired.union(self.inventory.take_changed_nodes(most))
+        names = expired.union(self.inventory.take_changed_nodes(NODES_PER_REFRESH))
         self._update_nodes(names)
         return len(names)
 

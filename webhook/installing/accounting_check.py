@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from webhook.errors import ApiError, shorten_text
-from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, Json, list_all, read_cluster_facts
+from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, list_all, read_cluster_facts
 from webhook.installing.policies_health import load_installed_policies
 from webhook.installing.scheduling_health import is_ignored_by_scheduler, pods_waiting_for_accounting
 from webhook.kube.api import KubeClient
@@ -19,6 +19,7 @@ from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.policy.policy_set import LimitRules, Policy, PolicySet
 from webhook.report.text import pluralize
+from webhook.well_known import Json
 
 QUOTA_KEY = f"requests.{ACCOUNTING_RESOURCE}"
 SCHEDULER_SETTING = "limits.accountingScheduler: configured"

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.current_install import Json, find_object
+from webhook.installing.current_install import find_object
 from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, is_rejected_by_others, probe_webhooks
 from webhook.installing.removal import Progress, wait_deleted
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name, sort_for_apply
-from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE, Json
 
 FIELD_MANAGER = "rightslice-install"
 REPLACED_GROUP = "admissionregistration.k8s.io/"

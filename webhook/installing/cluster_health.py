@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
 from webhook.errors import RightsliceError, SourceLocation, shorten_text
-from webhook.installing.facts import ClusterFacts, DiagnosticResult, Json, unread_part_result
+from webhook.installing.facts import ClusterFacts, DiagnosticResult, unread_part_result
 from webhook.manifests.objects import display_name
 from webhook.model.field_paths import format_path
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
+from webhook.well_known import Json
 
 
 def check_nodes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 MODE_VARIABLE = "RIGHTSLICE_MODE"
 CONTAINER = "webhook"

@@ -17,7 +17,7 @@ from webhook.kube.api import NO_PARAMS, KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
-from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE, Json
 
 
 class CheckState(StrEnum):
@@ -56,8 +56,6 @@ class DiagnosticResult(NamedTuple):
         """Return the result of a check that could not be made."""
         return cls(CheckState.SKIP, summary, advice)
 
-
-Json = dict[str, Any]
 
 PAGE_SIZE = "500"
 FAIL_OPEN_METRIC = "apiserver_admission_webhook_fail_open_count"

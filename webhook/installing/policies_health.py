@@ -15,13 +15,13 @@ from webhook.installing.facts import (
     CheckState,
     ClusterFacts,
     DiagnosticResult,
-    Json,
     repair_command,
     runs_outside_cluster,
     unread_part_result,
 )
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.report.text import pluralize
+from webhook.well_known import Json
 
 FILE_WINS = "OverriddenByFile"
 """Condition reason of an object that a file with the same name overrides, which is intended."""

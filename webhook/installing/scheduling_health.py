@@ -9,12 +9,12 @@ from http import HTTPStatus
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, shorten_text
 from webhook.installing.cluster_health import abbreviate_names, list_gpu_nodes
-from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, Json, unread_part_result
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
-from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE, Json
 
 SILENT_AFTER = timedelta(minutes=6)
 """Three missed renewals of a Lease."""

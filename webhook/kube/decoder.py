@@ -103,9 +103,8 @@ class LineBuffer:
         skipped: Number of lines that were too long.
     """
 
-    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(self) -> None:
         self.skipped = 0
-        self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -128,7 +127,7 @@ class LineBuffer:
 
     def _append(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size > self._max_bytes:
+        if self._size > MAX_LINE_BYTES:
             self._parts.clear()
         elif part:
             self._parts.append(part)
@@ -136,7 +135,7 @@ class LineBuffer:
     def _finish_line(self, part: bytes) -> bytes:
         self._append(part)
         line = b"".join(self._parts)
-        self.skipped += self._size > self._max_bytes
+        self.skipped += self._size > MAX_LINE_BYTES
         self._parts.clear()
         self._size = 0
         return line

@@ -7,8 +7,6 @@ excluded name.
 
 from __future__ import annotations
 
-from typing import Any
-
 from webhook.engine.guarding.annotations import INJECTOR_PATTERN
 from webhook.engine.guarding.environment import FEATURE_VARIABLES, VISIBLE_DEVICES
 from webhook.manifests.cel_conditions import (
@@ -20,9 +18,7 @@ from webhook.manifests.cel_conditions import (
     host_mount_cel,
 )
 from webhook.model.annotations import MIRROR_ANNOTATION
-from webhook.well_known import EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE
-
-Json = dict[str, Any]
+from webhook.well_known import EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE, Json
 
 OPT_OUT_LABEL = f"{GROUP}/backstop"
 

@@ -6,15 +6,13 @@ The schema preserves unknown fields, because agents and readers of different ver
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 from pydantic.alias_generators import to_camel
 
 from webhook.model.gpu_node import BOUNDS, GPUNodeStatus
 from webhook.policy.crds import AGE_COLUMN, custom_resource_definition, printer_column
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 _ATTRIBUTE_LINE = re.compile(r"^ +(\w+(?:, \w+)*): (.*(?:\n {9,}.*)*)", re.MULTILINE)
 """Names and description of attributes in a docstring."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import Any
 
-from webhook.well_known import AGENT_NAMESPACE, APP_NAME, SYSTEM_NAMESPACE
-
-Json = dict[str, Any]
+from webhook.well_known import AGENT_NAMESPACE, APP_NAME, SYSTEM_NAMESPACE, Json
 
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 CRD_KIND = "CustomResourceDefinition"

@@ -10,9 +10,7 @@ from typing import Any
 
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
 from webhook.model.mig_catalogue import all_mig_profiles
-from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
-
-Json = dict[str, Any]
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE, Json
 
 EXTENDER_NAME = f"{APP_NAME}-extender"
 EXTENDER_HOST = f"{EXTENDER_NAME}.{SYSTEM_NAMESPACE}.svc"

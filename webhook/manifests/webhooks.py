@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from webhook.manifests.cel_conditions import (
     SPEC_OR_ANNOTATIONS_CHANGED,
@@ -18,9 +17,7 @@ from webhook.manifests.cel_conditions import (
     wide_host_mount_cel,
 )
 from webhook.policy.workload_kinds import WORKLOAD_KINDS
-from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE
-
-Json = dict[str, Any]
+from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE, Json
 
 MUTATE_SECONDS, VALIDATE_SECONDS = 2, 3
 

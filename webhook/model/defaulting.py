@@ -44,8 +44,8 @@ from webhook.model.pod_amounts import (
 )
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements, parse_pod, without_nulls
 from webhook.model.resource_names import is_huge_pages, is_pod_level_resource
+from webhook.well_known import Json
 
-Json = dict[str, Any]
 Value = TypeVar("Value")
 
 MAX_CACHED_PODS = 512

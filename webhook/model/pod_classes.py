@@ -8,14 +8,13 @@ Sources: `plugin/pkg/admission/runtimeclass`, `plugin/pkg/admission/priority`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.pods import ObjectMeta, Pod, QuantityText
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 
 class Overhead(ApiStruct, frozen=True):

@@ -8,13 +8,9 @@ Source: the rules for structural schemas of apiextensions.k8s.io/v1.
 
 from __future__ import annotations
 
-from typing import Any
-
 from webhook.policy.written.base import SpecModel, cel_rules
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
-from webhook.well_known import GROUP
-
-Json = dict[str, Any]
+from webhook.well_known import GROUP, Json
 
 _PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 _DROPPED_KEYWORDS = frozenset({"title", "default", "additionalProperties", "propertyNames"})

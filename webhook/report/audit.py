@@ -8,7 +8,7 @@ import msgspec
 
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
-from webhook.report.check import Json, check_document
+from webhook.report.check import check_document
 from webhook.report.costs import prices_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.tables import Column, Table, gpu_column
@@ -16,6 +16,7 @@ from webhook.report.text import format_gpus, pluralize
 from webhook.report.utilization import ClusterUtilization, utilization_document
 from webhook.report.workload_report import WORKLOADS
 from webhook.report.workloads import WorkloadReport
+from webhook.well_known import Json
 
 
 class NamespaceTotals(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import PolicyMode
@@ -17,8 +17,7 @@ from webhook.model.offers import GpuOffer
 from webhook.report.results import CheckResult, CheckSummary, CheckVerdict, LocatedFinding, summarize_results
 from webhook.report.tables import Column, Table
 from webhook.report.text import LABELS, STYLES, Paint, TextStyle, format_gpus, pluralize, sanitize, without_style
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 MAX_PRODUCTS = 2
 """Products that the meaning of a resource name lists."""

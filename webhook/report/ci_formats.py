@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
@@ -21,8 +20,7 @@ from webhook.model.enums import PolicyMode
 from webhook.report.check import finding_lines, finding_sentence
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.text import sanitize
-
-Json = dict[str, Any]
+from webhook.well_known import Json
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 UNREADABLE = "unreadable"

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any
 
 import orjson
 
@@ -23,9 +22,7 @@ from webhook.report.check import finding_sentence
 from webhook.report.results import LocatedFinding
 from webhook.report.text import sanitize
 from webhook.report.workloads import WorkloadReport
-from webhook.well_known import GROUP
-
-Json = dict[str, Any]
+from webhook.well_known import GROUP, Json
 
 SOURCE = "rightslice"
 NAME = "rightslice-audit"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from time import perf_counter
 from urllib.parse import parse_qsl
 
-from webhook.web.large_requests import LargeRequests
 from webhook.web.memory import FreeMemory
 
 MIB = 1024 * 1024
+
+LONG_SECONDS = 0.005
+"""After an answer that took longer, the next large request waits for `PAUSE_SECONDS`."""
+
+PAUSE_SECONDS = 0.002
+"""Time in which the head and the body of a small request, which take two iterations of the event loop, are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,40 @@ class ServerLimits:
     def pending(self) -> int:
         """Accepted connections whose TLS handshake is not complete, besides the open ones."""
         return -(-self.connections // 2)
+
+
+class LargeRequests:
+    """The large requests of one event loop that were received and not answered yet, the first one first.
+
+    Each may take tens of milliseconds. One is answered at a time, and all other connections are read in between: if
+    several were answered in one iteration, a small request would wait for all of them, and again for as many once the
+    rest of it arrives.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, answer: Callable[[], None]) -> None:
+        """Call `answer` once all others have been answered."""
+        self._waiting.append(answer)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._answer_first)
+
+    def _answer_first(self) -> None:
+        start, loop = perf_counter(), asyncio.get_running_loop()
+        try:
+            self._waiting[0]()
+        finally:
+            self._waiting.popleft()
+            if self._waiting and perf_counter() - start > LONG_SECONDS:
+                loop.call_later(PAUSE_SECONDS, self._answer_first)
+            elif self._waiting:
+                loop.call_soon(self._answer_first)
 
 
 class ServerLoad:

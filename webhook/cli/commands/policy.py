@@ -59,8 +59,8 @@ LintedCluster = Annotated[
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
 
-LINT_FORMATS = ("text", "json")
-LintFormat = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")]
+FORMATS = ("text", "json")
+TextOrJson = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")]
 
 NewPolicyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]
 
@@ -72,7 +72,7 @@ def lint_policies(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     now: flags.Now = "",
-    output: LintFormat = "text",
+    output: TextOrJson = "text",
 ) -> None:
     """Check policy files: every error with its position and a fix.
 
@@ -81,8 +81,7 @@ def lint_policies(
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
-    if output not in LINT_FORMATS:
-        raise typer.BadParameter(f"must be one of {', '.join(LINT_FORMATS)}", param_hint="-o")
+    _require_format(output)
     paths = paths or [LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")]
     files = read_policy_files(paths)
     loaded = load_policies(files)
@@ -96,6 +95,11 @@ def lint_policies(
     checked = sanitize(files[0][0]) if len(files) == 1 else pluralize(len(files), "file")
     print_note(f"{checked}: {errors}")
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
+
+
+def _require_format(output: str) -> None:
+    if output not in FORMATS:
+        raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="-o")
 
 
 def _errors_document(loaded: LoadResult) -> list[dict[str, Any]]:
@@ -129,9 +133,13 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
 
 
 @policy.command("list")
-def list_policies(policies: flags.Policies = None) -> None:
+def list_policies(policies: flags.Policies = None, output: TextOrJson = "text") -> None:
     """List policies: name, mode, sections (with their mode if it differs), and position in the file."""
+    _require_format(output)
     found = load_policy_set(policies).policies
+    if output == "json":
+        print_result(json_text([_policy_document(each) for each in found]))
+        return
     modes = [f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode) for each in found]
     rows = [
         (each.name, mode, _sections_cell(each), str(each.location)) for each, mode in zip(found, modes, strict=True)
@@ -139,16 +147,31 @@ def list_policies(policies: flags.Policies = None) -> None:
     print_result([sanitize(line) for line in align_columns([("NAME", "MODE", "SECTIONS", "LOCATION"), *rows])])
 
 
+def _policy_document(each: Policy) -> dict[str, Any]:
+    description = {"description": each.description} if each.description else {}
+    percent = {"rolloutPercent": each.rollout.percent} if each.rollout else {}
+    return {
+        "name": each.name,
+        **description,
+        "mode": str(each.mode),
+        **percent,
+        "sections": {name: str(mode) for name, mode in _section_modes(each)},
+        **location_document(each.location),
+    }
+
+
 def _sections_cell(each: Policy) -> str:
-    cells = []
+    cells = [name if mode is each.mode else f"{name}={mode}" for name, mode in _section_modes(each)]
+    return ",".join(cells) or "-"
+
+
+def _section_modes(each: Policy) -> Iterator[tuple[str, PolicyMode]]:
+    """Yield the sections of a policy by their names in YAML, with their modes."""
     for name in SECTIONS:
         section = getattr(each, name)
         if section is not None:
             first, *rest = name.split("_")
-            key = first + "".join(map(str.title, rest))
-            mode: PolicyMode = section.mode
-            cells.append(key if mode is each.mode else f"{key}={mode}")
-    return ",".join(cells) or "-"
+            yield first + "".join(map(str.title, rest)), section.mode
 
 
 @policy.command("show")

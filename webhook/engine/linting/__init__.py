@@ -11,8 +11,8 @@ from webhook.engine.linting.objects import as_mapping
 from webhook.engine.linting.quotas import QuotaScopes, fix_quota, lint_quota, scopes_covering_all_gpus
 from webhook.model.findings import Finding
 from webhook.model.limit_ranges import ResourceList
+from webhook.well_known import Json
 
-Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED_KINDS = (LIMIT_RANGE, QUOTA)
 NO_DEFAULT_LIMITS = ResourceList()

@@ -8,7 +8,6 @@ zero is a finding itself; a bound that would reject pods once it is removed is r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from webhook.engine.linting.objects import (
     as_list,
@@ -26,8 +25,8 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.limit_ranges import CONTAINER, POD, ResourceList
 from webhook.model.pods import nulls_as_zero
 from webhook.model.resource_names import allows_overcommit
+from webhook.well_known import Json
 
-Json = dict[str, Any]
 RATIO = "maxLimitRequestRatio"
 SIDES = ("max", "min", "default", "defaultRequest", RATIO)
 

@@ -13,6 +13,7 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.pods import QuantityText, nulls_as_zero
 from webhook.model.quantity import parse_nano_or_none
+from webhook.well_known import Json
 
 
 class ObjectError(NamedTuple):
@@ -25,9 +26,6 @@ class ObjectError(NamedTuple):
     path: FieldPath
     message: str
     rejected: bool = True
-
-
-Json = dict[str, Any]
 
 
 def as_mapping(value: Any) -> Json:

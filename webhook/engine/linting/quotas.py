@@ -14,8 +14,8 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX
 from webhook.model.mig_catalogue import max_profile_milli
 from webhook.model.pods import QuantityText, nulls_as_zero
 from webhook.model.quantity import NANO, parse_nano_or_none, parse_whole_number
+from webhook.well_known import Json
 
-Json = dict[str, Any]
 REQUESTS, LIMITS = "requests.", "limits."
 MAX_LISTED = 3
 WHOLE_GPUS, ALL_GPUS = f"{REQUESTS}{WHOLE_GPU}", f"{REQUESTS}{ACCOUNTING_RESOURCE}"

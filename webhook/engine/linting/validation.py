@@ -25,6 +25,7 @@ from webhook.model.resource_names import (
     is_huge_pages,
     is_qualified_name,
 )
+from webhook.well_known import Json
 
 OBJECT_KEYS = frozenset(
     (
@@ -79,7 +80,6 @@ ORDER_RULES = (
 """The smaller amount, the larger one, the field and the value in the error, and its text."""
 
 
-Json = dict[str, Any]
 TYPE_NAMES = {dict: "a map", list: "a list", type(None): "nothing", str: "a text", bool: "a boolean"}
 
 
