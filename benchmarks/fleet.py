@@ -55,7 +55,7 @@ def grown_view(nodes: int = 100) -> ClusterView:
 
 
 def roomy(objects: Sequence[Json], times: int = 10_000) -> list[Json]:
-    """Return the objects with a multiple of the GPUs on each node: capacity for thousands of pods a second."""
+    """Return the objects with a multiple of the GPUs and pods of each node: capacity for thousands of pods a second."""
     return [_enlarged(item, times) if item["kind"] == "Node" else item for item in objects]
 
 
@@ -65,7 +65,7 @@ def _enlarged(node: Json, times: int) -> Json:
     counts = [name for name in labels if name.startswith("nvidia.com/") and name.endswith(".count")]
     labels |= {name: str(int(labels[name]) * times) for name in counts}
     for amounts in (status["allocatable"], status.get("capacity", {})):
-        names = [name for name in amounts if name.startswith("nvidia.com/")]
+        names = [name for name in amounts if name.startswith("nvidia.com/") or name == "pods"]
         amounts |= {name: str(int(amounts[name]) * times) for name in names}
     return clone
 

@@ -26,6 +26,7 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
 from webhook.model.pools import QuotaPool, QuotaReservation
+from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource
 
 HOST = "kubernetes.io/hostname"
@@ -275,6 +276,32 @@ async def test_pod_arrival_and_deletion_change_free_resources_of_its_node() -> N
     harness.write("pods", "upsert", pod("p", on="a", gpus=3, phase="Succeeded"))
     await harness.publisher.publish()
     assert harness.view.free_units(offer, 0b01) == 4
+
+
+async def test_a_node_takes_as_many_pods_as_its_limit_leaves_whatever_they_request() -> None:
+    harness = make_harness()
+    harness.write("nodes", "list", make_node("a", {}, **{GPU: 8, "pods": 3}))
+    harness.write("namespaces", "list")
+    harness.write("pods", "list", *(pod(f"cpu-{number}", "a", gpus=0) for number in range(2)))
+    await harness.publisher.publish()
+    taken = AssumedPod("uid", GPU, 1, 1, 10.0)
+    assert harness.view.has_free_node(GPU, 1, 1, 0, 0)
+    assert not harness.view.with_assumed(taken, 0.0).has_free_node(GPU, 1, 1, 0, 0), "seven GPUs, but no third pod"
+
+    harness.write("pods", "remove", pod("cpu-1", "a", gpus=0))
+    await harness.publisher.publish()
+    assert harness.view.with_assumed(taken, 0.0).has_free_node(GPU, 1, 1, 0, 0)
+
+
+def test_resource_names_of_deleted_pods_are_forgotten_while_other_pods_are_on_the_node() -> None:
+    harness, before = make_harness(), {"pods": 1, "cpu": 2 * NANO, "memory": (8 << 30) * NANO}
+    harness.write("pods", "upsert", pod("stays", "a", gpus=0))
+    for number in range(20):
+        stranger = make_pod("s").requests(f"example.com/r{number}", "1").spec(nodeName="a").build()
+        harness.write("pods", "upsert", stranger)
+        assert harness.publisher.pods.on_node("a")[f"example.com/r{number}"] == NANO
+        harness.write("pods", "remove", stranger)
+    assert harness.publisher.pods.on_node("a") == before
 
 
 async def test_waiting_pod_counts_until_it_goes_or_its_gate_is_known() -> None:

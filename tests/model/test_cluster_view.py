@@ -156,14 +156,21 @@ def assumed_amounts(draw: st.DrawFn) -> tuple[int, Amounts]:
     st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 3), st.integers(0, 2)),
     st.integers(1, 7),
     st.integers(0, 3),
+    st.tuples(*[st.integers(1, 4)] * 3),
 )
 def test_capacity_that_pending_pods_may_have_taken_is_not_free(
-    free: list[Amounts], pods: list[tuple[int, Amounts]], wanted: Amounts, nodes: int, waiting: int
+    free: list[Amounts],
+    pods: list[tuple[int, Amounts]],
+    wanted: Amounts,
+    nodes: int,
+    waiting: int,
+    limits: tuple[int, int, int],
 ) -> None:
     """Compare with every possible placement of the assumed pods and those that wait."""
     fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3", SHARED: "3"}) for i in range(len(free))])
     free_by_name = {
-        f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)
+        f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}, pods=limits[i])
+        for i, (a, b, cpu, memory) in enumerate(free)
     }
     kinds = Counter(_waiting_kind(mask, amounts, len(free)) for mask, amounts in pods[:waiting])
     view = ClusterView(fleet, free=free_by_name, waiting=kinds)
@@ -175,12 +182,12 @@ def test_capacity_that_pending_pods_may_have_taken_is_not_free(
     if not view.has_free_node(GPU, wanted[0], nodes & fleet.all_nodes, cpu_milli=wanted[2], memory=wanted[3]):
         return
     for placement in product(range(len(free)), repeat=len(pods)):
-        left = [list(amounts) for amounts in free]
+        left = [[*amounts, limits[i]] for i, amounts in enumerate(free)]
         for position, (_, amounts) in zip(placement, pods, strict=True):
-            left[position] = [have - taken for have, taken in zip(left[position], amounts, strict=True)]
+            left[position] = [have - taken for have, taken in zip(left[position], (*amounts, 1), strict=True)]
         allowed = all(mask >> position & 1 for position, (mask, _) in zip(placement, pods, strict=True))
         if allowed and min(map(min, left)) >= 0:
-            fits = [all(have >= need for have, need in zip(each, wanted, strict=True)) for each in left]
+            fits = [all(have >= need for have, need in zip(each, (*wanted, 1), strict=True)) for each in left]
             assert any(fit for position, fit in enumerate(fits) if nodes >> position & 1)
 
 
@@ -219,6 +226,37 @@ def test_copies_fit_one_after_the_other(cpu: int, each: int, fit: int) -> None:
         view = view.with_assumed(AssumedPod(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
         found += 1
     assert found == fit
+
+
+@pytest.mark.parametrize(
+    ("free", "replicas", "fit"),
+    [
+        pytest.param(1, 0, 1, id="a node that accepts one more pod takes one"),
+        pytest.param(3, 0, 3, id="one that accepts three takes three"),
+        pytest.param(9, 0, 5, id="one that accepts more takes as many as it has slices"),
+        pytest.param(1, 1, 0, id="another pod may be stored first, which takes the last"),
+        pytest.param(3, 1, 2, id="with one replica the last is not given"),
+    ],
+)
+def test_no_more_pods_are_right_sized_than_the_pod_limit_of_the_node_accepts(
+    free: int, replicas: int, fit: int
+) -> None:
+    view = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), free={"n": FreeResources(1, 1, {GPU: 5}, pods=free)})
+    view, found = view.with_replicas(replicas), 0
+    while found < 9 and view.has_free_node(GPU, 1, 1, cpu_milli=0, memory=0):
+        view = view.with_assumed(AssumedPod(str(found), GPU, 1, 1, 10.0), 0.0)
+        found += 1
+    assert found == fit
+
+
+def test_pods_that_wait_for_other_gpus_of_the_node_count_against_its_pod_limit() -> None:
+    fleet, waiting = (
+        Fleet([node("n", CARD, **{GPU: "5", SHARED: "5"})]),
+        WaitingKind(SHARED, 1, NodeConstraints(), 0, 0),
+    )
+    view = ClusterView(fleet, free={"n": FreeResources(1, 1, {GPU: 5, SHARED: 5}, pods=3)}, waiting={waiting: 2})
+    assert view.has_free_node(GPU, 1, 1, 0, 0)
+    assert not view.with_waiting({waiting: 3}).has_free_node(GPU, 1, 1, 0, 0)
 
 
 HCA, NIC = "rdma/hca", "vpc.amazonaws.com/efa"
@@ -264,7 +302,7 @@ def test_other_resources_that_pending_pods_may_have_taken_are_not_free(
 
 
 def test_pods_that_count_together_may_take_any_amount_of_other_resources() -> None:
-    fleet = Fleet([node("n", CARD, **{GPU: "512", HCA: "3"})])
+    fleet = Fleet([node("n", CARD, pods="512", **{GPU: "512", HCA: "3"})])
     view, wanted = ClusterView(fleet), ((HCA, NANO),)
     assert view.has_free_node(GPU, 1, 1, 0, 0, wanted)
     for number in range(MAX_KINDS + 1):

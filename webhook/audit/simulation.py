@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from webhook.cache.placement_input import PlacementInput
-from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.filters.node_ports import HostPort, index_host_ports
 from webhook.model.fleet import FleetNode
 from webhook.model.node_masks import bit_positions
@@ -243,13 +243,14 @@ class SimulatedCluster:
         node = self.snapshot.fleet.nodes[position]
         after = self.snapshot.with_pod(required, position, best.links.gpus if best.links else ())
         self._pods[node.name] += 1
-        full = bool(node.pods) and self._pods[node.name] >= node.pods
+        left = node.pods - self._pods[node.name] if node.pods else UNLIMITED_PODS
+        free = structs.replace(after.free[position], full=left <= 0, pods=left)
         if ports:
             self._ports = self._ports.with_ports_held(ports, 1 << position)
             if node.name in self.view.fleet.by_name:
                 self.view = self.view.with_ports_held(ports, self.view.fleet.by_name[node.name])
-        self._bind_in_view(node, self.snapshot.free[position], structs.replace(after.free[position], full=full))
-        self._ranking.set_nodes({position: (structs.replace(after.free[position], full=full), after.devices[position])})
+        self._bind_in_view(node, self.snapshot.free[position], free)
+        self._ranking.set_nodes({position: (free, after.devices[position])})
         self._unplaceable.clear()
         return PlacementOutcome(_required_milli(self.snapshot, required, (position,)))
 

@@ -19,7 +19,7 @@ from webhook.model.claims import (
     claim_templates_by_name,
     device_classes_by_name,
 )
-from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
@@ -171,6 +171,7 @@ def free_resources_of_node(node: FleetNode, used: Mapping[str, int], pods: int) 
         memory=node.memory - _divide_rounding_up(used.get("memory", 0), NANO),
         gpus=gpus,
         others={} if MANY_RESOURCES in used else {name: most - used.get(name, 0) for name, most in node.others.items()},
+        pods=node.pods - pods if node.pods else UNLIMITED_PODS,
     )
     if node.pods and pods >= node.pods:
         return replace(free, gpus=dict.fromkeys(gpus, 0), full=True, stranded=gpus)

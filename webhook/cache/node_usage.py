@@ -84,6 +84,8 @@ class UsageTotals(NamedTuple):
         sums[POD_COUNT] = sums.get(POD_COUNT, 0) + sign
         for resource, amount in summary.requests:
             sums[resource] = sums.get(resource, 0) + sign * amount
+            if not sums[resource]:  # pods choose names freely: one that no pod there uses any more is not kept
+                del sums[resource]
         if not sums[POD_COUNT]:
             del self.by_node[summary.node]
 

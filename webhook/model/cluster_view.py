@@ -33,6 +33,9 @@ __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
+UNLIMITED_PODS = 1 << 30
+"""Pods that a node without a known limit accepts."""
+
 NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 Named = TypeVar("Named", LimitRange, ResourceQuota)
@@ -48,6 +51,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
         full: True if the node is at its pod limit, whatever else is free.
         stranded: GPU units of a full node that no pod holds, by resource: none of them is in `gpus`.
         others: Free nano-units of the other resources that the node advertises; {} if they are not known.
+        pods: How many more pods the node accepts.
     """
 
     cpu_milli: int
@@ -56,6 +60,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
     full: bool = False
     stranded: Mapping[str, int] = {}
     others: Mapping[str, int] = {}
+    pods: int = UNLIMITED_PODS
 
     def units(self, resource: str) -> int:
         """Return GPU units that no pod holds, whether the node accepts another pod or not."""
@@ -130,6 +135,7 @@ class ClusterView:
         with_gpus = [i for i, node in enumerate(nodes) if node.gpus]
         self._cpu = ThresholdIndex({i: free[i].cpu_milli for i in with_gpus})
         self._memory = ThresholdIndex({i: free[i].memory for i in with_gpus})
+        self._pods = ThresholdIndex({i: free[i].pods for i in with_gpus})
         self._gpus = {
             resource: ThresholdIndex({i: free[i].gpus.get(resource, 0) for i in with_gpus if resource in nodes[i].gpus})
             for resource in self.fleet.resources()
@@ -271,11 +277,12 @@ class ClusterView:
         others: ResourceAmounts = (),
         ports: tuple[HostPort, ...] = (),
     ) -> bool:
-        """Return whether one node in the mask has this many units, CPU, memory and other resources free.
+        """Return whether one node in the mask accepts one more pod, and has units, CPU, memory and others free for it.
 
         Waiting and assumed pods count as if each took the node that this pod would get: the answer is no if together
-        they could leave no node with enough units, CPU and memory. With replicas, another pod may be admitted to each
-        unseen that takes units by its own request, and each of the others may decide like this one: these count too.
+        they could leave no node with enough units, CPU, memory and room for a pod. With replicas, another pod may be
+        admitted to each unseen that takes units by its own request, and each of the others may decide like this one:
+        these count too.
 
         Of pods with host ports that conflict with `ports`, each takes a whole node.
         """
@@ -286,15 +293,18 @@ class ClusterView:
         if not fitting or self._assumed.is_full:
             return False
         taken = self._pending_units(resource, fitting)
-        cpu, size = self._pending_amounts_of_others(resource, fitting)
+        cpu, size, pods = self._pending_amounts_of_others(resource, fitting)
         each = (max(taken.cpu_milli, cpu_milli), max(taken.memory, memory)) if self.replicas else taken[1:3]
         slots, times, taken_units = 0, 0, taken.units + max(0, 2 * self.replicas - 1)
+        roomy = self._pods.nodes_with_at_least(pods + 1 + taken_units)  # their pod limit excludes none of these
         if ports:
             taken_units += self._assumed.count_port_holders(ports)
         while fitting and slots <= taken_units and not (ports and times):
             more = times * each[0] + cpu, times * each[1] + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
             fitting &= self._fitting(resource, count + times, *needs)
+            if fitting & ~roomy:
+                fitting &= self._pods.nodes_with_at_least(pods + 1 + times)
             slots, times = slots + fitting.bit_count(), times + 1
         return slots > taken_units
 
@@ -314,15 +324,16 @@ class ClusterView:
         kinds = self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)
         return sum_units(kinds, nodes, self._gpus.get(resource, EMPTY_INDEX))
 
-    def _pending_amounts_of_others(self, resource: str, nodes: int) -> tuple[int, int]:
-        """Return millicores and bytes that waiting and assumed pods may take on these nodes with other resources."""
-        cpu_milli = memory = 0
+    def _pending_amounts_of_others(self, resource: str, nodes: int) -> tuple[int, int, int]:
+        """Return CPU, memory and number of waiting and assumed pods that may hold other resources of these nodes."""
+        cpu_milli = memory = pods = 0
         for name in {*self._waiting.resources(), *self._assumed.units} - {resource}:
             free = self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)
             if free:
-                more = self._pending_units(name, nodes).amounts_with(free)
-                cpu_milli, memory = cpu_milli + more[0], memory + more[1]
-        return cpu_milli, memory
+                taken = self._pending_units(name, nodes)
+                more = taken.amounts_with(free)
+                cpu_milli, memory, pods = cpu_milli + more[0], memory + more[1], pods + min(taken.units, free)
+        return cpu_milli, memory, pods
 
     def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
         """Return the mask of the nodes with enough units, CPU and memory, ignoring assumed pods."""
@@ -437,6 +448,7 @@ class ClusterView:
         return self._copy_with(
             _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
             _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
+            _pods=self._pods.with_changes((i, old.pods, new.pods) for i, (old, new) in moves),
             _gpus={name: self._with_units_changed(name, index, moves) for name, index in self._gpus.items()},
             _others={name: _with_others_changed(name, index, moves) for name, index in self._others.items()},
         )
@@ -501,7 +513,8 @@ class ClusterView:
 
 def free_resources_of_empty_node(node: FleetNode) -> FreeResources:
     """Return all resources of a node."""
-    return FreeResources(node.cpu_milli, node.memory, node.gpus, others=node.others)
+    pods = node.pods or UNLIMITED_PODS
+    return FreeResources(node.cpu_milli, node.memory, node.gpus, others=node.others, pods=pods)
 
 
 def _with_others_changed(
