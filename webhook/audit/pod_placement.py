@@ -13,6 +13,7 @@ from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.filters.node_ports import host_ports
+from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -22,12 +23,7 @@ from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.preemption import find_preemption
 from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.placement.nodes.stock_filters import (
-    count_fitting_pods,
-    other_requests,
-    stock_filter_reasons,
-    unsupported_constraints,
-)
+from webhook.placement.nodes.stock_filters import stock_filter_reasons, unsupported_constraints
 from webhook.placement.nvlink import gpu_mask
 from webhook.policy.policy_set import PolicySet
 from webhook.report.placement import GangPlacement, PlacementResult, node_domain

@@ -12,6 +12,7 @@ from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order
 from webhook.model.cluster_view import FreeResources
 from webhook.model.filters.node_ports import HostPort, host_ports
+from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
@@ -25,7 +26,6 @@ from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix, 
 from webhook.placement.nodes.device_plugin import PodGpuUnits, current_devices, multi_container_requests
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.placement.nodes.stock_filters import PODS_RESOURCE, other_requests
 
 
 class PlacementInput(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.model.cluster_view import FreeResources
 from webhook.model.filters.node_ports import find_port_conflicts, host_ports
+from webhook.model.filters.node_resources_fit import PODS_RESOURCE, Amounts, other_requests
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, pod_key
@@ -24,12 +25,7 @@ from webhook.placement.nodes.device_plugin import largest_request
 from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons
 from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.placement.nodes.stock_filters import (
-    PODS_RESOURCE,
-    Amounts,
-    other_requests,
-    stock_filter_reasons,
-)
+from webhook.placement.nodes.stock_filters import stock_filter_reasons
 from webhook.placement.nvlink import gpu_mask, gpu_sets
 
 MAX_CHOICES = 20_000

@@ -10,27 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from webhook.model.filters.node_ports import HostPort, find_port_conflicts, host_ports
+from webhook.model.filters.node_resources_fit import Amounts, find_shortages, other_requests
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX
-from webhook.model.pod_resources import effective_requests, is_other_resource, negative_resources
+from webhook.model.pod_resources import effective_requests, negative_resources
 from webhook.model.pods import Pod
-from webhook.model.quantity import NANO, format_nano
 from webhook.placement.nodes.filtering import FilterReason
 
-PODS_RESOURCE = "pods"
 PORTS_IN_USE = "node(s) didn't have free ports for the requested pod ports"
-
-Amounts = Mapping[str, int]
-"""Nano-units by resource."""
-
-
-def other_requests(pod: Pod) -> dict[str, int]:
-    """Return requests for other resources than CPU, memory and GPUs. Nodes do not advertise device classes."""
-    return {
-        name: amount
-        for name, amount in effective_requests(pod).items()
-        if name == ACCOUNTING_RESOURCE or is_other_resource(name)
-    }
 
 
 def stock_filter_reasons(
@@ -61,12 +48,8 @@ def stock_filter_reasons(
 def _node_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
     if pod.spec.node_name not in ("", node.name):
         yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
-    for name, amount in requested.items():
-        if amount > max(0, free.get(name, 0)):
-            detail = f"offers no {name}"
-            if name in free:
-                detail = f"{format_nano(max(0, free[name]))} {name} free, {format_nano(amount)} requested"
-            yield FilterReason(f"Insufficient {name}", detail)
+    for name, detail in find_shortages(requested, free):
+        yield FilterReason(f"Insufficient {name}", detail)
 
 
 def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[HostPort]) -> Iterator[FilterReason]:
@@ -74,12 +57,6 @@ def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[Ho
     if conflicts:
         text = ", ".join(f"{one.number}/{one.protocol}" for one in conflicts)
         yield FilterReason(PORTS_IN_USE, f"host port {text} is in use")
-
-
-def count_fitting_pods(requested: Amounts, free: Amounts, most: int) -> int:
-    """Return how many such pods fit, at most `most`. The node's pod limit counts, if known."""
-    each = {**requested, PODS_RESOURCE: NANO} if PODS_RESOURCE in free else requested
-    return min([most, *(max(0, free.get(name, 0)) // amount for name, amount in each.items() if amount > 0)])
 
 
 def unsimulated_constraints(pod: Pod) -> Iterator[str]:
