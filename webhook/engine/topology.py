@@ -59,6 +59,8 @@ AFFINITY_WEIGHT = 50
 NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"
 
+KEPT = "until then the pod keeps whole GPUs, as a worker of a gang"
+
 PARSED_ANNOTATIONS = frozenset({TOPOLOGY_ANNOTATION, GANG_SIZE_ANNOTATION})
 """Annotations of which `invalid_annotations` reports unknown values."""
 
@@ -124,12 +126,12 @@ def invalid_annotations(pod: Pod) -> tuple[PolicyFinding, ...]:
         violations.append(_invalid_annotation(TOPOLOGY_ANNOTATION, topology, allowed, "Write nvlink=preferred."))
     if size is not None:
         allowed = f"a number of pods from 1 to {MAX_GANG_SIZE}"
-        violations.append(_invalid_annotation(GANG_SIZE_ANNOTATION, size, allowed, 'Write "4" for four pods.'))
+        violations.append(_invalid_annotation(GANG_SIZE_ANNOTATION, size, allowed, 'Write "4" for four pods.', KEPT))
     return tuple(violations)
 
 
-def _invalid_annotation(key: str, value: str, must: str, fix: str) -> PolicyFinding:
-    message = f"must be {must} (found {value[:60]!r}); it is ignored"
+def _invalid_annotation(key: str, value: str, must: str, fix: str, effect: str = "it is ignored") -> PolicyFinding:
+    message = f"must be {must} (found {value[:60]!r}); {effect}"
     return PolicyFinding("GPU-R104", ("metadata", "annotations", key), message, fix, PolicyMode.WARN)
 
 

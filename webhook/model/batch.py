@@ -13,15 +13,14 @@ older name).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
 from typing import NamedTuple
 
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
 from webhook.model.node_labels import CLIQUE_LABEL, parse_count
 from webhook.model.pod_affinity import PodAffinityTerm, PodLabelSelector, parse_affinity_term
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.ranks import NODES_VARIABLE, stated_ranks, states_one_pod
 
 QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
 """Values of spec.schedulerName for schedulers with queues."""
@@ -58,24 +57,6 @@ JOB_LABEL, INDEX_LABEL = "batch.kubernetes.io/job-name", "batch.kubernetes.io/jo
 
 REPLICA_LABELS = frozenset({"pod-template-hash", "controller-revision-hash"})
 """Labels of workloads whose pods are replicas that do not communicate, unlike those of a Job."""
-
-NODES_VARIABLE = "PET_NNODES"
-"""The number of pods that torchrun waits for; training operators set it."""
-
-RANK_VARIABLES = (NODES_VARIABLE, "NNODES", "WORLD_SIZE")
-"""Variables with the number of pods of a job whose pods have one GPU each."""
-
-NODE_FLAGS = frozenset({"--nnodes", "--num-machines", "--num-nodes"})
-"""Flags of torchrun, accelerate and others with the number of pods of a job; "1:8" for an elastic one."""
-
-PARALLEL_FLAGS = frozenset(
-    {"--tensor-parallel-size", "--pipeline-parallel-size", "-tp", "-pp", "--tp", "--tp-size", "--pp-size"}
-)
-"""Flags of inference servers with the number of GPUs of one model, at least one for each rank."""
-
-_FLAG_PARTS = ("nnodes", "-num", "parallel", "-tp", "-pp")
-_SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
-_LONGEST_TEXT = 65_536
 
 MAX_GANG_SIZE = 100_000
 """A larger size is ignored."""
@@ -121,6 +102,9 @@ def _gang_names(pod: Pod, size: int) -> Iterator[str]:
         yield f"{JOB_LABEL}={labels[JOB_LABEL]}"
     if pod.spec.scheduling_group and isinstance(group := pod.spec.scheduling_group.get("podGroupName"), str):
         yield f"podGroupName={group}"
+    if pod.spec.workload_ref:
+        parts = (pod.spec.workload_ref.get(key, "") for key in ("name", "podGroup", "podGroupReplicaKey"))
+        yield f"workloadRef={'/'.join(part for part in parts if isinstance(part, str))}"
     if size:
         yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
 
@@ -139,45 +123,17 @@ def gang_sign(pod: Pod) -> str:
 
     Equal pods without such a sign are independent replicas: those of a Deployment, a StatefulSet or an Indexed Job.
     """
-    size, ranks = gang_size(pod), _stated_ranks(pod)
+    if invalid_gang_size(pod) is not None:
+        return f"annotation {GANG_SIZE_ANNOTATION}"
+    size = gang_size(pod)
     if size:
         return f"one of {size} pods" if size > 1 else ""
+    ranks = stated_ranks(pod)
     several = next((sign for sign, count in ranks if count > 1), "")
-    if several or any(_states_one_pod(sign) for sign, _ in ranks):
+    if several or any(states_one_pod(sign) for sign, _ in ranks):
         return several
-    group = next((key for key in GROUP_LABELS if key in pod.metadata.labels), "")
-    return f"label {group}" if group else "schedulingGroup" if pod.spec.scheduling_group else ""
-
-
-def _states_one_pod(sign: str) -> bool:
-    return sign.partition("=")[0] in (*RANK_VARIABLES, *NODE_FLAGS)
-
-
-def _stated_ranks(pod: Pod) -> list[tuple[str, int]]:
-    """Return the numbers of ranks that variables and flags state, each with its text."""
-    found: list[tuple[str, int]] = []
-    for container in pod.spec.containers:
-        variables = [env for env in container.env if env.name in RANK_VARIABLES]
-        found += [(f"{env.name}={env.value}", count) for env in variables if (count := _parse_ranks(env.value))]
-        command = container.command + container.args
-        text = " ".join(command)
-        if any(part in text for part in _FLAG_PARTS):
-            found += _ranks_in_command(command)
-    return found
-
-
-def _ranks_in_command(command: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    words = [word for text in command for word in _SHELL_WORD.findall(text, 0, _LONGEST_TEXT)]
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        name, separator, value = word.partition("=")
-        flag, value = name.replace("_", "-"), value if separator else following
-        if flag in NODE_FLAGS | PARALLEL_FLAGS and (count := _parse_ranks(value)):
-            yield f"{flag}={value}", count
-
-
-def _parse_ranks(text: str) -> int:
-    """Return a number of ranks, the largest of a range such as "1:8"; 0 for none."""
-    return _parse_gang_size(text.rpartition(":")[2])
+    group = next((f"label {key}" for key in GROUP_LABELS if key in pod.metadata.labels), "")
+    return group or ("schedulingGroup" if pod.spec.scheduling_group else "workloadRef" if pod.spec.workload_ref else "")
 
 
 def _parse_gang_size(text: str) -> int:

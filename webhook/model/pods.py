@@ -246,6 +246,7 @@ class PodSpec(ApiStruct, frozen=True):
     scheduler_name: str = ""
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     scheduling_group: dict[str, Any] | None = None
+    workload_ref: dict[str, Any] | None = None
 
 
 class PodStatus(ApiStruct, frozen=True):
