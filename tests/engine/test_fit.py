@@ -700,6 +700,12 @@ TAKERS = {
     "a fraction of the whole card within an MPS share's limit": Case(
         small().image(*VLLM).command("--gpu-memory-utilization=0.2"), SHARED, (MPS,), ANY_SHARE
     ),
+    "a stated fraction that cannot be read may not cover the need": Case(
+        small().image(*VLLM).command("sh", "-c", "vllm serve --gpu-memory-utilization $U"), KeepReason.MEMORY_FRACTION
+    ),
+    "and neither may what a file says": Case(
+        small().image(*VLLM).command("vllm", "serve", "--config=/c.yaml"), KeepReason.MEMORY_FRACTION
+    ),
     "an unknown fraction suits a slice": Case(small().image("lmsysorg/sglang:v0.4.1"), SMALL),
     "and no share of a card": Case(
         small().image("lmsysorg/sglang:v0.4.1"), KeepReason.MEMORY_FRACTION, (MPS,), ANY_SHARE

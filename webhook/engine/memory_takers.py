@@ -113,9 +113,13 @@ def _limit_and_visible(offer: GpuOffer) -> tuple[int, int]:
 
 
 def _is_suitable(fraction: MemoryFraction, visible: int, need: int, limit: int, *, shared: bool) -> bool:
-    """Return whether a fraction of the visible memory is between need and limit; if unknown, whether nobody shares."""
+    """Return whether a fraction of the visible memory is between need and limit.
+
+    The unknown default of a framework is most of what it sees, which suits a slice. What a container states and nobody
+    can read here may be too little.
+    """
     if fraction.value is None:
-        return not shared
+        return not shared and not fraction.stated
     return need <= fraction.value * visible <= limit
 
 

@@ -5,6 +5,8 @@ Amounts stay as written (text, or a number in YAML): `quantity` parses them wher
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -332,3 +334,21 @@ def pod_display_name(pod: Pod) -> str:
     """Return a name for messages, also before the API server has generated one."""
     metadata = pod.metadata
     return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "(no name)")
+
+
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+_LONGEST_VALUE = 16
+
+
+def expand_references(text: str, values: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by the value of a variable, as the kubelet does; by `$NAME` if it is unknown or long.
+
+    >>> expand_references("--nnodes=$(N) $(M)", {"N": "4"})
+    '--nnodes=4 $M'
+    """
+
+    def value_of(found: re.Match[str]) -> str:
+        value = values.get(found[1], "")
+        return value if 0 < len(value) <= _LONGEST_VALUE else f"${found[1]}"
+
+    return _REFERENCE.sub(value_of, text) if "$(" in text else text

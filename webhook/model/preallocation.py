@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import request_cache
+from webhook.model.pods import expand_references
 
 Variables = Sequence[tuple[str, str]]
 """Names and values of a container's environment, as far as known."""
@@ -31,6 +32,7 @@ class PreallocatingFramework(NamedTuple):
         variables: Environment variables that identify it whatever their value; "NAME*" is a prefix.
         fractions: Flags, variables and properties whose value is the fraction of the visible memory that it takes.
         percent: The fraction it takes by default, in percent; None if that depends on more.
+        unread: Flags by which it takes another amount, or reads it from a file.
         on_demand: The variable, and its values, that make it allocate on demand.
         takes_visible: False if it keeps pools of a size that does not depend on the memory it sees.
     """
@@ -43,6 +45,7 @@ class PreallocatingFramework(NamedTuple):
     variables: tuple[str, ...] = ()
     fractions: tuple[str, ...] = ()
     percent: int | None = None
+    unread: tuple[str, ...] = ()
     on_demand: tuple[str, tuple[str, ...]] | None = None
     takes_visible: bool = True
 
@@ -59,6 +62,7 @@ FRAMEWORKS = (
         variables=("VLLM_GPU_MEMORY_UTILIZATION", "VLLM_ATTENTION_BACKEND", "VLLM_WORKER_MULTIPROC_METHOD"),
         fractions=(_VLLM_FRACTION, "VLLM_GPU_MEMORY_UTILIZATION"),
         percent=90,
+        unread=("--config", "--kv-cache-memory-bytes"),
     ),
     PreallocatingFramework(
         "SGLang",
@@ -67,6 +71,7 @@ FRAMEWORKS = (
         modules=("sglang",),
         flags=("--mem-fraction-static",),
         fractions=("--mem-fraction-static",),
+        unread=("--config",),
     ),
     PreallocatingFramework(
         "Text Generation Inference",
@@ -188,7 +193,8 @@ _IN_TEXT = re.compile(
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
 """A word of a shell command, which is one argument."""
 
-_FRACTION = re.compile(r"\d{0,3}\.?\d{1,16}")
+_FRACTION = re.compile(r"\d{0,3}\.?\d{1,16}(?:[eE][+-]?\d{1,2})?")
+_SHORTEST_ABBREVIATION = 8
 
 _MOST_TEXTS = 1000
 _SHORT_TEXT = 64
@@ -275,13 +281,23 @@ class MemoryFraction(NamedTuple):
 
 def memory_fraction(framework: PreallocatingFramework, command: Sequence[str], variables: Variables) -> MemoryFraction:
     """Return the fraction that a container sets, the last one if several; else the framework's default."""
+    assigned = [(key, value) for key, value in _assignments(command, variables) if key]
+    if any(key in framework.unread for key, _ in assigned):
+        return MemoryFraction("", None, 1)
     settings = {_setting_key(name): name for name in framework.fractions}
-    written = [(settings[key], value) for key, value in _assignments(command, variables) if key in settings]
+    written = [(name, value) for key, value in assigned if (name := _setting_named(key, settings))]
     if written:
         setting, text = written[-1]
         return MemoryFraction(setting, _parse_fraction(text), len(written))
     default = framework.percent / 100 if framework.percent is not None else None
     return MemoryFraction(framework.fractions[0] if framework.fractions else "", default)
+
+
+def _setting_named(key: str, settings: Mapping[str, str]) -> str:
+    """Return the setting of a name, or of a flag that argparse accepts as its abbreviation; "" for another name."""
+    if key in settings or not key.startswith("--") or len(key) < _SHORTEST_ABBREVIATION:
+        return settings.get(key, "")
+    return next((name for full, name in settings.items() if full.startswith(key)), "")
 
 
 def fraction_argument(arguments: Sequence[str], setting: str) -> tuple[int, str] | None:
@@ -308,10 +324,13 @@ def is_fraction(text: str) -> bool:
 
 def _assignments(command: Sequence[str], variables: Variables) -> Iterator[tuple[str, str]]:
     """Yield names and values: of variables and the settings in them, then of the command line."""
-    for name, value in variables:
-        yield name, value
-        yield from _assignments((value,), ())
-    words = [word for text in command[:_MOST_TEXTS] for word in _IN_SHELL.findall(text, 0, _LONGEST_TEXT)]
+    values: dict[str, str] = {}
+    for name, text in variables:
+        values[name] = expand_references(text, values)
+        yield name, values[name]
+        yield from _assignments((values[name],), ())
+    texts = [expand_references(text[:_LONGEST_TEXT], values) for text in command[:_MOST_TEXTS]]
+    words = [word for text in texts for word in _IN_SHELL.findall(text)]
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         key, separator, value = word.partition("=")
         yield _setting_key(key), value if separator else following

@@ -9,11 +9,11 @@ Sources: torchrun, accelerate, JAX, TensorFlow (`TF_CONFIG`), Slurm, Open MPI, H
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from webhook.model.node_labels import parse_count
-from webhook.model.pods import Container, Pod
+from webhook.model.pods import Container, Pod, expand_references
 
 NODES_VARIABLE = "PET_NNODES"
 """The number of pods that torchrun waits for; training operators set it."""
@@ -65,9 +65,7 @@ MAX_RANKS = 100_000
 
 _PARTS = ("nnodes", "-num", "parallel", "-tp", "-pp", "-dp", "rank", "mpi", "horovodrun", "srun", "ray ")
 _SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
-_REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _LONGEST_TEXT = 65_536
-_LONGEST_NUMBER = 16
 
 
 def stated_ranks(pod: Pod) -> list[tuple[str, int]]:
@@ -89,7 +87,7 @@ def parse_ranks(text: str) -> int:
 def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
     values: dict[str, str] = {}
     for env in container.env:
-        value = _expand(env.value, values)
+        value = expand_references(env.value, values)
         values[env.name] = value
         if env.name in RANK_VARIABLES:
             yield (f"{env.name}={value}", parse_ranks(value)) if env.value_from is None else (env.name, SEVERAL)
@@ -98,17 +96,7 @@ def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
     command = container.command + container.args
     text = " ".join(command)
     if any(part in text for part in _PARTS):
-        yield from _ranks_in_command([_expand(each[:_LONGEST_TEXT], values) for each in command])
-
-
-def _expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace references to variables by their values; those that are no short text become `$NAME`."""
-
-    def value_of(found: re.Match[str]) -> str:
-        value = values.get(found[1], "")
-        return value if 0 < len(value) <= _LONGEST_NUMBER else f"${found[1]}"
-
-    return _REFERENCE.sub(value_of, text) if "$(" in text else text
+        yield from _ranks_in_command([expand_references(each[:_LONGEST_TEXT], values) for each in command])
 
 
 def _ranks_in_command(command: Sequence[str]) -> Iterator[tuple[str, int]]:
