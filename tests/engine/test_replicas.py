@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.engine.test_workload_review import workload
-from tests.example_cluster import codes, review, view_of, whole_node
+from tests.example_cluster import codes, mig_node, review, view_of, whole_node
 from webhook.model.decisions import Decision
 
 LIMITS = "mode: enforce\nlimits: {resourceQuotas: evaluate}"
@@ -98,6 +98,19 @@ def test_the_finding_has_the_message_of_the_first_rejected_pod() -> None:
     )
     assert found.fix == "Run at most 6 of them at once, wait until other pods end, or ask for a higher quota."
     assert found.denies_pods
+
+
+def test_replicas_that_get_another_resource_when_a_quota_is_full_are_counted_too() -> None:
+    slices = "requests.nvidia.com/mig-1g.10gb"
+    quotas = (quota({GPU_KEY: 3, slices: 2}, {GPU_KEY: 0, slices: 0}),)
+    view = view_of(make_namespace("team"), whole_node(), mig_node(), *quotas)
+    sizing = "mode: enforce\nlimits: {resourceQuotas: evaluate}\nrightSizing: {}"
+
+    decision = review(deployment(100, make_pod().gpus(1).needs("8Gi")), sizing, view=view)
+
+    messages = {each.code: each.message for each in decision.findings}
+    assert messages["GPU-R101"].startswith("its pods will be right-sized to nvidia.com/mig-1g.10gb")
+    assert messages["GPU-Q301"].startswith("5 of 100 pods would be admitted")
 
 
 def test_an_audited_shared_quota_does_not_hide_the_namespaces_own() -> None:

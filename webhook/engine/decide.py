@@ -16,6 +16,7 @@ On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -86,6 +87,10 @@ def decide(
     return combine_template_decisions(decisions)
 
 
+MAX_FORMS = 8
+"""Resources that the replicas of one template may get, one when the quota of another is used up."""
+
+
 class PodDecision(NamedTuple):
     """The decision about a pod, and the changes that it makes."""
 
@@ -98,7 +103,7 @@ class ReplicaDecision(NamedTuple):
 
     Attributes:
         decision: About the first of them.
-        admitted: How many of them quotas admit; 0 if the first is denied.
+        admitted: How many of them quotas admit like the first; 0 if that is denied. Others may get other resources.
         partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
         replica: The charge of each of them; None if nothing counts them.
     """
@@ -123,10 +128,25 @@ def decide_replicas(
     now: datetime,
 ) -> ReplicaDecision:
     """Run the eight steps for a pod, and count how many of its replicas the quotas admit."""
-    decision, mutation = decide_pod(request, pod, policies, view, usage, now)
-    if not view.quotas(request.namespace) and not decision.quota_charge:
+
+    def decide_one(view: ClusterView) -> PodDecision:
+        return decide_pod(request, pod, policies, view, usage, now)
+
+    return _decide_replicas(decide_one, request.namespace, replicas, policies, view)
+
+
+def _decide_replicas(
+    decide_one: Callable[[ClusterView], PodDecision],
+    namespace: str,
+    replicas: int,
+    policies: PolicySet,
+    view: ClusterView,
+    forms: int = MAX_FORMS,
+) -> ReplicaDecision:
+    decision, mutation = decide_one(view)
+    if not view.quotas(namespace) and not decision.quota_charge:
         return ReplicaDecision(decision, 0 if decision.denials else replicas, (), None)
-    charge = ReplicaCharge(request.namespace, mutation, view.ranges(request.namespace), decision.quota_charge)
+    charge = ReplicaCharge(namespace, mutation, view.ranges(namespace), decision.quota_charge)
     sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
     counts = {
         "GPU-Q301": count_within_quotas(view, charge, replicas),
@@ -134,10 +154,12 @@ def decide_replicas(
     }
     partial: list[tuple[int, Finding]] = []
     for code, count in counts.items():
-        if 0 < count < replicas:
+        if 0 < count < replicas and forms:
             charged = charge_replicas(view, charge, count)
-            after = decide_pod(request, pod, policies, charged, usage, now).decision
-            partial += [(count, finding) for finding in after.findings if finding.code == code]
+            later = _decide_replicas(decide_one, namespace, replicas - count, policies, charged, forms - 1)
+            found = [(0, finding) for finding in later.decision.findings]  # without one, it gets another resource
+            found += later.partial
+            partial += [(count + admitted, finding) for admitted, finding in found if finding.code == code]
     limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
     admitted = 0 if decision.denials else min(limits)
     return ReplicaDecision(decision, admitted, tuple(partial), charge)
