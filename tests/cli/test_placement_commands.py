@@ -235,7 +235,7 @@ def test_invalid_replica_counts_are_an_error(rightslice: Run, command: str, repl
 
     assert result.code == 2
     assert "stdin:1:" in result.err
-    assert "spec.replicas: must be a whole number, 0 or more, found " in result.err
+    assert "spec.replicas: must be a whole number from 0 to 2147483647, found " in result.err
 
 
 BAD_PODS = {

@@ -19,12 +19,12 @@ from webhook.audit.evaluate import (
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.simulation import ArrivingPod, ArrivingReplicas
 from webhook.engine.decide import decide_replicas
-from webhook.engine.templates import PodTemplate, invalid_counts
+from webhook.engine.templates import PodTemplate
 from webhook.engine.workload_review import pods_of_workload
-from webhook.errors import ReviewError, quote_text
+from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.field_paths import FieldPath
 from webhook.model.filters.node_ports import held_ports
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
@@ -46,16 +46,11 @@ def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> Ski
     if invalid := unreadable_result(source, context):
         return SkippedDocument(invalid.location, f"{invalid.title}: {invalid.reason}", invalid=True)
     try:
-        request = build_admission_request(source.data, context)
         unknown = find_unknown_pods(source, context)
     except ReviewError:
         return None
     if unknown is not None and not unknown.quiet:
         return SkippedDocument(source.locate(unknown.path), unknown.reason)
-    for template, _, _ in pods_of_workload(request, context.policies, context.view):
-        for path, value in invalid_counts(source.data, template):
-            must = f"must be a whole number, 0 or more, found {quote_text(value)}"
-            return SkippedDocument(source.locate(path), f"{format_path(path)}: {must}. Write a number", invalid=True)
     return None
 
 

@@ -15,8 +15,8 @@ from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.engine.decide import decide
-from webhook.engine.templates import read_templates
-from webhook.errors import ReviewError, SourceLocation
+from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts, read_templates
+from webhook.errors import ReviewError, SourceLocation, quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
@@ -97,6 +97,7 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
             if each.error:
                 return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
             _check_amounts_of(each.pod, each.field_path)
+            _check_counts_of(source, each)
     except ReviewError as error:
         return _invalid_result(source, error)
     containers = source.data["spec"].get("containers") if kind == POD else ()
@@ -104,6 +105,13 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
         return _invalid_result(source, ReviewError(sentence, ("spec", "containers")))
     return None
+
+
+def _check_counts_of(source: SourceObject, template: PodTemplate) -> None:
+    """Raise ReviewError for a number of pods that the API server rejects."""
+    for path, value in invalid_counts(source.data, template):
+        must = f"must be a whole number from 0 to {MAX_PODS}, found {quote_text(value)}"
+        raise ReviewError(f"{format_path(path)}: {must}. Write a number", path)
 
 
 def _check_amounts_of(pod: Pod | None, locate: Callable[[FieldPath], FieldPath] = tuple) -> None:

@@ -325,7 +325,8 @@ def invalid_counts(data: Any, template: PodTemplate) -> Iterator[tuple[FieldPath
             for keys in (*template.source.counts, _PARALLEL, _COMPLETIONS):
                 value = _value_at(data, keys)
                 leads_on = place[depth : depth + 1] == keys[:1] or isinstance(value, dict)
-                if value is not None and not leads_on and keys != ("enabled",) and _valid_count(value, -1) < 0:
+                is_count = value is None or leads_on or keys == ("enabled",)
+                if not is_count and not 0 <= _valid_count(value, -1) <= MAX_PODS:
                     yield (*place[:depth], *keys), value
         data = data[place[depth]] if depth < len(place) else None
 
