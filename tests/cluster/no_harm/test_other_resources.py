@@ -11,7 +11,9 @@ from tests.builders import Json, make_node
 from tests.cluster.installation import Installation
 from tests.cluster.no_harm.admission_trials import GPU, RIGHT_SIZED, SLICES
 from tests.cluster.no_harm.scheduling_trials import TRIAL, burst_pod, run_burst, trial_nodes
+from tests.cluster.polling import eventually
 from tests.example_cluster import A100, MIXED
+from webhook.server.admission_state import ASSUME_TTL_SECONDS
 
 DISK, PAGES, RDMA = "ephemeral-storage", "hugepages-2Mi", "rdma/hca"
 
@@ -49,7 +51,13 @@ def test_pods_get_slices_only_where_their_other_resources_are_free(site: Install
         burst_pod("rdma", team).gpus(1).needs("8Gi").requests(RDMA, "1").build(),
     ]
     try:
-        disk = run_burst(site.plane, on_disk, (), clients=1)
+        disk = eventually(
+            lambda: run_burst(site.plane, on_disk, (), clients=1),
+            until=lambda result: (
+                result.right_sized or result.harmed
+            ),  # pods of earlier tests may leave none for a while
+            within=2 * ASSUME_TTL_SECONDS,
+        )
         others = run_burst(site.plane, elsewhere, (), clients=1)
     finally:
         site.plane.api.delete(f"/api/v1/namespaces/{team}")
