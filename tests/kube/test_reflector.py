@@ -255,7 +255,7 @@ async def test_three_silent_watches_lead_to_a_new_list(tmp_path: Path) -> None:
 
 
 async def test_a_line_that_is_too_long_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.kube.decoder.LineBuffer.__init__.__defaults__", (1000,))
+    monkeypatch.setattr("webhook.kube.decoder.MAX_LINE_BYTES", 1000)
     script = stream(event("ADDED", namespace_data("a", 6, x="y" * 5000)), event("ADDED", namespace_data("b", 7)))
     async with running_watch(tmp_path, STARTED, script) as harness:
         await harness.has("a", "b")
