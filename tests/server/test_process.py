@@ -103,7 +103,7 @@ def test_the_policies_flag_is_repeatable(tmp_path: Path) -> None:
 
 
 def test_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:
-    with running(tmp_path, "--drain-seconds", "1") as process:
+    with running(tmp_path, "--drain-seconds", "5") as process:
         kept, late, slow = (TlsConnection(process.port) for _ in range(3))
         kept.send(REQUEST)
         first = kept.read()
