@@ -8,9 +8,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Wheels only, with the versions and hashes of the lock file: an install runs no third-party setup code.
+# Wheels only, with the versions and hashes of the lock file: an install runs no third-party setup code. A lock file
+# names every package, so pip resolves nothing: pips before 23.3 prefer a newer release for a name with an extra.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LOCKED := $(INSTALL) --require-hashes --only-binary :all:
+LOCKED := $(INSTALL) --no-deps --require-hashes --only-binary :all:
 # The package itself: the checkout on the path, and its commands in $(BIN). hatchling comes from the lock file.
 ITSELF := $(INSTALL) --no-deps --no-index --no-build-isolation --editable .
 

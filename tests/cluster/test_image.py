@@ -47,7 +47,8 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "python").mkdir()
     folder.with_name("root").mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--target", str(target)]
-    run([*pip, "--require-hashes", "--only-binary", ":all:", "--no-compile", "-r", "requirements/run.txt"])
+    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    run([*pip, *locked, "--no-compile", "-r", "requirements/run.txt"])
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")])
     (wheel,) = (folder / "dist").glob("*.whl")
     run([*pip, "--no-index", "--no-deps", str(wheel)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.house.checkout import ROOT, pages, project, read_checkout_file
@@ -68,7 +69,13 @@ def test_every_install_takes_wheels_by_hash_or_the_checkout_itself() -> None:
 
     assert len(installs) == 4
     for line in installs:
-        assert "--require-hashes --only-binary :all:" in line or "--no-deps --no-index" in line, line
+        assert "--no-deps --require-hashes --only-binary :all:" in line or "--no-deps --no-index" in line, line
+
+
+def test_the_locked_packages_have_all_that_they_require() -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
 
 
 def test_an_old_python_is_rejected_with_instructions(tmp_path: Path) -> None:
