@@ -116,6 +116,18 @@ CASES = {
         {"template": SPEC, "worker": SPEC, "parallelism": {"pipeline": 1}},
         {"spec.template.containers[0]": 1, "spec.worker.containers[0]": 0},
     ),
+    "an LLMInferenceService whose eight ranks are two to a pod: a leader and three workers": Case(
+        "serving.kserve.io",
+        "LLMInferenceService",
+        {"replicas": 5, "template": SPEC, "worker": SPEC, "parallelism": {"data": 8, "dataLocal": 2}},
+        {"spec.template.containers[0]": 5, "spec.worker.containers[0]": 15},
+    ),
+    "an LLMInferenceService whose ranks all share the leader's pod": Case(
+        "serving.kserve.io",
+        "LLMInferenceService",
+        {"template": SPEC, "worker": SPEC, "parallelism": {"dataLocal": 8}},
+        {"spec.template.containers[0]": 1, "spec.worker.containers[0]": 0},
+    ),
     "a Notebook": Case("kubeflow.org", "Notebook", {"template": POD}, {"spec.template.spec.containers[0]": 1}),
     "a Workflow: container, script, and set": Case(
         "argoproj.io",

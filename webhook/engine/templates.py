@@ -299,9 +299,19 @@ def _count_workers(source: PodSource, members: Json) -> int:
 
     A size that is not written is 1, or unknown for a kind whose controller sets it; then there is at least one worker.
     """
-    written = _value_at(members, source.group_size) is not None
-    led = bool(source.leader) and source.leader in members and (written or not source.unknown_parts)
-    return max(0, _count_at(members, source.group_size) - led)
+    size = _read_gang_size(source, members)
+    led = bool(source.leader) and source.leader in members and (size is not None or not source.unknown_parts)
+    return max(0, (1 if size is None else size) - led)
+
+
+def _read_gang_size(source: PodSource, members: Json) -> int | None:
+    """Return the number of pods of a gang, None if it is not written; a number of ranks is read before a size."""
+    ranks = [_valid_count(_value_at(members, keys), 0) for keys in source.ranks]
+    if any(ranks):
+        total, per_pod = ranks
+        return max(1, total // max(1, per_pod))
+    size = _value_at(members, source.group_size)
+    return None if size is None else _valid_count(size, 1)
 
 
 def _count_at(members: Json, keys: TemplatePath) -> int:
@@ -322,7 +332,7 @@ def invalid_counts(data: Any, template: PodTemplate) -> Iterator[tuple[FieldPath
     place = template.path
     for depth in range(len(place) + 1):
         if isinstance(data, dict):
-            for keys in (*template.source.counts, _PARALLEL, _COMPLETIONS):
+            for keys in (*template.source.counts, *template.source.ranks, _PARALLEL, _COMPLETIONS):
                 value = _value_at(data, keys)
                 leads_on = place[depth : depth + 1] == keys[:1] or isinstance(value, dict)
                 is_count = value is None or leads_on or keys == ("enabled",)

@@ -36,6 +36,7 @@ class PodSource(NamedTuple):
         counts: Keys of numbers of pods, in any map on the way to the pods: they are multiplied. False is zero; a
             minReplicas of zero is one, because such a workload runs pods under load.
         group_size: The key among them whose number of pods run together, as one gang.
+        ranks: Keys of a number of ranks and of how many share a pod, if a gang's size may be written so (KServe).
         leader: Key beside the path of another template for one pod of each gang.
         scaling_groups: Key of a list of groups that multiply the members they name (Grove).
         unknown_parts: Its controller decides what is not in the object, for example image or arguments.
@@ -46,6 +47,7 @@ class PodSource(NamedTuple):
     fields: tuple[tuple[FieldPath, TemplatePath], ...] = ()
     counts: tuple[TemplatePath, ...] = COUNT_KEYS
     group_size: TemplatePath = ()
+    ranks: tuple[TemplatePath, ...] = ()
     leader: str = ""
     scaling_groups: str = ""
     unknown_parts: bool = False
@@ -190,8 +192,9 @@ def _nim_pods(path: str, counts: str = "") -> WorkloadTemplates:
 def _llm_pods(prefix: str, replicas: str) -> tuple[PodSource, PodSource]:
     """Return the main pods and the workers of a workload of KServe's LLMInferenceService."""
     main = PodSource(split_keys(f"{prefix}.template"), counts=(split_keys(replicas),), unknown_parts=True)
-    size = ("parallelism", "pipeline")
-    worker = PodSource(split_keys(f"{prefix}.worker"), (), (*main.counts, size), size, "template", unknown_parts=True)
+    size, *ranks = (("parallelism", key) for key in ("pipeline", "data", "dataLocal"))
+    counts = (*main.counts, size)
+    worker = PodSource(split_keys(f"{prefix}.worker"), (), counts, size, tuple(ranks), "template", unknown_parts=True)
     return main, worker
 
 
