@@ -138,6 +138,55 @@ def test_a_number_of_replicas_that_the_api_server_rejects_is_invalid(replicas: A
     assert "spec.replicas: must be a whole number from 0 to 2147483647, found " in result.reason
 
 
+REJECTED_RESOURCES: dict[str, tuple[Json, str]] = {
+    "a name without a domain": ({"limits": {"foo": 1}}, "limits.foo: the API server rejects it: the name must be cpu"),
+    "a domain in upper case": (
+        {"limits": {"NVIDIA.com/gpu": 1}},
+        "limits['NVIDIA.com/gpu']: the API server rejects it",
+    ),
+    "a part of a huge page": ({"limits": {"cpu": 1, "hugepages-2Mi": "3Mi"}}, "3Mi is not positive integer multiple"),
+    "a request above its limit": (
+        {"requests": {"cpu": 2}, "limits": {"cpu": 1}},
+        "2 must be less than or equal to cpu",
+    ),
+    "a request of a device without a limit": (
+        {"requests": {"rdma/hca": 1}},
+        "Limit must be set for non overcommitable",
+    ),
+    "a misspelled field": ({"limit": {"nvidia.com/gpu": 1}}, "resources.limit: must be a known field: kubectl rejects"),
+}
+
+
+@pytest.mark.parametrize(("resources", "sentence"), REJECTED_RESOURCES.values(), ids=REJECTED_RESOURCES)
+def test_resources_that_the_api_server_rejects_are_invalid(
+    resources: Json, sentence: str, context: EvaluationContext
+) -> None:
+    pod = make_pod().container("helper", resources=resources).build()
+    template = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    for data, prefix in ((pod, ""), ({**template, "spec": {"template": {"spec": pod["spec"]}}}, "spec.template.")):
+        result = evaluate_data(data, context)
+        assert result.invalid
+        assert result.reason.startswith(f"{prefix}spec.containers[1].resources."), result.reason
+        assert sentence in result.reason
+
+
+def test_a_gpu_at_pod_level_is_invalid(context: EvaluationContext) -> None:
+    result = evaluate_data(make_pod().spec(resources={"limits": {"nvidia.com/gpu": 1}}).build(), context)
+    assert "the name must be cpu, memory or hugepages-<size>" in result.reason
+
+
+def test_a_limit_that_a_limit_range_sets_is_not_missing() -> None:
+    item = {"type": "Container", "default": {"rdma/hca": "1"}}
+    metadata = {"name": "devices", "namespace": "team"}
+    limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [item]}}
+    pod = make_pod().container("helper", resources={"requests": {"rdma/hca": "1"}}).build()
+    without, within = (
+        evaluate_data(pod, EvaluationContext(policies=policies(), view=view_of(*objects), now=NOW))
+        for objects in ((), (limit_range,))
+    )
+    assert (without.invalid, within.invalid) == (True, False)
+
+
 HUGE_AMOUNTS = ("1e150", "1e402", "1e2147483647", "9" * 65)
 
 
@@ -269,9 +318,11 @@ def test_whole_corpus_has_verdicts(shared: Path, library: EvaluationContext) -> 
     results = list(evaluate_all(read_objects([str(shared / "corpus/manifests")]), library))
     assert len(results) >= 174
     invalid = [(str(result.location), result.reason) for result in results if result.invalid]
-    placeholder = re.compile("must be a quantity|must be a whole number .*found '__NUM_NODES__'")
+    placeholder = re.compile(
+        "must be a quantity|must be a whole number .*found '__NUM_NODES__'|limits.FILLED_BY_VALIDATOR"
+    )
     assert [each for each in invalid if not placeholder.search(each[1])] == []
-    assert len(invalid) < 11, "only amounts that are placeholders of templates, which the API server rejects too"
+    assert len(invalid) < 12, "only placeholders of templates, which the API server rejects too"
     judged_ones = [result for result in results if result.verdict is not CheckVerdict.SKIPPED]
     assert len(judged_ones) > 100
     assert all(found.location.line > 0 for result in judged_ones for found in result.findings)

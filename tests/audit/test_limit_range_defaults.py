@@ -11,6 +11,7 @@ from tests.audit.test_evaluate import evaluate_data
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.example_cluster import NOW, policies_of, policy, review, view_of
 from webhook.audit.evaluate import EvaluationContext
+from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
 
@@ -122,8 +123,10 @@ def findings_of(world: World, *, in_webhook: bool) -> Sequence[Finding]:
     quota |= {"spec": {"hard": world.hard or {}}}
     text, view = f"{ONLY_LIMITS}{world.more}}}", view_of(make_namespace("team"), *ranges, quota)
     context = EvaluationContext(policies=policies_of(policy(text)), view=view, now=NOW)
-    checked = evaluate_data(world.pod.build(), context)
-    return review(dict(checked.stored), text, view=view).findings if in_webhook else checked.decision.findings
+    if not in_webhook:
+        return evaluate_data(world.pod.build(), context).decision.findings
+    stored = default_object(default_pod_data(world.pod.build(), view.ranges("team")), "team")
+    return review(stored, text, view=view).findings
 
 
 @pytest.mark.parametrize("in_webhook", [False, True], ids=["check", "webhook"])

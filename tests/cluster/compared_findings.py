@@ -81,15 +81,14 @@ def _missing(result: CheckResult, answer: ApiAnswer, alone: ApiAnswer) -> list[s
     codes = {finding.code for finding in result.decision.denials}
     message = answer.body.get("message", "")
     if answer.status == 201:
-        return [f"false rejection: {finding}" for finding in result.decision.denials]
+        invalid = [f"not invalid: {result.reason}"] if result.invalid else []
+        return invalid + [f"false rejection: {finding}" for finding in result.decision.denials]
     if answer.status == 400:
         return [] if result.invalid or codes else ["unreadable, and not reported"]
+    if alone.status == 422:
+        return [] if result.invalid or codes else ["invalid, and not reported"]
     if answer.status == 422:
-        return (
-            ["a LimitRange makes it invalid, and is not named"]
-            if alone.status == 201 and BY_DEFAULT not in codes
-            else []
-        )
+        return [] if BY_DEFAULT in codes else ["a LimitRange makes it invalid, and is not named"]
     want = QUOTA if " quota: " in message else LIMIT_RANGE
     return [] if want in codes else [f"{want} is missing: {sorted(codes)}"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.audit.test_evaluate import REJECTED_RESOURCES
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
@@ -62,6 +63,17 @@ def predict(pod: Json, namespace: str) -> Json | int:
         side: {name: canonical_text(parse_api_quantity(amount)) for name, amount in amounts.items()}
         for side, amounts in sides.items()
     }
+
+
+@pytest.mark.parametrize("resources", [written for written, _ in REJECTED_RESOURCES.values()], ids=REJECTED_RESOURCES)
+def test_the_api_server_rejects_resources_as_check_does(plane: Plane, namespace: str, resources: Json) -> None:
+    pod = make_pod().namespace(namespace).container("helper", resources=resources).build()
+
+    with pytest.raises(RefusedError) as refused:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All", fieldValidation="Strict")
+
+    assert refused.value.status in (400, 422)
+    assert "containers[1].resources" in str(refused.value)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS.values(), ids=AMOUNTS)

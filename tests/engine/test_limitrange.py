@@ -198,12 +198,13 @@ BROKEN = {
     "a GPU at pod level": (
         make_pod().spec(resources=of_limits(gpu="1")),
         None,
-        ["is not a resource that is allowed here"],
+        ["the name must be cpu, memory or hugepages-<size>"],
     ),
     "a name that is valid only in quotas": (
         make_pod().requests("requests.nvidia.com/gpu", "1"),
         None,
-        ["is not a resource that is allowed here"] * 2,
+        ["the name must be cpu, memory, ephemeral-storage, hugepages-<size>, or have a domain, such as nvidia.com/gpu"]
+        * 2,
     ),
     "less for the pod than for its containers": (
         make_pod().requests("cpu", "2").spec(resources={"limits": {"cpu": "1"}}),

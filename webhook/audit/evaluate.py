@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +14,10 @@ import msgspec
 from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
+from webhook.audit.validation import check_counts, check_pod
 from webhook.engine.decide import decide
-from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts, read_templates
-from webhook.errors import ReviewError, SourceLocation, quote_text
+from webhook.engine.templates import read_templates
+from webhook.errors import ReviewError, SourceLocation
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
@@ -24,9 +25,7 @@ from webhook.model.decisions import NEEDS_NODES
 from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
-from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
-from webhook.model.quantity import suggest_quantity
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
@@ -92,12 +91,13 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         return None
     try:
         request = build_admission_request(source.data, context)
-        _check_amounts_of(request.pod)
+        if request.pod is not None:
+            check_pod(request.pod, source.data, context.view.ranges(request.namespace))
         for each in read_templates(request, context.policies.workload_kinds):
             if each.error:
                 return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
-            _check_amounts_of(each.pod, each.field_path)
-            _check_counts_of(source, each)
+            check_pod(each.pod, each.data, locate=each.field_path)
+            check_counts(source.data, each)
     except ReviewError as error:
         return _invalid_result(source, error)
     containers = source.data["spec"].get("containers") if kind == POD else ()
@@ -105,22 +105,6 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
         return _invalid_result(source, ReviewError(sentence, ("spec", "containers")))
     return None
-
-
-def _check_counts_of(source: SourceObject, template: PodTemplate) -> None:
-    """Raise ReviewError for a number of pods that the API server rejects."""
-    for path, value in invalid_counts(source.data, template):
-        must = f"must be a whole number from 0 to {MAX_PODS}, found {quote_text(value)}"
-        raise ReviewError(f"{format_path(path)}: {must}. Write a number", path)
-
-
-def _check_amounts_of(pod: Pod | None, locate: Callable[[FieldPath], FieldPath] = tuple) -> None:
-    """Raise ReviewError for an amount that is not a quantity: the API server answers with HTTP 400."""
-    for path, amount, error in find_unreadable_amounts(pod) if pod is not None else ():
-        if not error.is_quantity:
-            place = locate(path)
-            fix = suggest_quantity(amount).removesuffix(".")
-            raise ReviewError(f"{format_path(place)}: {error}. {fix}", place)
 
 
 def evaluate_object(
@@ -220,7 +204,7 @@ def invalid_pod(source: SourceObject) -> SkippedDocument | None:
     """Return the error of a Pod that cannot be read; None if it can."""
     try:
         _object_metadata(source.data)
-        _check_amounts_of(_parse_pod(default_object(source.data, written_namespace(source.data))))
+        check_pod(_parse_pod(default_object(source.data, written_namespace(source.data))), source.data)
     except ReviewError as error:
         return SkippedDocument(source.locate(error.path), error.message, invalid=True)
     return None

@@ -59,6 +59,20 @@ class InvalidAmount(NamedTuple):
     fields: tuple[FieldPath, ...]
 
 
+class _KnownNames(NamedTuple):
+    """The resource names that an object may have, as a test and as a sentence."""
+
+    is_known: Callable[[str], bool]
+    must: str
+
+
+_OF_CONTAINERS = _KnownNames(
+    is_container_resource,
+    "the name must be cpu, memory, ephemeral-storage, hugepages-<size>, or have a domain, such as nvidia.com/gpu",
+)
+_OF_PODS = _KnownNames(is_pod_level_resource, "the name must be cpu, memory or hugepages-<size>")
+
+
 class LimitRangeRefusal(NamedTuple):
     """A bound of a LimitRange that a pod violates.
 
@@ -120,9 +134,9 @@ def find_invalid_amounts(amounts: PodAmounts) -> list[InvalidAmount]:
     """Return every rule of the API that a pod's amounts break."""
     found: list[InvalidAmount] = []
     for holder in amounts.all_containers:
-        found += _check_one_holder(holder, is_container_resource)
+        found += _check_one_holder(holder, _OF_CONTAINERS)
     if amounts.pod_level is not None:
-        found += _check_one_holder(amounts.pod_level, is_pod_level_resource)
+        found += _check_one_holder(amounts.pod_level, _OF_PODS)
         found += _check_pod_level(amounts, amounts.pod_level)
     return found
 
@@ -139,7 +153,7 @@ def predict_limit_range_refusals(amounts: PodAmounts, ranges: Iterable[ParsedLim
     return found
 
 
-def _check_one_holder(holder: LimitsAndRequests, known: Callable[[str], bool]) -> Iterator[InvalidAmount]:
+def _check_one_holder(holder: LimitsAndRequests, known: _KnownNames) -> Iterator[InvalidAmount]:
     for side in (LIMITS, REQUESTS):
         for name, amount in holder.amounts(side).items():
             message = _amount_error(name, amount, known)
@@ -168,9 +182,9 @@ def _check_one_holder(holder: LimitsAndRequests, known: Callable[[str], bool]) -
         yield InvalidAmount((*holder.path, "resources"), "HugePages require cpu or memory", pages)
 
 
-def _amount_error(name: str, amount: Quantity, known: Callable[[str], bool]) -> str:
-    if not known(name):
-        return "is not a resource that is allowed here"
+def _amount_error(name: str, amount: Quantity, known: _KnownNames) -> str:
+    if not known.is_known(name):
+        return known.must
     if compare_quantities(amount, ZERO) < 0:
         return f"{canonical_text(amount)} must be greater than or equal to 0"
     if is_extended(name) and milli_value(amount) % 1000:

@@ -1,0 +1,80 @@
+"""Check objects of files by rules of the API server itself: what it rejects never reaches the cluster.
+
+A pod whose GPU amounts are wrong is left to the finding that policies report for it.
+
+Source: `pkg/apis/core/validation`, and kubectl's strict field validation for misspelled fields of `resources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from webhook.engine.limitrange.validation import InvalidAmount, find_invalid_amounts
+from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
+from webhook.errors import ReviewError, quote_text
+from webhook.model.defaulting import apply_defaults
+from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.limit_ranges import ParsedLimitRange
+from webhook.model.pod_resources import find_unreadable_amounts
+from webhook.model.pods import Pod
+from webhook.model.quantity import suggest_quantity
+
+Locate = Callable[[FieldPath], FieldPath]
+"""Maps the path of a pod's field to the path in the object that contains the pod."""
+
+_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+_RESOURCE_FIELDS = ("limits", "requests", "claims")
+
+
+def check_pod(pod: Pod, data: Any, ranges: Sequence[ParsedLimitRange] = (), locate: Locate = tuple) -> None:
+    """Raise ReviewError for the first field of a pod by which the API server rejects it.
+
+    Args:
+        pod: The pod as written.
+        data: Its plain data.
+        ranges: LimitRanges of its namespace; what one of them completes is not rejected.
+        locate: Where the object has a field of the pod.
+    """
+    for path, amount, error in find_unreadable_amounts(pod):
+        if error.is_quantity:  # only our bounds do not read it; a finding says so
+            return
+        _reject(locate(path), str(error), suggest_quantity(amount).removesuffix("."))
+    for path in _misspelled_resource_fields(data):
+        fix = f"Write {', '.join(_RESOURCE_FIELDS[:-1])} or {_RESOURCE_FIELDS[-1]}"
+        _reject(locate(path), "must be a known field: kubectl rejects it, and other clients drop it", fix)
+    for invalid in _invalid_amounts(pod, ranges):
+        _reject(locate(invalid.path), f"the API server rejects it: {invalid.message}")
+
+
+def check_counts(data: Any, template: PodTemplate) -> None:
+    """Raise ReviewError for a number of pods that the API server rejects."""
+    for path, value in invalid_counts(data, template):
+        _reject(path, f"must be a whole number from 0 to {MAX_PODS}, found {quote_text(value)}", "Write a number")
+
+
+def _reject(path: FieldPath, *sentences: str) -> None:
+    raise ReviewError(f"{format_path(path)}: {'. '.join(sentences)}", path)
+
+
+def _invalid_amounts(pod: Pod, ranges: Sequence[ParsedLimitRange]) -> Iterator[InvalidAmount]:
+    """Yield amounts that are invalid with and without the defaults of LimitRanges, but not the GPUs of containers."""
+    written = find_invalid_amounts(apply_defaults(pod, ()))
+    completed = find_invalid_amounts(apply_defaults(pod, ranges)) if written and ranges else written
+    for invalid in written:
+        of_gpus = invalid.path[1] != "resources" and parse_gpu_resource(str(invalid.path[-1])) is not None
+        if invalid in completed and not of_gpus:
+            yield invalid
+
+
+def _misspelled_resource_fields(data: Any) -> Iterator[FieldPath]:
+    spec = data.get("spec") if isinstance(data, dict) else None
+    lists = spec if isinstance(spec, dict) else {}
+    for kind in _CONTAINER_LISTS:
+        containers = lists.get(kind)
+        for index, one in enumerate(containers if isinstance(containers, list) else ()):
+            resources = one.get("resources") if isinstance(one, dict) else None
+            for key in resources if isinstance(resources, dict) else ():
+                if key not in _RESOURCE_FIELDS:
+                    yield ("spec", kind, index, "resources", key)
