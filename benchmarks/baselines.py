@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.gentd26 import CARD_MIB, MIB, Decision, Pod
-from webhook.usage.usage_windows import Floats
+from webhook.usage.history import Floats
 
 MARGIN = 1.15
 """KRR's and VPA's."""

@@ -29,7 +29,7 @@ from webhook.model.pods import parse_pod
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
-from webhook.web.process import freeze_and_tune_gc
+from webhook.web.listener import freeze_and_tune_gc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BARE, BOUNDED = "bare", "bounded"

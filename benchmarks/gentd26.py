@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.history import GAP, MIB_TYPECODE, UsageHistory
-from webhook.usage.usage_windows import Floats
+from webhook.usage.history import GAP, MIB_TYPECODE, Floats, UsageHistory
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-v2026-GenAI"
 FILE = "pod_gpu_memory_used_bytes_anon"

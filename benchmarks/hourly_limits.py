@@ -22,8 +22,7 @@ from webhook.usage.distribution import (
     peak_distribution,
     recency_weights,
 )
-from webhook.usage.history import GAP
-from webhook.usage.usage_windows import SAMPLED_ONE_IN, Floats, UsageWindows
+from webhook.usage.history import GAP, SAMPLED_ONE_IN, Floats, UsageWindows
 
 TYPICAL_MIB = 23 * 1024.0
 """Mean use by which the rule's units are GiB."""

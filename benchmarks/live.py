@@ -42,7 +42,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
-from webhook.web.process import freeze_and_tune_gc
+from webhook.web.listener import freeze_and_tune_gc
 
 RATE = 500
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

@@ -31,7 +31,7 @@ from benchmarks.gentd26 import (
     synthetic_trace,
 )
 from benchmarks.hourly_limits import Chosen, chosen, pool_of
-from webhook.usage.usage_windows import Floats
+from webhook.usage.history import Floats
 
 TARGETS = (0.04, 0.03, 0.025, 0.02, 0.015, 0.01, 0.005, 0.0025)
 MULTIPLES = np.arange(1.0, 2.5, 0.01)

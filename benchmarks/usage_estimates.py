@@ -25,7 +25,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.usage.estimator import estimate_usage
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
-from webhook.web.process import freeze_and_tune_gc
+from webhook.web.listener import freeze_and_tune_gc
 
 CONTAINERS = 20_000
 BINS = 14 * 96

@@ -22,8 +22,13 @@ from tests.conftest import ROOT
 from webhook.agent import gpunode_publisher
 from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError
 from webhook.agent.discovery import GpuDiscovery
-from webhook.agent.gpunode_publisher import MIN_WRITE_SECONDS, GpuNodePublisher
-from webhook.agent.node_advertiser import MILLI_PER_GPU, RECHECK_SECONDS, NodeAdvertiser, build_advertisement
+from webhook.agent.gpunode_publisher import (
+    MILLI_PER_GPU,
+    MIN_WRITE_SECONDS,
+    GpuNodePublisher,
+    NodeAdvertiser,
+    build_advertisement,
+)
 from webhook.agent.node_agent import NVML_HUNG, NodeAgent
 from webhook.errors import ApiError
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
@@ -208,7 +213,7 @@ async def test_label_follows_the_links_and_is_removed_with_the_last_gpu(node: No
 async def test_removed_label_is_restored(node: Node) -> None:
     await node.round()
     node.cluster.objects[NODE]["metadata"]["labels"] = {}
-    await node.round(RECHECK_SECONDS)
+    await node.round(gpunode_publisher.NODE_RECHECK_SECONDS)
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "2"}
 
 

@@ -20,9 +20,9 @@ from webhook.cache.placement_input import PlacementInput
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.nodes.filtering import PORTS_IN_USE
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
-from webhook.placement.nodes.stock_filters import PORTS_IN_USE
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.simulation import SimulationResult
 

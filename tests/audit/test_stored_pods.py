@@ -12,7 +12,7 @@ from tests.audit.test_pod_audit import NODE, SIZING, labeled, run_audit
 from tests.builders import Json, PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
-from webhook.audit.stored_pods import container_uses, created_since
+from webhook.audit.pod_audit import container_uses, created_since
 from webhook.cache.informers import empty_view
 from webhook.documents.document import Document
 from webhook.engine.gpu_requests import gpu_requests_of_pod

@@ -35,7 +35,7 @@ def test_an_agent_does_not_import_the_policy_engine_or_placement() -> None:
     """It runs on every node, so its memory matters."""
     code = (
         "import sys, webhook.cli.processes.agent, webhook.agent.node_agent, webhook.agent.discovery\n"
-        "import webhook.agent.node_advertiser\n"
+        "import webhook.agent.gpunode_publisher\n"
         "loaded = ('numpy', 'kubernetes', 'pydantic', 'typer', 're2', 'webhook.engine')\n"
         "print([name for name in loaded if name in sys.modules])"
     )

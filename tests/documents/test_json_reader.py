@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.documents.decode import SizeBounds
-from webhook.documents.document import Document
+from webhook.documents.document import Document, SizeBounds
 from webhook.documents.reader import LARGE_JSON_BYTES, iter_documents, read_json_documents
 from webhook.errors import DocumentError
 

@@ -15,8 +15,7 @@ from tests.builders import Json, make_pod
 from tests.extender.harness import apply_watch_events, scheduler_state
 from tests.placement.clusters import BRIDGED, gpu_node, gpu_node_report, placement_input, running_gpu_pod
 from webhook.cache.inventory import NodeInventory
-from webhook.extender.state import SchedulerState
-from webhook.extender.workload_learner import ARRIVALS_PER_STEP
+from webhook.extender.state import ARRIVALS_PER_STEP, SchedulerState
 from webhook.model.fleet import fleet_node
 from webhook.placement.capacity import PodDemand
 

@@ -24,8 +24,7 @@ from webhook.extender.app import ExtenderMetrics, build_extender
 from webhook.extender.state import SchedulerState
 from webhook.telemetry.logs import make_logger
 from webhook.web.limits import ServerLimits
-from webhook.web.listener import HttpListener
-from webhook.web.process import drain_connections
+from webhook.web.listener import HttpListener, drain_connections
 from webhook.web.tls import ClientCertificateRules, PemPair, ServerTls
 
 JSON = {"Content-Type": "application/json"}

@@ -16,7 +16,7 @@ UNREGISTERED = {
     "engine/node_fit.py": "keyed by the fleet",
     "placement": "keyed by nodes and policies; the extender and the command line use it",
     "policy/lint.py": "keyed by policies",
-    "usage/usage_windows.py": "keyed by samples of usage",
+    "usage/history.py": "keyed by samples of usage",
     "web/limits.py": "keyed by the query of a URL, which is at most one line of a request",
     "model/bounded_cache.py": "registers its functions",
 }

@@ -31,8 +31,7 @@ from webhook.server.app import AdmissionServer
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.limits import ServerLimits
-from webhook.web.listener import Poll
-from webhook.web.process import drain_connections
+from webhook.web.listener import Poll, drain_connections
 from webhook.web.tls import ClientCertificateRules, PemPair, ServerTls
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

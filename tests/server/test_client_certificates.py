@@ -16,8 +16,7 @@ from webhook.cli.processes.tls import watch_client_rules
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.server.app import AdmissionServer
-from webhook.web.client_rules import ClientRuleFiles
-from webhook.web.tls import CertificateError, ClientCertificateRules, PemPair, ServerTls
+from webhook.web.tls import CertificateError, ClientCertificateRules, ClientRuleFiles, PemPair, ServerTls
 
 OURS, OTHERS = trustme.CA(), trustme.CA()
 NAME = "kube-apiserver"

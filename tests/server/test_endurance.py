@@ -32,8 +32,7 @@ from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.cpu_limit import CpuLimit
 from webhook.web.http_messages import HttpRequest
-from webhook.web.listener import Poll
-from webhook.web.process import freeze_and_tune_gc
+from webhook.web.listener import Poll, freeze_and_tune_gc
 
 POLICIES = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
 STEP = 0.05

@@ -15,8 +15,7 @@ import pytest
 import trustme
 
 from tests.server.site import PAIR, PATIENCE, QUICK, TlsConnection, encoded, http, post, review, serve_site
-from webhook.web.client_queues import ClientQueues
-from webhook.web.limits import ServerLimits
+from webhook.web.limits import ClientQueues, ServerLimits
 from webhook.web.tls import ClientCertificateRules
 
 AUTHORITY = trustme.CA()

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from webhook.web.memory import LARGE_BODIES_BYTES, FreeMemory
+from webhook.web.limits import LARGE_BODIES_BYTES, FreeMemory
 
 MIB = 2**20
 

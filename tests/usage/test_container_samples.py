@@ -5,10 +5,9 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 
-from webhook.usage.container_samples import ContainerSamples, TimeGrid, build_history
+from webhook.usage.container_samples import ContainerSamples, OwnerChains, TimeGrid, build_history
 from webhook.usage.history import GAP, MAX_FAILURES, MIB_TYPECODE, UsageHistory
 from webhook.usage.record_file import UsageRecord, read_record, write_record
-from webhook.usage.workload_owners import OwnerChains
 
 HOUR = 3600
 NOW = 500_000 * HOUR + 1000

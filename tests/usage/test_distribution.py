@@ -18,7 +18,7 @@ from webhook.usage.distribution import (
     peak_distribution,
     recency_weights,
 )
-from webhook.usage.usage_windows import UNKNOWN_PEAK, Floats, UsageWindows
+from webhook.usage.history import UNKNOWN_PEAK, Floats, UsageWindows
 
 CARD = 49_152.0
 GRID = build_size_grid(23 * 1024.0, CARD)

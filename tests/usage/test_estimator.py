@@ -15,8 +15,7 @@ from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, ObservedUsage, UsageView
 from webhook.usage.distribution import PRICES
 from webhook.usage.estimator import BLOCK_SECONDS, PODS_PER_BATCH, TARGETS_PPM, estimate_usage
 from webhook.usage.evidence_pools import MAX_WINDOWS, EvidencePool, WindowSpan, thin_span
-from webhook.usage.history import MAX_MIB, UsageHistory
-from webhook.usage.usage_windows import UsageWindows
+from webhook.usage.history import MAX_MIB, UsageHistory, UsageWindows
 
 HALF_PERCENT = 5000
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.usage.usage_histories import NOW, QUARTER, record, steady
-from webhook.usage.history import UsageHistory
-from webhook.usage.usage_windows import UNKNOWN_PEAK, UsageWindows, concatenate_windows, windows_of_new_pods
+from webhook.usage.history import UNKNOWN_PEAK, UsageHistory, UsageWindows, concatenate_windows, windows_of_new_pods
 
 HOUR = 3600
 BINS_OF_AN_HOUR = 4
@@ -72,7 +71,7 @@ def test_batch_gives_the_same_windows(pods: list[tuple[list[int | None], int]], 
         for readings, back in pods
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webhook.usage.usage_windows.HISTORIES_PER_BATCH", at_once)
+        patch.setattr("webhook.usage.history.HISTORIES_PER_BATCH", at_once)
         many = windows_of_new_pods(histories, hours * HOUR, NOW)
     for history, found in zip(histories, many, strict=True):
         for column, want in zip(found, alone(history, hours * HOUR), strict=True):

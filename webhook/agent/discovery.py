@@ -20,14 +20,19 @@ import pynvml
 
 from webhook.agent import nvml
 from webhook.agent.gpu_health import GpuHealth, assess_gpu
-from webhook.agent.gpu_links import (
+from webhook.agent.nvml import (
     NVLINK_GENERATIONS,
     PCIE_PATHS,
+    DriverUnavailableError,
+    GpuQueryError,
     NvlinkEnds,
+    XidEvents,
+    call_nvml,
     normalize_bus_id,
+    nvml_text,
+    read_field,
     read_nvlink_ends,
 )
-from webhook.agent.nvml import DriverUnavailableError, GpuQueryError, XidEvents, call_nvml, nvml_text, read_field
 from webhook.model.gpu_node import GpuDevice, GpuLink, GPUNodeStatus, MigInstance
 from webhook.placement.topology import NVLINK_RATES
 

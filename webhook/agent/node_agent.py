@@ -13,8 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError, with_device_owners
-from webhook.agent.gpunode_publisher import GpuNodePublisher
-from webhook.agent.node_advertiser import NodeAdvertiser
+from webhook.agent.gpunode_publisher import GpuNodePublisher, NodeAdvertiser
 from webhook.agent.nvml import DriverReplacedError
 from webhook.errors import ApiError
 from webhook.kube.backoff import RandomSource

@@ -18,8 +18,7 @@ import orjson
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.audit.pod_audit import audit_pods, is_active_pod
-from webhook.audit.stored_pods import created_since, creation_time
+from webhook.audit.pod_audit import audit_pods, created_since, creation_time, is_active_pod
 from webhook.cache.placement_input import PodMixCounter, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot
 from webhook.model.decisions import Decision

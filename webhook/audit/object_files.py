@@ -13,8 +13,7 @@ from stat import S_ISFIFO, S_ISREG
 
 import msgspec
 
-from webhook.documents.decode import MANIFEST_BOUNDS
-from webhook.documents.document import Document
+from webhook.documents.document import MANIFEST_BOUNDS, Document
 from webhook.documents.reader import DOCUMENT_SUFFIXES, is_document_file, iter_documents
 from webhook.errors import DocumentError, SourceLocation, TemplateError
 from webhook.model.field_paths import FieldPath

@@ -17,13 +17,12 @@ from webhook.model.filters.node_resources_fit import count_fitting_pods, other_r
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
-from webhook.placement.nodes.filtering import filter_reasons
+from webhook.placement.nodes.filtering import filter_reasons, stock_filter_reasons, unsupported_constraints
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.preemption import find_preemption
 from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.placement.nodes.stock_filters import stock_filter_reasons, unsupported_constraints
 from webhook.placement.nvlink import gpu_mask
 from webhook.policy.policy_set import PolicySet
 from webhook.report.placement import GangPlacement, PlacementResult, node_domain

@@ -18,12 +18,11 @@ from webhook.model.node_masks import bit_positions
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
-from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons
+from webhook.placement.nodes.filtering import PORTS_IN_USE, exclusion_reasons, filter_reasons
 from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking, RankedNode
 from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.placement.nodes.stock_filters import PORTS_IN_USE
 from webhook.report.simulation import SimulationResult, SimulationStep
 
 MAX_STEPS = 200

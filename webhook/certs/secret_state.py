@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from webhook.certs.issuer import load_private_key
-from webhook.kube.namespaced_name import NamespacedName
+from webhook.kube.leader_election import NamespacedName
 
 MANAGED_BY_LABEL = {"app.kubernetes.io/managed-by": "rightslice"}
 """Rightslice writes only Secrets with this label."""

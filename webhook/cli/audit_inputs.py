@@ -31,7 +31,7 @@ from webhook.cli.inputs import (
     snapshot_path,
 )
 from webhook.cli.output import exit_with_error, print_note
-from webhook.documents.decode import POLICY_BOUNDS
+from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.prices import NodePrices, PriceTable, node_prices

@@ -17,7 +17,7 @@ from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import DEMO, ClusterSnapshot, collect_snapshot, read_snapshot
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
-from webhook.documents.decode import POLICY_BOUNDS
+from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import DEFAULT_NAMESPACE

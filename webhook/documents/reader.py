@@ -16,16 +16,17 @@ from collections.abc import Iterator, Sequence
 from math import isinf
 from typing import Any, NamedTuple
 
-from webhook.documents.decode import (
+from webhook.documents.document import (
     MANIFEST_BOUNDS,
     MIB,
     POLICY_BOUNDS,
+    UNKNOWN_MARK,
+    Document,
     SizeBounds,
     decode_text,
     find_invalid_character,
     location_at,
 )
-from webhook.documents.document import UNKNOWN_MARK, Document
 from webhook.documents.yaml_builder import bound_integer
 from webhook.documents.yaml_reader import advance_mark, drop_invalid_documents, positions_in, read_yaml_documents
 from webhook.errors import DocumentError, SourceLocation, quote_text, shorten_text

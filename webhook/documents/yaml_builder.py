@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 from yaml import events
 
-from webhook.documents.decode import SizeBounds
-from webhook.documents.document import Document, Mark, Positions, PositionTree, start_mark
+from webhook.documents.document import Document, Mark, Positions, PositionTree, SizeBounds, start_mark
 from webhook.errors import DocumentError, SourceLocation, quote_text, shorten_text
 
 Scalar = str | int | float | bool | None

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from yaml import MarkedYAMLError
 from yaml.cyaml import CParser
 
-from webhook.documents.decode import SizeBounds, find_invalid_character
-from webhook.documents.document import Document, Mark, Positions
+from webhook.documents.document import Document, Mark, Positions, SizeBounds, find_invalid_character
 from webhook.documents.yaml_builder import DocumentBuilder
 from webhook.errors import DocumentError, SourceLocation, TemplateError, shorten_text
 

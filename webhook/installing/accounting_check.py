@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from webhook.errors import ApiError, shorten_text
+from webhook.installing.cluster_health import load_installed_policies
 from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, list_all, read_cluster_facts
-from webhook.installing.policies_health import load_installed_policies
 from webhook.installing.scheduling_health import is_ignored_by_scheduler, pods_waiting_for_accounting
 from webhook.kube.api import KubeClient
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME

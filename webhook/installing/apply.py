@@ -12,8 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.current_install import find_object
-from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, is_rejected_by_others, probe_webhooks
+from webhook.installing.facts import (
+    BOTH_ANSWERED,
+    all_have_ca_bundle,
+    find_object,
+    is_rejected_by_others,
+    probe_webhooks,
+)
 from webhook.installing.removal import Progress, wait_deleted
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name, sort_for_apply

@@ -1,4 +1,5 @@
-"""Facts for `doctor`, read once from the API server, each independently of the others; and the results of checks.
+"""Facts for `doctor`, read once from the API server, each independently of the others; the results of checks; and the
+settings of the current installation: mode, image, and source of the certificate.
 
 A dry-run pod shows whether both webhooks answer.
 """
@@ -6,7 +7,7 @@ A dry-run pod shows whether both webhooks answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -264,3 +265,54 @@ async def all_have_ca_bundle(api: KubeClient) -> bool:
         if not all(webhook["clientConfig"].get("caBundle") for webhook in configuration["webhooks"]):
             return False
     return True
+
+
+MODE_VARIABLE = "RIGHTSLICE_MODE"
+CONTAINER = "webhook"
+
+
+class CurrentInstall(NamedTuple):
+    """Settings of an installation; "" if unset.
+
+    Attributes:
+        mode: The webhook's mode.
+        image: Its image.
+        external_certificate: True if the certificate comes from files, for example of cert-manager.
+    """
+
+    mode: str = ""
+    image: str = ""
+    external_certificate: bool = False
+
+
+async def read_current_install(api: KubeClient) -> CurrentInstall:
+    """Read the settings; all are empty without a Deployment.
+
+    Raises:
+        ApiError: The API server rejects the request, or does not answer.
+    """
+    deployment = await find_object(api, DEPLOYMENT_PATH)
+    return CurrentInstall() if deployment is None else parse_deployment(deployment)
+
+
+def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:
+    """Return the settings of the webhook's container; other containers are ignored."""
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    container: Mapping[str, Any] = next((one for one in containers if one["name"] == CONTAINER), {})
+    variables = {variable["name"]: str(variable.get("value") or "") for variable in container.get("env") or ()}
+    external = any(str(argument).startswith("--tls-cert") for argument in container.get("args") or ())
+    return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(container.get("image") or ""), external)
+
+
+async def find_object(api: KubeClient, path: str, absent: Container[int] = (HTTPStatus.NOT_FOUND,)) -> Json | None:
+    """Read an object; return None if the API server answers with one of these statuses.
+
+    Raises:
+        ApiError: Any other error.
+    """
+    try:
+        return await api.get(path)
+    except ApiError as error:
+        if error.status not in absent:
+            raise
+        return None

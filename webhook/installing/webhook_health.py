@@ -15,13 +15,14 @@ from cryptography.exceptions import InvalidSignature
 
 from webhook import __version__
 from webhook.errors import shorten_text
-from webhook.installing.current_install import CONTAINER, parse_deployment
 from webhook.installing.facts import (
     BOTH_ANSWERED,
+    CONTAINER,
     FAIL_OPEN_METRIC,
     ClusterFacts,
     DiagnosticResult,
     is_rejected_by_others,
+    parse_deployment,
     repair_command,
     runs_outside_cluster,
     unread_part_result,

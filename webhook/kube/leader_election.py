@@ -16,11 +16,41 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from webhook.errors import ApiError
-from webhook.kube.namespaced_name import NamespacedName
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacedName:
+    """Namespace and name of an object; a subclass per resource type.
+
+    Attributes:
+        API: The path of group and version.
+        RESOURCE: The plural name of the resource type.
+    """
+
+    API: ClassVar[str]
+    RESOURCE: ClassVar[str]
+
+    namespace: str
+    name: str
+
+    @property
+    def collection_path(self) -> str:
+        """The path of the collection."""
+        return f"{self.API}/namespaces/{self.namespace}/{self.RESOURCE}"
+
+    @property
+    def path(self) -> str:
+        """The path of the object."""
+        return f"{self.collection_path}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10.0

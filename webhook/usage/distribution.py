@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.usage_windows import Floats, UsageWindows
+from webhook.usage.history import Floats, UsageWindows
 
 PRICES: Floats = np.exp(np.linspace(-3, 6.5, 400))
 """Prices to try: the window lengths of an unused card that one overrun is worth."""

@@ -28,8 +28,7 @@ from webhook.usage.distribution import (
     recency_weights,
 )
 from webhook.usage.evidence_pools import HOUR, EvidencePool, PoolChoice, PoolIndex, WindowSpan, thin_span
-from webhook.usage.history import GAP, UsageHistory
-from webhook.usage.usage_windows import Floats
+from webhook.usage.history import GAP, Floats, UsageHistory
 
 BLOCK_SECONDS = 7 * 86_400
 """A week after the last failure, to see one weekly cycle."""

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.history import UsageHistory
-from webhook.usage.usage_windows import (
+from webhook.usage.history import (
     STARTS_PER_LENGTH,
     Floats,
+    UsageHistory,
     UsageWindows,
     concatenate_windows,
     windows_of_new_pods,

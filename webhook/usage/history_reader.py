@@ -16,6 +16,7 @@ from webhook.usage import queries
 from webhook.usage.container_samples import (
     ContainerKey,
     ContainerSamples,
+    OwnerChains,
     TimeGrid,
     add_memory_peaks,
     build_history,
@@ -23,6 +24,8 @@ from webhook.usage.container_samples import (
     container_key,
     has_memory_samples,
     larger_amount,
+    read_container_images,
+    read_owner_chains,
     samples_in_range,
     xid_code,
 )
@@ -30,7 +33,6 @@ from webhook.usage.history import GAP, MIB_TYPECODE, UsageHistory
 from webhook.usage.prometheus import MAX_SERIES, NARROW, PrometheusClient, finite_number
 from webhook.usage.prometheus_source import DAY, HOUR
 from webhook.usage.queries import DeviceMetrics, LabelScheme
-from webhook.usage.workload_owners import OwnerChains, read_container_images, read_owner_chains
 
 BIN_SECONDS = (900, 1800, HOUR, 2 * HOUR, 4 * HOUR)
 """Lengths of a bin; the first that keeps all bins within `MAX_POINTS` is used."""

@@ -12,8 +12,8 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
-from webhook.web.client_queues import ClientQueues
 from webhook.web.connection import ConnectionRegistry, HttpConnection
+from webhook.web.limits import ClientQueues
 from webhook.web.tls import ServerTls
 
 BACKLOG = 1024

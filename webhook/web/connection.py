@@ -22,7 +22,6 @@ from typing import cast
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from webhook.web.client_queues import ClientQueues
 from webhook.web.http_messages import (
     HttpRequest,
     HttpResponse,
@@ -31,8 +30,7 @@ from webhook.web.http_messages import (
     encode_response,
     error_response,
 )
-from webhook.web.limits import ServerLimits, ServerLoad, request_deadline
-from webhook.web.memory import LARGE_BODY
+from webhook.web.limits import LARGE_BODY, ClientQueues, ServerLimits, ServerLoad, request_deadline
 from webhook.web.tls import ClientCertificateRules, PeerCertificate
 
 MAX_LINE = 8190

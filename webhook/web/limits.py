@@ -1,17 +1,50 @@
-"""The limits of a server, and its current load."""
+"""The limits of a server and its current load, fairness between client addresses, and the return of free memory."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
+from typing import Generic, TypeVar
 from urllib.parse import parse_qsl
 
-from webhook.web.memory import FreeMemory
+LARGE_BODY = 16 * 1024
+"""Bytes. Smaller bodies leave no holes that others do not fill."""
+
+LARGE_BODIES_BYTES = 1024 * 1024
+"""Bytes of large bodies after which memory is returned."""
+
+
+class FreeMemory:
+    """Counts large bodies, and returns free memory after `LARGE_BODIES_BYTES` of them."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def count_body(self, size: int) -> None:
+        """Count a body of more than `LARGE_BODY` bytes."""
+        self._bytes += size
+
+    async def return_if_large(self) -> None:
+        """Return what large bodies have left: about 1 ms of CPU, so this is called between requests."""
+        if self._bytes > LARGE_BODIES_BYTES:
+            self._bytes = 0
+            return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Return all whole free pages of the heap to the system, where the C library can."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
 
 MIB = 1024 * 1024
 
@@ -153,3 +186,51 @@ def request_deadline(query: str, maximum: float) -> float:
         return maximum
     wanted = sum(float(amount) * _SECONDS[unit] for amount, unit in _PART.findall(text))
     return min(wanted, maximum) if wanted > 0 else maximum
+
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class ClientQueues(Generic[Item]):
+    """Items by the address of their client, those of one address in the order in which they were last used."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[Item, None]] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Item]:
+        return (item for queue in self._queues.values() for item in queue)
+
+    def add(self, address: str, item: Item) -> None:
+        """Add an item as the one used last."""
+        self._queues.setdefault(address, {})[item] = None
+        self._length += 1
+
+    def discard(self, address: str, item: Item) -> bool:
+        """Remove an item; return whether it was there."""
+        queue = self._queues.get(address, {})
+        if item not in queue:
+            return False
+        del queue[item]
+        self._length -= 1
+        if not queue:
+            del self._queues[address]
+        return True
+
+    def largest_queue(self) -> Iterable[Item]:
+        """Return the items of the address that has the most, the longest unused first."""
+        return max(self._queues.values(), key=len, default={})
+
+    def pop_next(self) -> Item:
+        """Remove and return the longest waiting item of the address whose turn it is; every address gets its turn."""
+        address = next(iter(self._queues))
+        queue = self._queues.pop(address)
+        item = next(iter(queue))
+        del queue[item]
+        self._length -= 1
+        if queue:
+            self._queues[address] = queue
+        return item

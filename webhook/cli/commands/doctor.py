@@ -12,7 +12,7 @@ import typer
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, paint_for, print_result
-from webhook.installing import cluster_health, policies_health, scheduling_health, webhook_health
+from webhook.installing import cluster_health, scheduling_health, webhook_health
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
 from webhook.policy.policy_set import PolicySet
 from webhook.report.serialization import json_text
@@ -54,7 +54,7 @@ def doctor_command(
 
 def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
     """Return the results of all checks, in the order of the output."""
-    loaded = policies_health.load_installed_policies(facts)
+    loaded = cluster_health.load_installed_policies(facts)
     policies = (loaded.policies or PolicySet()).policies
     return [
         *webhook_health.check_version(facts),
@@ -65,7 +65,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         *webhook_health.check_replicas(facts),
         *webhook_health.check_replica_status(facts),
         *webhook_health.check_callers(facts),
-        *policies_health.check_policies(facts, loaded),
+        *cluster_health.check_policies(facts, loaded),
         *cluster_health.check_nodes(facts),
         *cluster_health.check_gpu_forms(facts, policies),
         *scheduling_health.check_accounting_resource(facts, policies),

@@ -26,9 +26,9 @@ from webhook.errors import RightsliceError
 from webhook.model.fleet import Fleet
 from webhook.placement.capacity import ClusterCapacity
 from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.nodes.filtering import unsimulated_constraints
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder
-from webhook.placement.nodes.stock_filters import unsimulated_constraints
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.simulation import simulation_document, simulation_svg, simulation_table
 from webhook.report.text import pluralize, sanitize

@@ -23,10 +23,8 @@ from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.telemetry.metrics import MetricsPage
 from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import health_routes
-from webhook.web.limits import ServerLimits
-from webhook.web.listener import HttpListener, NoParserError
-from webhook.web.memory import return_free_memory
-from webhook.web.process import serve_until_signal
+from webhook.web.limits import ServerLimits, return_free_memory
+from webhook.web.listener import HttpListener, NoParserError, serve_until_signal
 
 if TYPE_CHECKING:
     from webhook.agent.node_agent import NodeAgent
@@ -114,8 +112,7 @@ async def _build_agent(stack: AsyncExitStack, api: KubeClient, flags: AgentFlags
     try:
         from webhook.agent.device_owners import PodResourcesClient
         from webhook.agent.discovery import GpuDiscovery
-        from webhook.agent.gpunode_publisher import AgentLease, GpuNodePublisher
-        from webhook.agent.node_advertiser import NodeAdvertiser
+        from webhook.agent.gpunode_publisher import AgentLease, GpuNodePublisher, NodeAdvertiser
         from webhook.agent.node_agent import NodeAgent
     except ModuleNotFoundError as error:
         raise AgentError(f"{error.name} is not installed: pip install 'rightslice[agent]'") from error

@@ -33,8 +33,7 @@ from webhook.settings import ExtenderSettings
 from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.web.health import HealthChecks
 from webhook.web.limits import ServerLimits
-from webhook.web.listener import HttpListener, NoParserError
-from webhook.web.process import freeze_and_tune_gc, serve_until_signal
+from webhook.web.listener import HttpListener, NoParserError, freeze_and_tune_gc, serve_until_signal
 
 if TYPE_CHECKING:
     from webhook.audit.fair_share_tracker import FairShareTracker

@@ -11,15 +11,15 @@ from webhook.certs.issuer import create_self_signed
 from webhook.settings import ServerSettings
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
-from webhook.web.client_rules import ClientRuleFiles, ClientRulesReloader
 from webhook.web.limits import ServerLimits
-from webhook.web.listener import HttpListener
-from webhook.web.process import raise_descriptor_limit
+from webhook.web.listener import HttpListener, raise_descriptor_limit
 from webhook.web.tls import (
     CertificateError,
     CertificateFiles,
     CertificateReloader,
     ClientCertificateRules,
+    ClientRuleFiles,
+    ClientRulesReloader,
     PemPair,
     ServerTls,
 )

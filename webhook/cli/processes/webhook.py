@@ -53,8 +53,7 @@ from webhook.usage.loader import UsageRequest
 from webhook.usage.prometheus_source import PrometheusSource
 from webhook.web.health import HealthChecks
 from webhook.web.limits import ServerLimits
-from webhook.web.listener import NoParserError
-from webhook.web.process import freeze_and_tune_gc, serve_until_signal
+from webhook.web.listener import NoParserError, freeze_and_tune_gc, serve_until_signal
 
 LEASE_NAME = "rightslice"
 

@@ -22,10 +22,9 @@ from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO
 from webhook.placement.devices import NodeDevices
 from webhook.placement.nodes.device_plugin import largest_request
-from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons
+from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons, stock_filter_reasons
 from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.placement.nodes.stock_filters import stock_filter_reasons
 from webhook.placement.nvlink import gpu_mask, gpu_sets
 
 MAX_CHOICES = 20_000
