@@ -13,11 +13,11 @@ free capacity of these nodes do not matter, because they may change while the po
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from webhook.engine.gpu_requests import container_at
+from webhook.engine.gpu_requests import container_at, init_then_main_containers
 from webhook.engine.limitrange.findings import paths_below_minimum
-from webhook.engine.pod_context import GpuPodContext, PodMutation
+from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.enums import PolicyMode
@@ -31,12 +31,28 @@ from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.policy.policy_set import LimitRules
 
 
-def write_accounting(context: GpuPodContext, mutation: PodMutation) -> None:
-    """Write the GPUs of every container, replacing any value of the user."""
-    amounts = gpu_milli_by_container(context, mutation) if is_accounting_schedulable(context, mutation) else {}
+def write_accounting(context: PodContext, mutation: PodMutation) -> None:
+    """Write the GPUs of every container, replacing any value of the user, and "0" where another one names them.
+
+    If a LimitRange would reject the zero as below its minimum, the present value stays: too high a value bypasses no
+    quota.
+    """
+    amounts: dict[FieldPath, int] = {}
+    if isinstance(context, GpuPodContext) and is_accounting_schedulable(context, mutation):
+        amounts = gpu_milli_by_container(context, mutation)
     for path, milli in amounts.items():
         _write_accounting_amount(mutation, path, str(milli))
-    zero_remaining_accounting(mutation, context.view.ranges(context.request.namespace), amounts)
+    others = [
+        path
+        for path, container in init_then_main_containers(mutation.pod.spec)
+        if ACCOUNTING_RESOURCE in container.resources.limits or ACCOUNTING_RESOURCE in container.resources.requests
+        if path not in amounts
+    ]
+    ranges = context.view.ranges(context.request.namespace)
+    kept = _zeros_below_minimum(mutation, others, ranges) if ranges and others else set()
+    for path in others:
+        if not kept & {path, ("spec",)}:
+            _write_accounting_amount(mutation, path, "0")
 
 
 def is_accounting_schedulable(context: GpuPodContext, mutation: PodMutation) -> bool:
@@ -74,28 +90,6 @@ def _sum_by_container(amounts: Iterable[tuple[FieldPath, int]]) -> dict[FieldPat
     for path, milli in amounts:
         totals[path] = min(totals.get(path, 0) + milli, MAX_MILLI)
     return totals
-
-
-def zero_remaining_accounting(
-    mutation: PodMutation, ranges: NamespaceLimitRanges, accounted: Collection[FieldPath] = ()
-) -> None:
-    """Write "0" where a container that is not accounted names the accounting resource.
-
-    If a LimitRange would reject the zero as below its minimum, the present value stays: too high a value bypasses no
-    quota.
-    """
-    spec = mutation.pod.spec
-    others: list[FieldPath] = [
-        ("spec", kind, index)
-        for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers))
-        for index, container in enumerate(containers)
-        if ACCOUNTING_RESOURCE in container.resources.limits or ACCOUNTING_RESOURCE in container.resources.requests
-    ]
-    others = [path for path in others if path not in accounted]
-    kept = _zeros_below_minimum(mutation, others, ranges) if ranges and others else set()
-    for path in others:
-        if not kept & {path, ("spec",)}:
-            _write_accounting_amount(mutation, path, "0")
 
 
 def _zeros_below_minimum(

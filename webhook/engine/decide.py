@@ -31,9 +31,9 @@ from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
 from webhook.engine.mutate import mutate_pod
 from webhook.engine.patch import build_patch
-from webhook.engine.pending_use import pending_use_of
 from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
+from webhook.engine.projected_pod import pending_use_of
 from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
 from webhook.engine.settle import settle
 from webhook.engine.workload_review import (

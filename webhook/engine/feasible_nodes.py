@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.node_ports import held_ports
@@ -37,6 +38,14 @@ def _gpu_taint_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
     return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints)
 
 
+class RequestedAmounts(NamedTuple):
+    """CPU in millicores, bytes of memory, and other resources that a pod requests besides GPUs."""
+
+    cpu_milli: int
+    memory: int
+    others: ResourceAmounts
+
+
 class FeasibleNodes:
     """The nodes of a cluster on which a pod may run.
 
@@ -59,10 +68,8 @@ class FeasibleNodes:
     """
 
     __slots__ = (
-        "_cpu_milli",
-        "_memory",
+        "_amounts",
         "_nodes_with_ports",
-        "_others",
         "excluded",
         "ignored_requirements",
         "nodes",
@@ -87,8 +94,8 @@ class FeasibleNodes:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self.pod = pod
-        self._cpu_milli = self._memory = self._nodes_with_ports = -1
-        self._others: ResourceAmounts | None = None
+        self._nodes_with_ports = -1
+        self._amounts: RequestedAmounts | None = None
         self.ports = held_ports(pod)
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
@@ -119,9 +126,7 @@ class FeasibleNodes:
 
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
         """Return whether a node of the mask has these units, and what else the pod requests, free now."""
-        cpu_milli, memory = self.cpu_and_memory()
-        nodes, others = self.with_free_ports(nodes), self.other_amounts()
-        return self.view.has_free_node(resource, count, nodes, cpu_milli, memory, others, self.ports)
+        return self.view.has_free_node(resource, count, self.with_free_ports(nodes), *self.amounts(), self.ports)
 
     def with_free_ports(self, nodes: int) -> int:
         """Return the nodes of a mask on which no running or waiting pod holds a host port of the pod."""
@@ -131,14 +136,8 @@ class FeasibleNodes:
             self._nodes_with_ports = self.view.nodes_with_ports_in_use(self.ports)
         return nodes & ~self._nodes_with_ports
 
-    def cpu_and_memory(self) -> tuple[int, int]:
-        """Return the pod's millicores and bytes of memory. Computed once."""
-        if self._cpu_milli < 0:
-            self._cpu_milli, self._memory = cpu_and_memory(self.pod)
-        return self._cpu_milli, self._memory
-
-    def other_amounts(self) -> ResourceAmounts:
-        """Return the pod's requests for disk, huge pages and extended resources. Computed once."""
-        if self._others is None:
-            self._others = other_resource_amounts(self.pod)
-        return self._others
+    def amounts(self) -> RequestedAmounts:
+        """Return what the pod requests besides GPUs. Computed once."""
+        if self._amounts is None:
+            self._amounts = RequestedAmounts(*cpu_and_memory(self.pod), other_resource_amounts(self.pod))
+        return self._amounts

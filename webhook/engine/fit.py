@@ -185,7 +185,7 @@ def _reason_against_offers(
 
 
 def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:
-    names = [name for name, _ in feasible.other_amounts()]
+    names = [name for name, _ in feasible.amounts().others]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return f"{resource} on a node with enough {', '.join(names[:MAX_NAMES])}{more}" if names else resource
 

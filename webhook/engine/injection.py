@@ -54,7 +54,8 @@ def apply_injection(section: InjectionRules, mutation: PodMutation, context: Gpu
         findings += _add_node_affinity(section, mutation, context, candidates)
     if section.runtime_class_name:
         findings += _set_runtime_class(section, mutation)
-    if section.spread is not SpreadMode.OFF and not mutation.spread_constraints:
+    has_owner = bool(mutation.pod.metadata.owner_references)
+    if section.spread is not SpreadMode.OFF and has_owner and not mutation.spread_constraints:
         constraint = host_spread_constraint(mutation.pod, required=section.spread is SpreadMode.REQUIRED)
         if constraint is not None:
             mutation.spread_constraints.append(constraint)

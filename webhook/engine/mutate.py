@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from webhook.engine.accounting import write_accounting, zero_remaining_accounting
+from webhook.engine.accounting import write_accounting
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
-from webhook.engine.policy_findings import PolicyFinding, SectionFinding
+from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
 from webhook.model.annotations import KEEP_ANNOTATION
@@ -18,11 +18,13 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText
+from webhook.policy.policy_set import InjectionRules, TopologyRules
 
 ContainerResources = dict[FieldPath, dict[str, QuantityText]]
 """Limits or requests by container path."""
 
 REPORTED_REASONS = NEEDS_NODES | {
+    KeepReason.OPTED_OUT,
     KeepReason.LIMIT_RANGE,
     KeepReason.QUOTA_NOT_COVERING,
     KeepReason.QUOTA_EXCEEDED,
@@ -34,7 +36,7 @@ REPORTED_REASONS = NEEDS_NODES | {
     KeepReason.NO_MEMORY_LIMIT,
     KeepReason.MEMORY_FRACTION,
 }
-"""Reasons reported even without a declared need: there is evidence, and something prevents the rewrite."""
+"""Reasons reported even without a declared need: the pod opts out, or there is evidence and something prevents it."""
 
 _ISOLATION_NOTES = {
     IsolationLevel.HARDWARE: "",
@@ -56,44 +58,36 @@ def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[
     Sections that are not enforced change a copy that is discarded; only their violations are kept.
     """
     mutation, policies = PodMutation(context.pod), context.policies
+    violations: list[SectionFinding] = []
     if context.request.operation != "CREATE":
-        return mutation, []
+        return mutation, violations
     if context.limit_range_gpus.removed:
         mutation.policy = policies.limit_range_gpu_policies
         mutation.limits.update(context.limit_range_gpus.limits)
         mutation.requests.update(context.limit_range_gpus.requests)
         mutation.record_change(INJECTED_GPUS_CHANGE)
     if isinstance(context, GpuPodContext):
-        return mutation, _mutate_gpu_pod(context, choice, mutation)
-    if policies.accounting_policies:
-        mutation.policy = policies.accounting_policies
-        zero_remaining_accounting(mutation, context.view.ranges(context.request.namespace))
-    return mutation, []
-
-
-def _mutate_gpu_pod(
-    context: GpuPodContext, choice: OfferChoice | KeepRequest, mutation: PodMutation
-) -> list[SectionFinding]:
-    policies = context.policies
-    violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
-    for policy_ref, injection in policies.injections:
-        target = mutation if policy_ref[0] is PolicyMode.ENFORCE else PodMutation(mutation.pod)
-        target.policy = policy_ref[1]
-        if found := apply_injection(injection, target, context):
+        if policies.right_sizing is not None:
+            violations += _apply_right_sizing(context, policies.right_sizing, choice, mutation)
+        count = context.gpu_requests.max_count
+        sections: list[tuple[PolicyRef, InjectionRules | TopologyRules]] = [*policies.injections]
+        sections += [each for each in policies.topologies if count >= each[1].when_gpus_at_least]
+        for policy_ref, section in sections:
+            target = mutation if policy_ref[0] is PolicyMode.ENFORCE else PodMutation(mutation.pod)
+            target.policy = policy_ref[1]
+            if isinstance(section, InjectionRules):
+                found = apply_injection(section, target, context)
+            else:
+                found = add_nvlink_affinity(section, target, context)
             violations += [(policy_ref, each) for each in found]
-    for policy_ref, topology in policies.topologies:
-        target = mutation if policy_ref[0] is PolicyMode.ENFORCE else PodMutation(mutation.pod)
-        target.policy = policy_ref[1]
-        if found := add_nvlink_affinity(topology, target, context):
-            violations += [(policy_ref, each) for each in found]
-    if policies.defaults and (
-        mutation.applied_choice is not None or fits_with_defaults(context, mutation.required_node_affinity)
-    ):
-        _add_default_requests(context, mutation)
+        if policies.defaults and (
+            mutation.applied_choice is not None or fits_with_defaults(context, mutation.required_node_affinity)
+        ):
+            _add_default_requests(context, mutation)
     if policies.accounting_policies:
         mutation.policy = policies.accounting_policies
         write_accounting(context, mutation)
-    return violations
+    return mutation, violations
 
 
 def _apply_right_sizing(
@@ -110,9 +104,17 @@ def _apply_right_sizing(
     findings = [*declared.errors]
     if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "true") not in KEEP_VALUES:
         findings.append(_invalid_keep_annotation(context.pod))
-    report = right_sizing_finding(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
-    if report is not None:
-        findings.append(report)
+    first = context.gpu_requests.requests[0]
+    side = "limits" if first.resource.name in first.container.resources.limits else "requests"
+    path = (*first.path, "resources", side, first.resource.name)
+    if isinstance(choice, OfferChoice):
+        findings.append(_choice_finding(choice, mode, path))
+    elif (reason := choice.reason) in REPORTED_REASONS or (
+        declared.memory_mib is not None and reason is not KeepReason.NO_WHOLE_GPU
+    ):
+        at_most = PolicyMode.AUDIT if reason is KeepReason.OPTED_OUT else PolicyMode.WARN
+        message = f"not right-sized: {choice}"
+        findings.append(PolicyFinding("GPU-R103", path, message, reason.fix, at_most, reason.value))
     return [((mode, right_sizing.policy), each) for each in findings]
 
 
@@ -154,26 +156,6 @@ def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutat
         mutation.required_node_affinity += missing
         mutation.record_change("nodeAffinity")
     mutation.applied_choice = choice
-
-
-def right_sizing_finding(
-    choice: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
-) -> PolicyFinding | None:
-    """Report the outcome of right-sizing to the user; None where it is not worth a message."""
-    at_most = PolicyMode.WARN
-    if isinstance(choice, KeepRequest):
-        if choice.reason is KeepReason.OPTED_OUT:
-            at_most = PolicyMode.AUDIT
-        elif not ((declared and choice.reason is not KeepReason.NO_WHOLE_GPU) or choice.reason in REPORTED_REASONS):
-            return None
-    first = gpu_requests.requests[0]
-    side = "limits" if first.resource.name in first.container.resources.limits else "requests"
-    path = (*first.path, "resources", side, first.resource.name)
-    if isinstance(choice, OfferChoice):
-        return _choice_finding(choice, mode, path)
-    return PolicyFinding(
-        "GPU-R103", path, f"not right-sized: {choice}", choice.reason.fix, at_most, choice.reason.value
-    )
 
 
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:

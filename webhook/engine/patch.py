@@ -13,9 +13,9 @@ import msgspec
 from webhook.engine.gpu_requests import container_at
 from webhook.engine.pod_context import PodMutation
 from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
-from webhook.model.decisions import PatchOperation, patch_add, patch_replace
+from webhook.model.decisions import FractionChange, PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import NodeSelector, NodeSelectorRequirement, ResourceRequirements
+from webhook.model.pods import NodeSelector, NodeSelectorRequirement, Pod, ResourceRequirements
 from webhook.well_known import Json
 
 NODE_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity")
@@ -50,13 +50,15 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     metadata, spec, annotations = mutation.pod.metadata, mutation.pod.spec, _annotations(mutation, policies, digest)
     if annotations is None:
         return None
-    spread, runtime_class = mutation.spread_constraints, mutation.runtime_class_name
+    spread, runtime_class, fit = mutation.spread_constraints, mutation.runtime_class_name, mutation.applied_choice
+    of_nodes = mutation.required_node_affinity or mutation.preferred_node_affinity
+    of_pods = mutation.required_pod_affinity or mutation.preferred_pod_affinity
     written = [msgspec.to_builtins(each) for each in mutation.tolerations]
     tolerations = [{key: value for key, value in each.items() if value not in ("", None)} for each in written]
     return (
         *(_resource_operations(mutation) if mutation.limits or mutation.requests else ()),
-        *_fraction_operations(mutation),
-        *_affinity_operations(mutation),
+        *(_fraction_operations(mutation.pod, fit.fraction_changes) if fit is not None else ()),
+        *(_affinity_operations(mutation) if of_nodes or of_pods else ()),
         *_add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
         *_add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
         *([patch_add(("spec", "runtimeClassName"), runtime_class)] if runtime_class else ()),
@@ -108,21 +110,18 @@ def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
     return operations
 
 
-def _fraction_operations(mutation: PodMutation) -> list[PatchOperation]:
+def _fraction_operations(pod: Pod, changes: Sequence[FractionChange]) -> list[PatchOperation]:
     operations: list[PatchOperation] = []
-    for each in mutation.applied_choice.fraction_changes if mutation.applied_choice is not None else ():
+    for each in changes:
         if each.before:
             operations.append(patch_replace(each.path, each.prefix + each.after))
         else:
-            variables = container_at(mutation.pod, each.path[:-1]).env
+            variables = container_at(pod, each.path[:-1]).env
             operations += _add_operations(each.path, variables, [{"name": each.setting, "value": each.after}])
     return operations
 
 
 def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
-    node_affinity = mutation.required_node_affinity or mutation.preferred_node_affinity
-    if not (node_affinity or mutation.required_pod_affinity or mutation.preferred_pod_affinity):
-        return []
     expressions = [one.to_json() for one in mutation.required_node_affinity]
     node: Json = {PREFERRED_TERMS: mutation.preferred_node_affinity} if mutation.preferred_node_affinity else {}
     if expressions:

@@ -1,6 +1,7 @@
 """The pod with all additions but its size: an offer must fit this pod, not the submitted pod.
 
-Also the labels that identify the pods of one workload, by which an addition spreads them over hosts.
+Also what it will hold once it has a node, and the labels that identify the pods of one workload, by which an addition
+spreads them over hosts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
-from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
+from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
 from webhook.model.enums import PolicyMode
+from webhook.model.node_masks import union_masks
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
 from webhook.well_known import Json
@@ -133,6 +136,31 @@ def default_requests(context: GpuPodContext, sections: Sequence[LimitRules]) -> 
         for index, defaults in policy_default_requests(section, context.pod, context.gpu_requests).items():
             amounts[index] = {**defaults, **amounts[index]} if index in amounts else defaults
     return amounts
+
+
+def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
+    """Return what a new pod will hold with its changes. Nothing while a scheduling gate keeps it from any node.
+
+    It counts from the moment of the decision, also for a pod that is left as it is: until it is scheduled, nothing else
+    shows that these GPUs, CPU and memory will soon be taken.
+    """
+    request, totals, pod, fleet = context.request, context.gpu_requests.totals, context.pod, context.view.fleet
+    if request.operation != "CREATE" or request.sub_resource or not totals or pod.spec.scheduling_gates:
+        return NO_USE
+    feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, pod)
+    choice, nodes = mutation.applied_choice, feasible.nodes
+    if choice is not None:
+        requested = [PendingUnits(choice.resource, union_masks([offer.nodes for offer in choice.offers]), 1)]
+    else:
+        positive = [(name, count) for name, count in totals.items() if count > 0]
+        requested = [PendingUnits(name, nodes & fleet.nodes_with_units(name, count), count) for name, count in positive]
+    if not any(each.nodes for each in requested):
+        return NO_USE
+    if isinstance(context, GpuPodContext) and context.policies.defaults:
+        feasible = project_feasible_nodes(context, PolicyMode.ENFORCE)
+    cpu_milli, memory, others = feasible.amounts()
+    others = tuple([each for each in others if each[0] in fleet.other_resources])
+    return PendingUse(tuple([each for each in requested if each.nodes]), cpu_milli, memory, others)
 
 
 def workload_label_key(pod: Pod) -> str:

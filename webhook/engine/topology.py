@@ -68,7 +68,7 @@ PARSED_ANNOTATIONS = frozenset({TOPOLOGY_ANNOTATION, GANG_SIZE_ANNOTATION})
 def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
     """Prefer or require nodes that link the GPUs of a pod; report what was added, or that no node does."""
     gpu_requests, feasible = context.gpu_requests, context.feasible
-    if mutation.applied_choice is not None or gpu_requests.max_count < section.when_gpus_at_least:
+    if mutation.applied_choice is not None:
         return []
     whole = [one for one in gpu_requests.requests if one.resource.name == WHOLE_GPU]
     largest = max(whole, key=lambda one: one.count, default=None)
