@@ -17,6 +17,7 @@ from webhook.documents.reader import read_documents
 from webhook.errors import SourceLocation
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Toleration
+from webhook.model.quantity import format_nano, parse_nano
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
@@ -54,8 +55,11 @@ def grown_view(nodes: int = 100) -> ClusterView:
     return view_of_objects((item, SourceLocation("grown")) for item in grow(demo_objects(), nodes))
 
 
-def roomy(objects: Sequence[Json], times: int = 10_000) -> list[Json]:
-    """Return the objects with a multiple of the GPUs and pods of each node: capacity for thousands of pods a second."""
+def roomy(objects: Sequence[Json], times: int = 200) -> list[Json]:
+    """Return the objects with a multiple of what each node has: capacity for thousands of pods.
+
+    Of one resource a node counts with at most 4,096 units.
+    """
     return [_enlarged(item, times) if item["kind"] == "Node" else item for item in objects]
 
 
@@ -65,8 +69,11 @@ def _enlarged(node: Json, times: int) -> Json:
     counts = [name for name in labels if name.startswith("nvidia.com/") and name.endswith(".count")]
     labels |= {name: str(int(labels[name]) * times) for name in counts}
     for amounts in (status["allocatable"], status.get("capacity", {})):
-        names = [name for name in amounts if name.startswith("nvidia.com/") or name == "pods"]
-        amounts |= {name: str(int(amounts[name]) * times) for name in names}
+        units = [name for name in amounts if name.startswith("nvidia.com/") or name == "pods"]
+        amounts |= {name: str(int(amounts[name]) * times) for name in units}
+        amounts |= {
+            name: format_nano(parse_nano(amounts[name]) * times) for name in ("cpu", "memory") if name in amounts
+        }
     return clone
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet import demo_objects, grow, grown_view
+from benchmarks.fleet import demo_objects, grow, grown_view, roomy
 from tests.model.nodes import reachable_nodes
 from webhook.cache import bundled_files as places
 from webhook.cache.quota_status import with_quota_status
-from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
+from webhook.cache.snapshot import ClusterSnapshot, read_snapshot, view_of_objects
+from webhook.errors import SourceLocation
 from webhook.model.enums import GpuForm
 from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
 from webhook.model.pod_resources import effective_requests
@@ -44,6 +45,14 @@ def test_every_form_of_gpu_is_partly_free(demo: ClusterSnapshot) -> None:
         "nvidia.com/mig-2g.20gb",
         "nvidia.com/mig-3g.40gb",
     )
+
+
+def test_enlarged_nodes_of_benchmarks_offer_every_resource_of_the_demo(demo: ClusterSnapshot) -> None:
+    enlarged = view_of_objects((item, SourceLocation("enlarged")) for item in roomy(demo_objects()))
+    fleet, everywhere = demo.view.fleet, enlarged.fleet.all_nodes
+    assert enlarged.fleet.resources() == fleet.resources()
+    for resource in fleet.resources():
+        assert enlarged.fleet.max_units(resource, everywhere) >= 100 * fleet.max_units(resource, fleet.all_nodes)
 
 
 def test_each_offer_selector_matches_only_its_nodes(demo: ClusterSnapshot) -> None:
