@@ -22,6 +22,10 @@ from webhook.model.quantity import format_nano, parse_nano
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
 
+ROOM = 70
+"""Times that nodes of `roomy` have what those of the demo have. One has 56 units; with more than 4,096 it counts
+as having none."""
+
 
 def demo_objects() -> list[Json]:
     """Return the objects of the shipped snapshot as plain data."""
@@ -55,11 +59,8 @@ def grown_view(nodes: int = 100) -> ClusterView:
     return view_of_objects((item, SourceLocation("grown")) for item in grow(demo_objects(), nodes))
 
 
-def roomy(objects: Sequence[Json], times: int = 200) -> list[Json]:
-    """Return the objects with a multiple of what each node has: capacity for thousands of pods.
-
-    Of one resource a node counts with at most 4,096 units.
-    """
+def roomy(objects: Sequence[Json], times: int = ROOM) -> list[Json]:
+    """Return the objects with a multiple of what each node has: capacity for thousands of pods."""
     return [_enlarged(item, times) if item["kind"] == "Node" else item for item in objects]
 
 

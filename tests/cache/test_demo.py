@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet import demo_objects, grow, grown_view, roomy
+from benchmarks.fleet import ROOM, demo_objects, grow, grown_view, roomy
 from tests.model.nodes import reachable_nodes
 from webhook.cache import bundled_files as places
 from webhook.cache.quota_status import with_quota_status
@@ -49,10 +49,8 @@ def test_every_form_of_gpu_is_partly_free(demo: ClusterSnapshot) -> None:
 
 def test_enlarged_nodes_of_benchmarks_offer_every_resource_of_the_demo(demo: ClusterSnapshot) -> None:
     enlarged = view_of_objects((item, SourceLocation("enlarged")) for item in roomy(demo_objects()))
-    fleet, everywhere = demo.view.fleet, enlarged.fleet.all_nodes
-    assert enlarged.fleet.resources() == fleet.resources()
-    for resource in fleet.resources():
-        assert enlarged.fleet.max_units(resource, everywhere) >= 100 * fleet.max_units(resource, fleet.all_nodes)
+    units = [{name: amount * ROOM for name, amount in node.gpus.items()} for node in demo.view.fleet.nodes]
+    assert [node.gpus for node in enlarged.fleet.nodes] == units
 
 
 def test_each_offer_selector_matches_only_its_nodes(demo: ClusterSnapshot) -> None:
