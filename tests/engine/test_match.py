@@ -82,7 +82,7 @@ def test_a_condition_may_request(expression: str) -> None:
 
 def test_every_field_that_a_condition_may_use_exists() -> None:
     data = bad().build()
-    facts = condition_variables(request_of(data), view_of(LABELED))
+    facts = condition_variables(request_of(data), view_of(LABELED).view_namespace("team"))
     assert {name: shape_of(facts[name], tree) for name, tree in KNOWN_FIELDS.items()} == KNOWN_FIELDS
 
 

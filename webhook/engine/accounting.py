@@ -48,7 +48,7 @@ def write_accounting(context: PodContext, mutation: PodMutation) -> None:
         if ACCOUNTING_RESOURCE in container.resources.limits or ACCOUNTING_RESOURCE in container.resources.requests
         if path not in amounts
     ]
-    ranges = context.view.ranges(context.request.namespace)
+    ranges = context.namespace.ranges
     kept = _zeros_below_minimum(mutation, others, ranges) if ranges and others else set()
     for path in others:
         if not kept & {path, ("spec",)}:

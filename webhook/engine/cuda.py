@@ -87,7 +87,8 @@ def cuda_violations(
     annotations = pod.metadata.annotations
     compat, text = annotations.get(CUDA_COMPAT_ANNOTATION) == "true", annotations.get(CUDA_ANNOTATION)
     if text is None:
-        needs = [need for path, one in containers.items() for need in _container_cuda_needs(path, one, compat=compat)]
+        stating = [(path, one) for path, one in containers.items() if one.env or image_cuda_version(one.image)]
+        needs = [need for path, one in stating for need in _container_cuda_needs(path, one, compat=compat)]
     else:
         compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
         path: FieldPath = ("metadata", "annotations", CUDA_ANNOTATION)

@@ -9,6 +9,7 @@ A pod passes eight steps, in this order:
 5 mutate    the changed pod: offer, tolerations, affinity, spread, topology, default requests, accounting
 6 patch     the JSON Patch operations from the pod to the changed pod
 7 evaluate  violations of limits, LimitRange, quota, node fit and CUDA by the changed pod
+            (what any step found about an amount that a LimitRange sets by default then names that LimitRange)
 8 settle    findings: the violations in their section's mode, without those that an exemption covers at `now`
 
 On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
@@ -16,7 +17,7 @@ On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from webhook.engine.demand import estimate_need
 from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
 from webhook.engine.guard import guard_pod
+from webhook.engine.limitrange.findings import name_default_sources
 from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
@@ -47,7 +49,6 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_USE, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.pods import Pod
 from webhook.model.pools import total_milli
 from webhook.model.usage import UsageView
@@ -181,9 +182,10 @@ def decide_pod(
         choice = RECORD_TOO_LARGE if isinstance(choice, OfferChoice) else choice
         mutation, additions = PodMutation(pod), [_record_too_large(mutation)]
     violations, quota_charge = evaluate_pod(context, mutation)
-    found = [*failures, *bypasses, *additions, *violations]
-    ranges = view.ranges(request.namespace) if found else NO_LIMIT_RANGES
-    findings, exempted = settle(found, policies.exemptions, request, pod, now, mutation, ranges)
+    found: Sequence[SectionFinding] = [*failures, *bypasses, *additions, *violations]
+    if found and context.namespace.ranges.default_names:
+        found = name_default_sources(found, mutation, context.namespace.ranges, request)
+    findings, exempted = settle(found, policies.exemptions, request, pod, now)
 
     fleet, submitted, fit = view.fleet, context.submitted_requests, mutation.applied_choice
     after = total_milli(context.gpu_requests.totals, fleet)

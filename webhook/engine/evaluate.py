@@ -57,7 +57,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         return violations, ()
     quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet)
     for policy_ref, section in context.policies.quotas:
-        exceeded = shared_quota_violations(section, context.pod, request.namespace, quota_charge, view)
+        exceeded = shared_quota_violations(section, context, quota_charge)
         violations += [(policy_ref, each) for each in exceeded]
     return violations, quota_charge
 
@@ -86,12 +86,12 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
         unsuitable = cuda_violations(pod, offers, gpu_requests.containers)
         if unsuitable:
             violations += [(policy_ref, each) for policy_ref in policies.cuda for each in unsuitable]
-    obstacles = node_fit_violations(context, mutation) if fit is None else []
+    obstacles = node_fit_violations(context, mutation) if fit is None and context.view.fleet.nodes else []
     invalid = () if PARSED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else invalid_annotations(pod)
     if obstacles or gpu_requests.errors or invalid:
         request, errors = context.request, gpu_requests.errors
         if errors:
-            errors = replace_amount_errors(errors, mutation, context.view.ranges(request.namespace), request)
+            errors = replace_amount_errors(errors, mutation, context.namespace.ranges, request)
         violations += [(policies.general_policy, each) for each in (*errors, *invalid, *obstacles)]
     return violations
 
@@ -126,27 +126,27 @@ def _namespace_rejections(
     Args:
         amounts: The amounts of the unchanged pod.
     """
-    pod, view, namespace = context.pod, context.view, context.request.namespace
-    ranges, remaining = view.ranges(namespace), view.remaining_quotas(namespace)
-    if not ranges and not remaining:
+    pod, view, namespace = context.pod, context.view, context.namespace
+    ranges, quotas = namespace.ranges, namespace.quotas
+    if not ranges and not quotas:
         return _NOT_REJECTED
     if mutation.runtime_class_name:
         pod = view.pod_classes.add_to_pod(pod, mutation.runtime_class_name)
     claims: tuple[PolicyFinding, ...] = ()
     if pod.spec.resource_claims:
-        claim_context, quotas = view.claim_context(namespace), view.quotas(namespace)
-        claims = tuple(claim_quota_violations(pod, claim_context, quotas, lambda key: view.claim_users(namespace, key)))
+        users = partial(view.claim_users, context.request.namespace)
+        claims = tuple(claim_quota_violations(pod, namespace.claims, quotas, users))
     if mutation.limits or mutation.requests:
         amounts = container_amounts(pod.spec, mutation.limits, mutation.requests)
-    if is_surely_admitted(pod, amounts, ranges, remaining):
+    if is_surely_admitted(pod, amounts, ranges, namespace.remaining_quotas):
         return _NamespaceRejections(quotas=claims) if claims else _NOT_REJECTED
     final = final_amounts(mutation, ranges)
     if final is None:
         unreadable = tuple(unreadable_amount_violations(pod))
         return _NamespaceRejections(unreadable, (*unreadable, *claims))
     sources = DefaultSources(mutation, ranges, context.request.load_object)
-    users = _quota_users_in(namespace, view)
-    exceeded = quota_violations(pod, final, view.quotas(namespace), users, partial(sources.of_total, final))
+    consumers = _quota_users_in(context.request.namespace, view)
+    exceeded = quota_violations(pod, final, quotas, consumers, partial(sources.of_total, final))
     return _NamespaceRejections(limit_range_violations(final, ranges, sources) if ranges else (), (*exceeded, *claims))
 
 
@@ -175,7 +175,7 @@ def _evaluate_update(context: PodContext) -> list[SectionFinding]:
     violations: list[SectionFinding] = []
     if request.sub_resource == "resize" and context.gpu_requests.requests:
         violations += _evaluate_resize(PodResize(old, pod, context.gpu_requests), context)
-    quotas = view.quotas(request.namespace)
+    quotas = context.namespace.quotas
     if not quotas:
         return violations
     lookup = _quota_users_in(request.namespace, view)

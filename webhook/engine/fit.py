@@ -193,18 +193,16 @@ def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:
 def _reason_in_namespace(
     context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing
 ) -> KeepRequest | None:
-    view, namespace = context.view, context.request.namespace
-    ranges, quotas = view.ranges(namespace), view.quotas(namespace)
+    ranges, quotas, fleet = context.namespace.ranges, context.namespace.quotas, context.view.fleet
     if ranges:
         limits, requests = substitute_resource(
-            context.gpu_requests, resource, zero=WHOLE_GPU in view.limited_resources(namespace)
+            context.gpu_requests, resource, zero=WHOLE_GPU in context.namespace.limited_resources
         )
         reason = rejection_reason(context.pod, ranges, limits, requests)
         if reason:
             return KeepRequest(KeepReason.LIMIT_RANGE, reason)
     if not quotas:
         return None
-    fleet = view.fleet
     accounted = right_sizing.accounting and (
         right_sizing.accounting_ignored or fleet.all_advertise_accounting(fleet.nodes_advertising(resource))
     )

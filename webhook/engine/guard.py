@@ -84,7 +84,7 @@ def guard_pod(context: PodContext) -> list[SectionFinding]:
             gpu_requests,
             shares_processes_on_shared_gpu=shares_processes
             and requests_gpu_share(gpu_requests.totals, context.view.fleet),
-            claiming=context.view.claim_context(context.request.namespace),
+            claiming=context.namespace.claims,
             injected=context.limit_range_gpus.amounts,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,

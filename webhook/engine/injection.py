@@ -46,10 +46,9 @@ def apply_injection(section: InjectionRules, mutation: PodMutation, context: Gpu
     if fit is not None:
         candidates = union_masks([offer.nodes for offer in fit.offers]) & fit.selected
     findings: list[PolicyFinding] = []
-    if section.tolerations_auto or section.tolerations:
-        namespace = context.view.namespace(context.request.namespace)
-        if namespace is None or TOLERATIONS_WHITELIST not in namespace.metadata.annotations:
-            _add_tolerations(section, mutation, context, candidates)
+    allowed = TOLERATIONS_WHITELIST not in context.namespace.annotations
+    if allowed and (section.tolerations_auto or section.tolerations):
+        _add_tolerations(section, mutation, context, candidates)
     if section.node_affinity or section.node_affinity_auto:
         findings += _add_node_affinity(section, mutation, context, candidates)
     if section.runtime_class_name:

@@ -16,7 +16,7 @@ from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
-from webhook.model.cluster_view import ClusterView
+from webhook.model.cluster_view import ClusterView, NamespaceView
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -39,19 +39,19 @@ def match_policies(
     request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView
 ) -> MatchResult:
     """Find the policies that match a pod, or a template read as one, and build its context."""
-    created, namespace = request.operation == "CREATE", request.namespace
-    gpu_requests, ranges = gpu_requests_of_pod(pod), view.ranges(namespace)
+    created, namespace = request.operation == "CREATE", view.view_namespace(request.namespace)
+    gpu_requests, ranges = gpu_requests_of_pod(pod), namespace.ranges
     injected = find_injected_gpus(pod, ranges, request.load_object) if created and ranges.gpu_defaults else ()
     requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
     names = tuple(dict.fromkeys(requested))
-    candidates, conditional = candidate_policies(request, pod, names, policies, view.labels_of(namespace))
+    candidates, conditional = candidate_policies(request, pod, names, policies, namespace.labels)
     outside = _outside_rollouts(request, pod, policies) if policies.rollouts else 0
     matching, failures = candidates, NO_FAILURES
     if conditional:
-        matching, failures = _evaluate_conditions(candidates, conditional, outside, request, view, policies)
+        matching, failures = _evaluate_conditions(candidates, conditional, outside, request, namespace, policies)
     matched = combine_policies(policies, matching, outside & matching)
     submitted = PodContext(
-        request, pod, gpu_requests, gpu_requests, matched, candidates, view, usage, InjectedGpus(injected)
+        request, pod, gpu_requests, gpu_requests, matched, candidates, view, namespace, usage, InjectedGpus(injected)
     )
     return MatchResult(build_context(submitted) if created and matched.names else submitted, failures)
 
@@ -72,7 +72,7 @@ def build_context(submitted: PodContext) -> PodContext:
     elif pod.spec.node_name:
         policies = without_additions(policies)
     if injected.amounts and policies.limit_range_gpu_policies and not pod.has_uid:
-        injected = remove_injected_gpus(pod, injected.amounts, view.ranges(submitted.request.namespace))
+        injected = remove_injected_gpus(pod, injected.amounts, submitted.namespace.ranges)
         gpu_requests = without_injected_gpus(gpu_requests, injected) if injected.removed else gpu_requests
     if not gpu_requests.requests:
         return replace(submitted, gpu_requests=gpu_requests, policies=policies, limit_range_gpus=injected)
@@ -83,12 +83,12 @@ def build_context(submitted: PodContext) -> PodContext:
         pod,
         additions.tolerations,
         tolerate_gpu_taints=additions.tolerate_gpu_taints,
-        excluded=_excluded_nodes(submitted.request.namespace, pod, policies, view),
+        excluded=_excluded_nodes(submitted.request.namespace, pod, policies, view) if view.has_anti_affinity else 0,
     )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(
         *(submitted.request, pod, submitted.submitted_requests, gpu_requests, policies, submitted.candidates),
-        *(view, submitted.usage, injected, need, feasible),
+        *(view, submitted.namespace, submitted.usage, injected, need, feasible),
         *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
         mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
     )
@@ -107,9 +107,16 @@ def _excluded_nodes(namespace: str, pod: Pod, policies: MatchedPolicies, view: C
 def context_without_changes(context: PodContext) -> PodContext:
     """Return the context of a pod that policies must leave as submitted."""
     submitted = PodContext(
-        *(context.request, context.pod, context.submitted_requests, context.submitted_requests),
-        *(without_changes(context.policies), context.candidates, context.view, context.usage),
-        InjectedGpus(context.limit_range_gpus.amounts),
+        request=context.request,
+        pod=context.pod,
+        submitted_requests=context.submitted_requests,
+        gpu_requests=context.submitted_requests,
+        policies=without_changes(context.policies),
+        candidates=context.candidates,
+        view=context.view,
+        namespace=context.namespace,
+        usage=context.usage,
+        limit_range_gpus=InjectedGpus(context.limit_range_gpus.amounts),
     )
     return build_context(submitted)
 
@@ -142,10 +149,15 @@ def candidate_policies(
 
 
 def _evaluate_conditions(
-    matching: int, conditional: int, outside: int, request: AdmissionRequest, view: ClusterView, policies: PolicySet
+    matching: int,
+    conditional: int,
+    outside: int,
+    request: AdmissionRequest,
+    namespace: NamespaceView,
+    policies: PolicySet,
 ) -> tuple[int, tuple[SectionFinding, ...]]:
     """Return those of the matching policies whose conditions hold, and the conditions that failed."""
-    variables = condition_variables(request, view)
+    variables = condition_variables(request, namespace)
     failures: list[SectionFinding] = []
     for index, policy in enumerate(policies.policies):
         if not conditional >> index & 1:
@@ -176,9 +188,8 @@ POD_RESOURCE = {"group": "", "version": "v1", "resource": "pods"}
 """Only pods are evaluated, and pods have one version."""
 
 
-def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[str, Any]:
+def condition_variables(request: AdmissionRequest, namespace: NamespaceView) -> dict[str, Any]:
     """Return the variables of match conditions; `webhook.policy.match_conditions.KNOWN_FIELDS` lists their fields."""
-    namespace = view.namespace(request.namespace)
     return {
         "object": request.load_object(),
         "oldObject": request.load_old_object(),
@@ -199,8 +210,8 @@ def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[st
         "namespaceObject": {
             "metadata": {
                 "name": request.namespace,
-                "labels": dict(view.labels_of(request.namespace)),
-                "annotations": dict(namespace.metadata.annotations) if namespace else {},
+                "labels": dict(namespace.labels),
+                "annotations": dict(namespace.annotations),
             }
         },
     }
@@ -225,8 +236,7 @@ def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | Non
     Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
     """
     request, policies = context.request, context.policies.policy_set
-    labels = context.view.labels_of(request.namespace)
-    after, _ = candidate_policies(request, context.pod, (resource,), policies, labels)
+    after, _ = candidate_policies(request, context.pod, (resource,), policies, context.namespace.labels)
     new = after & ~context.candidates
     if not new:
         return None

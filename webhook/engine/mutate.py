@@ -138,7 +138,7 @@ def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None
 def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutation) -> None:
     """Write a chosen offer into the mutation."""
     if choice.resource != WHOLE_GPU:
-        zero = WHOLE_GPU in context.view.limited_resources(context.request.namespace)
+        zero = WHOLE_GPU in context.namespace.limited_resources
         for one in context.gpu_requests.requests:
             resources = one.container.resources
             sides = {"limits": resources.limits, "requests": resources.requests}

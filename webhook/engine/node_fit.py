@@ -16,7 +16,6 @@ from webhook.engine.memory_takers import takes_visible_memory
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
-from webhook.model.claims import extended_names
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -34,12 +33,11 @@ REQUIRED_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity", "requiredDur
 
 def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     """Return everything that prevents a pod from getting the GPUs it requests."""
-    if not context.view.fleet.nodes:
-        return []
-    claimable = extended_names(context.view.classes)
-    violations = unoffered_resource_violations(context)
-    for one in context.gpu_requests.requests:
-        if one.count and one.resource.name not in claimable:
+    gpu_requests, violations = context.gpu_requests, list[PolicyFinding]()
+    if gpu_requests.unknown_resources or gpu_requests.other_resources:
+        violations += unoffered_resource_violations(context)
+    for one in gpu_requests.requests:
+        if one.count and one.resource.name not in context.view.claimable_names:
             violations += _check_gpu_request(one, context, mutation)
     return violations
 
@@ -50,7 +48,7 @@ def unoffered_resource_violations(context: PodContext) -> list[PolicyFinding]:
     wanted = (*gpu_requests.unknown_resources, *gpu_requests.other_resources)
     if not view.fleet.nodes or view.fleet.extended_resources.issuperset(wanted):
         return []
-    missing = set(wanted) - view.fleet.extended_resources - extended_names(view.classes)
+    missing = set(wanted) - view.fleet.extended_resources - view.claimable_names
     fix = "Remove it, unless the scheduler ignores this name: no node of this cluster advertises it."
     return [
         _warn("GPU-T201", (*path, "resources", side, name), "must be offered by a node of this cluster", fix)

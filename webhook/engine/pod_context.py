@@ -11,8 +11,7 @@ from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import DeclaredNeed, PodGpuRequests, container_at
 from webhook.engine.matched_policies import MatchedPolicies
 from webhook.model.admission import AdmissionRequest
-from webhook.model.claims import extended_names
-from webhook.model.cluster_view import ClusterView
+from webhook.model.cluster_view import ClusterView, NamespaceView
 from webhook.model.decisions import OfferChoice
 from webhook.model.enums import GpuForm
 from webhook.model.field_paths import FieldPath
@@ -77,6 +76,7 @@ class PodContext(msgspec.Struct, frozen=True):
     policies: MatchedPolicies
     candidates: int
     view: ClusterView
+    namespace: NamespaceView
     usage: UsageView
     limit_range_gpus: InjectedGpus
 
@@ -127,9 +127,9 @@ class GpuPodContext(PodContext, frozen=True):
 
         A name that a DeviceClass has too may be served by a claim, on nodes that advertise none.
         """
-        fleet, claimable = self.view.fleet, extended_names(self.view.classes)
+        fleet = self.view.fleet
         for name, count in self.gpu_requests.totals.items():
-            if name not in claimable:
+            if name not in self.view.claimable_names:
                 nodes &= fleet.nodes_with_units(name, count)
         if self.gpu_requests.max_count < 2:
             return nodes

@@ -128,8 +128,7 @@ def default_requests(context: GpuPodContext, sections: Sequence[LimitRules]) -> 
     Empty where the namespace has a LimitRange or quota: these are checked later, and an added request must not get a
     pod rejected.
     """
-    namespace = context.request.namespace
-    if context.view.limit_ranges(namespace) or context.view.quotas(namespace):
+    if context.namespace.ranges or context.namespace.quotas:
         return {}
     amounts: dict[int, Mapping[str, QuantityText]] = {}
     for section in sections:

@@ -7,12 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from webhook.engine.limitrange.findings import name_default_sources
-from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import SectionFinding
 from webhook.model.admission import AdmissionRequest
 from webhook.model.findings import ExemptedFinding, Finding
-from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges
 from webhook.model.pods import Pod
 from webhook.policy.policy_set import Exemption
 
@@ -44,16 +41,11 @@ def settle(
     request: AdmissionRequest,
     pod: Pod,
     now: datetime,
-    mutation: PodMutation | None = None,
-    ranges: NamespaceLimitRanges = NO_LIMIT_RANGES,
 ) -> tuple[tuple[Finding, ...], tuple[ExemptedFinding, ...]]:
     """Return findings in their section's mode and, separately, the findings that an exemption covers at `now`.
 
-    If several policies report the same, one finding remains: the strictest, in the first one's place. Messages about
-    amounts of a mutated pod name the LimitRange that sets them by default.
+    If several policies report the same, one finding remains: the strictest, in the first one's place.
     """
-    if reported and ranges and mutation is not None:
-        reported = name_default_sources(reported, mutation, ranges, request)
     findings: list[Finding] = []
     exempted: list[ExemptedFinding] = []
     for (mode, policy), each in bound_findings(reported) if len(reported) > MAX_FINDINGS else reported:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
-from webhook.model.claims import ClaimContext, DeviceClasses, ResourceClaimTemplate, claim_templates_by_name
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.claims import (
+    ClaimContext,
+    DeviceClasses,
+    ResourceClaimTemplate,
+    claim_templates_by_name,
+    extended_names,
+)
 from webhook.model.filters.node_ports import HostPort, index_host_ports, nodes_by_name
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
@@ -35,6 +42,9 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 UNLIMITED_PODS = 1 << 30
 """Pods that a node without a known limit accepts."""
+
+MAX_NAMESPACE_VIEWS = 4096
+"""Bound of the cache of what is known about namespaces. A cluster rarely has more."""
 
 NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
@@ -67,6 +77,26 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
         return self.gpus.get(resource, 0) + self.stranded.get(resource, 0)
 
 
+class NamespaceView(NamedTuple):
+    """Everything known about one namespace: its labels and annotations, and the objects in it that bound pods.
+
+    Attributes:
+        ranges: Its LimitRanges, parsed, by name.
+        limited_resources: The resource names that they mention.
+        quotas: Its ResourceQuotas, by name.
+        remaining_quotas: What these leave.
+        claims: Its claim templates, and the DeviceClasses.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    ranges: NamespaceLimitRanges
+    limited_resources: frozenset[str]
+    quotas: tuple[ResourceQuota, ...]
+    remaining_quotas: tuple[RemainingQuota, ...]
+    claims: ClaimContext
+
+
 class ClusterView:
     """Nodes, free resources, namespaces and quotas. Immutable; every change returns a new view that shares the rest.
 
@@ -77,6 +107,8 @@ class ClusterView:
         stale: True if the view is too old to rely on what is free: nothing is right-sized.
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
+        claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
+        has_anti_affinity: True if a pod of the cluster excludes others by required anti-affinity.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         pod_versions: How new its pods are.
@@ -118,13 +150,16 @@ class ClusterView:
         self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
         self._ranges: dict[str, NamespaceLimitRanges] = {}
         self._remaining: dict[str, tuple[RemainingQuota, ...]] = {}
+        self._views_of_namespaces: BoundedCache[str, NamespaceView] = BoundedCache(MAX_NAMESPACE_VIEWS)
         self._quotas = {name: _sort_by_name(found) for name, found in (quotas or {}).items()}
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes: DeviceClasses = device_classes or {}
+        self.claimable_names = extended_names(self.classes)
         self.pod_classes = NO_POD_CLASSES
         self._usage = QuotaUsage(fleet, pods or {})
         terms, ports = _split_exclusions(exclusions or {})
         self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
+        self.has_anti_affinity = bool(self._anti_affinity)
         self._waiting = WaitingPods(waiting or {}, fleet)
         self._assumed = AssumedPods(assumed)
         self._index_free(free or {})
@@ -150,6 +185,17 @@ class ClusterView:
         found = self._namespaces.get(name)
         if found is None and not self.complete:
             return _with_name_label(name, Namespace())
+        return found
+
+    def view_namespace(self, name: str) -> NamespaceView:
+        """Return what is known about a namespace. Collected on first use."""
+        if (found := self._views_of_namespaces.get(name)) is None:
+            known = self._namespaces.get(name)
+            annotations = known.metadata.annotations if known is not None else {}
+            limits = self.ranges(name), self.limited_resources(name)
+            quotas = self.quotas(name), self.remaining_quotas(name)
+            view = NamespaceView(self.labels_of(name), annotations, *limits, *quotas, self.claim_context(name))
+            found = self._views_of_namespaces.store(name, view)
         return found
 
     def all_namespaces(self) -> Mapping[str, Namespace]:
@@ -240,7 +286,8 @@ class ClusterView:
     def namespace_state(self, namespace: str) -> tuple[object, ...]:
         """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
-        return (self.complete, self.stale, *namespaced, self.claim_context(namespace), self.pod_classes)
+        classes = self.claim_context(namespace), self.pod_classes
+        return (self.complete, self.stale, self.has_anti_affinity, *namespaced, *classes)
 
     def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
         """Return the mask of the nodes from which other pods exclude a new one by their required anti-affinity.
@@ -251,8 +298,6 @@ class ClusterView:
             namespace: Namespace of the new pod.
             labels: Its labels.
         """
-        if not self._anti_affinity:
-            return 0
         return self._anti_affinity.excluded_nodes(namespace, self.labels_of(namespace), dict(labels))
 
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
@@ -382,8 +427,10 @@ class ClusterView:
         """Return the view with the nodes of pods with some terms that exclude others replaced."""
         terms, ports = _split_exclusions(nodes_by_term)
         masks = {term: excluded_nodes(term, tuple(on), self.fleet) if on else 0 for term, on in terms.items()}
+        anti_affinity = self._anti_affinity.with_changes(masks)
         return self._copy_with(
-            _anti_affinity=self._anti_affinity.with_changes(masks),
+            _anti_affinity=anti_affinity,
+            has_anti_affinity=bool(anti_affinity),
             _ports=self._ports.with_changes({port: nodes_by_name(tuple(on), self.fleet) for port, on in ports.items()}),
         )
 
@@ -488,12 +535,14 @@ class ClusterView:
             _quotas={**self._quotas, **{name: _sort_by_name(found) for name, found in quotas.items()}},
             _remaining={} if quotas else self._remaining,
             _templates={**self._templates, **templates},
+            _views_of_namespaces=BoundedCache(MAX_NAMESPACE_VIEWS),
             _usage=usage.with_changed_quotas(),
         )
 
     def with_classes(self, classes: DeviceClasses) -> ClusterView:
         """Return the view with other DeviceClasses."""
-        return self._copy_with(classes=classes)
+        views = BoundedCache[str, NamespaceView](MAX_NAMESPACE_VIEWS)
+        return self._copy_with(classes=classes, claimable_names=extended_names(classes), _views_of_namespaces=views)
 
     def with_pod_classes(self, classes: PodClasses) -> ClusterView:
         """Return the view with other RuntimeClasses and PriorityClasses."""

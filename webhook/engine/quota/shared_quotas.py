@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.pod_context import PodMutation
+from webhook.engine.pod_context import PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
-from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.pods import NodeSelectorTerm, Pod
+from webhook.model.pods import NodeSelectorTerm
 from webhook.model.pools import GpuWeight, weigh_on_node, weigh_units
 from webhook.model.quota_usage import PoolHolders
 from webhook.model.remaining_quota import QuotaConsumer
@@ -43,10 +42,11 @@ def compute_quota_charge(gpu_requests: PodGpuRequests, mutation: PodMutation, fl
 
 
 def shared_quota_violations(
-    quotas: QuotaRules, pod: Pod, namespace: str, quota_charge: GpuWeight, view: ClusterView
+    quotas: QuotaRules, context: PodContext, quota_charge: GpuWeight
 ) -> Iterator[PolicyFinding]:
     """Yield every shared quota of a policy section that a pod would exceed."""
-    labels = view.labels_of(namespace)
+    namespace, labels = context.request.namespace, context.namespace.labels
+    view, uid = context.view, context.pod.metadata.uid
     for quota in quotas.shared:
         milli = quota.pool.counted_milli(quota_charge) if quota.pool.includes_namespace(namespace, labels) else 0
         if not milli:
@@ -54,10 +54,10 @@ def shared_quota_violations(
         if view.stale:
             message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is stale"
             yield PolicyFinding("GPU-Q304", ("spec",), message, "Create the pod again later.")
-        elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, pod.metadata.uid):
+        elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, uid):
             yield _shared_quota_violation(quota, milli, view.pool_usage(quota.pool), view.pool_holders(quota.pool))
         elif quotas.mode is PolicyMode.ENFORCE:
-            yield from _escrow_violations(quota, milli, view.fits_escrow(quota.pool, milli, pod.metadata.uid))
+            yield from _escrow_violations(quota, milli, view.fits_escrow(quota.pool, milli, uid))
 
 
 def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holders: PoolHolders) -> PolicyFinding:
