@@ -180,7 +180,7 @@ class Cluster:
             need
             for need in self._waiting
             if need.cpu_milli <= cpu
-            and need.memory_mib <= memory
+            and need.memory <= memory
             and (
                 not need.gpus
                 or (need.accepts_model(model) and sum(free >= need.gpu_milli for free in gpus) >= need.gpus)

@@ -144,7 +144,7 @@ def _shapes(capacity: ClusterCapacity, needs: Sequence[PodDemand]) -> dict[str, 
         "shape_milli": np.array([each.gpu_milli for each in shapes], np.int64),
         "shape_models": np.array(models, np.int64),
         "need_shape": np.array([shapes.index(need.shape) for need in needs], np.int64),
-        "need_memory": np.array([need.memory_mib for need in needs], np.int64),
+        "need_memory": np.array([need.memory for need in needs], np.int64),
     }
 
 

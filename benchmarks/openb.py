@@ -34,9 +34,9 @@ def traces(folder: Path | None) -> Traces:
 def made(seed: int = 7) -> Traces:
     """Return forty nodes of three kinds, and a list of shares, whole GPUs and a few sets that requests all of them."""
     rng = np.random.default_rng(seed)
-    machines = [EmptyNode(f"node-{i:02}", 96_000, 400_000, 8, "A100") for i in range(16)]
-    machines += [EmptyNode(f"node-{i:02}", 64_000, 256_000, 2, "T4") for i in range(16, 34)]
-    machines += [EmptyNode(f"node-{i:02}", 32_000, 128_000, 4, "V100") for i in range(34, 40)]
+    machines = [EmptyNode(f"node-{i:02}", 96_000, 400 << 30, 8, "A100") for i in range(16)]
+    machines += [EmptyNode(f"node-{i:02}", 64_000, 256 << 30, 2, "T4") for i in range(16, 34)]
+    machines += [EmptyNode(f"node-{i:02}", 32_000, 128 << 30, 4, "V100") for i in range(34, 40)]
     capacity = ClusterCapacity(machines)
     kinds = [
         PodDemand(6000, 1, 810),

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
+from tests.filters.scheduler import scheduler_filters
 from tests.usage.fixtures import prometheus
 
-__all__ = ["namespace", "nodes", "plane", "plane_to_disrupt", "prometheus", "shared"]
+__all__ = ["namespace", "nodes", "plane", "plane_to_disrupt", "prometheus", "scheduler_filters", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
-NEEDS_PROGRAMS = {"plane", "prometheus"}
+NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters"}
 """Fixtures of programs that `make plane` builds."""
 
 GPU_TESTS = pytest.StashKey[int]()

@@ -21,15 +21,15 @@ def test_nodes_and_pods_are_read_plain_or_gzipped(tmp_path: Path, packed: bool) 
     for file, text in ((nodes, NODES), (pods, PODS)):
         file.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
 
-    assert read_trace_nodes(nodes) == [EmptyNode("n0", 64_000, 262_144, 2, "P100"), EmptyNode("n1", 8000, 1024, 0)]
-    assert read_trace_pods(pods) == [PodDemand(500, 1, 460, ("A10", "V100"), 10), PodDemand(1, memory_mib=2)]
+    assert read_trace_nodes(nodes) == [EmptyNode("n0", 64_000, 256 << 30, 2, "P100"), EmptyNode("n1", 8000, 1 << 30, 0)]
+    assert read_trace_pods(pods) == [PodDemand(500, 1, 460, ("A10", "V100"), 10 << 20), PodDemand(1, memory=2 << 20)]
 
 
 def test_optional_columns_may_be_missing(tmp_path: Path) -> None:
     file = tmp_path / "pods.csv"
     file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,8,1000\n")
 
-    assert read_trace_pods(file) == [PodDemand(1, 8, 1000, memory_mib=2)]
+    assert read_trace_pods(file) == [PodDemand(1, 8, 1000, memory=2 << 20)]
 
 
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:

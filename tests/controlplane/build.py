@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.controlplane.build_cache import Printer, cache, lock_folder, print_message
 from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
-from tests.controlplane.programs import KUBERNETES, Program, plane, prometheus, versions
+from tests.controlplane.programs import KUBERNETES, Program, filters, plane, prometheus, versions
 from tests.controlplane.toolchain import environment, find_go, go_line
 
 BUILD_SECONDS = 3600
@@ -52,6 +52,12 @@ def prometheus_program(report: Printer = print_message) -> Path:
     """Return the program of Prometheus; it is built first if it is missing."""
     program = prometheus()
     return ensure([program], cache() / "prometheus" / program.version / "bin", report)[program.name]
+
+
+def filters_program(kubernetes: str, report: Printer = print_message) -> Path:
+    """Return the program that runs the filters of the scheduler; it is built first if its source has changed."""
+    program = filters(kubernetes)
+    return ensure([program], cache() / "filters" / kubernetes / "bin", report)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:
@@ -107,6 +113,7 @@ def main() -> int:
     try:
         os.environ.update(zip(["KUBERNETES_VERSION"], sys.argv[1:], strict=False))
         control_plane(wanted_version())
+        filters_program(wanted_version())
         prometheus_program()
         for name in OPERATORS:
             definitions(name)

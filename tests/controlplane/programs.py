@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def plane(kubernetes: str) -> tuple[Program, ...]:
         _kubernetes("kube-controller-manager", kubernetes, 50),
         _kubernetes("kube-scheduler", kubernetes, 25),
     )
+
+
+def filters(kubernetes: str) -> Program:
+    """Return our program around the filters of kube-scheduler, named after its source."""
+    source = MODULES / "filters" / "main.go"
+    name = f"filters-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    return Program(name, MODULES / "kubernetes" / kubernetes, str(source), 20)
 
 
 def prometheus() -> Program:

@@ -76,6 +76,7 @@ CPU = {
     ),
     "a pod-level limit keeps the containers' request": (_cpu("1", None, {"limits": {"cpu": "8"}}), "1", "8"),
     "a pod-level limit is the request if no container has one": (_cpu(None, None, {"limits": {"cpu": "8"}}), "8", "8"),
+    "a container's request of zero is one": (_cpu("0", None, {"limits": {"cpu": "8"}}), "0", "8"),
     "overhead is added": (_cpu("1", "2", None, "250m"), "1250m", "2250m"),
     "overhead adds no limit if there is none": (_cpu("1", None, None, "250m"), "1250m", "0"),
 }

@@ -16,7 +16,7 @@ NO_GPU = PodDemand(2000)
 
 
 def empty_node(
-    name: str = "n", gpus: int = 8, cores: int = 64, model: str = "A100", memory: int = 500_000
+    name: str = "n", gpus: int = 8, cores: int = 64, model: str = "A100", memory: int = 500 << 30
 ) -> EmptyNode:
     """Return an empty node."""
     return EmptyNode(name, cores * 1000, memory, gpus, model)

@@ -81,7 +81,7 @@ def test_scores_stay_correct_after_the_log_is_cut() -> None:
 
 INFEASIBLE = [
     ("without the CPU", PodDemand(65_000, 1, 1000)),
-    ("without the memory", PodDemand(0, 1, 1000, (), 600_000)),
+    ("without the memory", PodDemand(0, 1, 1000, (), 600 << 30)),
     ("without so many GPUs", PodDemand(0, 9, 1000)),
     ("of another model", PodDemand(0, 1, 1000, ("T4",))),
 ]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from webhook.errors import SnapshotError, SourceLocation, quote_text, shorten_text
+from webhook.model.fleet import MAX_MEMORY
 from webhook.placement.capacity import GPU_MILLI, EmptyNode, PodDemand
 
 MAX_TRACE_BYTES = 256 << 20
@@ -95,7 +96,7 @@ def _parse_unique_node(row: Row, place: SourceLocation, lines: dict[str, int]) -
         sentence = f"sn: must be unique, found {quote_text(row['sn'])} here and in line {first}. Remove one"
         raise SnapshotError(place, sentence)
     gpus = _parse_trace_number(row, "gpu", place, MAX_TRACE_GPUS)
-    cpu, memory = _parse_trace_number(row, "cpu_milli", place), _parse_trace_number(row, "memory_mib", place)
+    cpu, memory = _parse_trace_number(row, "cpu_milli", place), _parse_trace_memory(row, place)
     return EmptyNode(row["sn"], cpu, memory, gpus, row["model"] or "")
 
 
@@ -107,8 +108,12 @@ def _parse_trace_pod(row: Row, place: SourceLocation) -> PodDemand:
         gpus=gpus,
         gpu_milli=_parse_trace_number(row, "gpu_milli", place, GPU_MILLI) if gpus else 0,
         models=models,
-        memory_mib=_parse_trace_number(row, "memory_mib", place),
+        memory=_parse_trace_memory(row, place),
     )
+
+
+def _parse_trace_memory(row: Row, place: SourceLocation) -> int:
+    return _parse_trace_number(row, "memory_mib", place, MAX_MEMORY >> 20) << 20
 
 
 def _parse_trace_number(row: Row, column: str, place: SourceLocation, most: int = 1 << 40) -> int:

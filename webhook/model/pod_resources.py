@@ -52,7 +52,7 @@ def effective_amount(pod: Pod, resource: str, *, limits: bool = False) -> int:
         ]
         amount = peak_with_init(amount, init)
     if spec.resources is not None and _allows_pod_level(resource):
-        amount = _pod_level_amount(spec.resources, amount, resource, limits=limits)
+        amount = _pod_level_amount(spec, amount, resource, limits=limits)
     if resource in spec.overhead and (amount or not limits):
         amount += parse_nano_or_none(spec.overhead[resource]) or 0
     return amount
@@ -164,13 +164,19 @@ def _allows_pod_level(resource: str) -> bool:
     return resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)
 
 
-def _pod_level_amount(resources: ResourceRequirements, containers: int, resource: str, *, limits: bool) -> int:
-    """Apply the pod level; a limit alone replaces the request only if no container has one."""
-    if resource in resources.limits and (limits or (resource not in resources.requests and not containers)):
-        return _nano_or_zero(resources.limits[resource])
+def _pod_level_amount(spec: PodSpec, containers: int, resource: str, *, limits: bool) -> int:
+    """Apply the pod level; a limit alone replaces the request only if no container has one, not even of zero."""
+    resources = spec.resources or ResourceRequirements()
     if not limits and resource in resources.requests:
         return _nano_or_zero(resources.requests[resource])
+    if resource in resources.limits and (limits or not _is_stated_by_container(spec, resource)):
+        return _nano_or_zero(resources.limits[resource])
     return containers
+
+
+def _is_stated_by_container(spec: PodSpec, resource: str) -> bool:
+    each = (one.resources for one in (*spec.containers, *spec.init_containers))
+    return any(resource in one.requests or resource in one.limits for one in each)
 
 
 def _amount_of_container(resources: ResourceRequirements, resource: str, *, limits: bool) -> int:

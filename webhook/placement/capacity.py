@@ -25,14 +25,14 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
         gpus: Number of GPUs, or of shares (several may be on one GPU); 0 for a pod without GPUs.
         gpu_milli: Size of each in thousandths of a GPU; 1000 for whole GPUs, 0 if `gpus` is 0.
         models: Acceptable GPU models; () for any.
-        memory_mib: Memory in MiB.
+        memory: Memory in bytes.
     """
 
     cpu_milli: int
     gpus: int = 0
     gpu_milli: int = 0
     models: tuple[str, ...] = ()
-    memory_mib: int = 0
+    memory: int = 0
 
     @property
     def total_milli(self) -> int:
@@ -60,14 +60,14 @@ class EmptyNode(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         name: Name of the node.
         cpu_milli: CPU in millicores.
-        memory_mib: Memory in MiB.
+        memory: Memory in bytes.
         gpus: Number of GPUs.
         model: GPU model; "" without GPUs.
     """
 
     name: str
     cpu_milli: int
-    memory_mib: int
+    memory: int
     gpus: int
     model: str = ""
 
@@ -87,7 +87,7 @@ class ClusterCapacity:
         kinds: Distinct kinds of node, sorted.
         kind_index: Index into `kinds` by node, shape (nodes,).
         cpu: Millicores by node, shape (nodes,).
-        memory: MiB by node, shape (nodes,).
+        memory: Bytes by node, shape (nodes,).
         gpus: Thousandths by node and GPU, shape (nodes, largest GPU count); 0 for a GPU that does not exist.
     """
 
@@ -99,7 +99,7 @@ class ClusterCapacity:
         kind_positions = {kind: position for position, kind in enumerate(self.kinds)}
         self.kind_index: IntArray = np.array([kind_positions[node.kind] for node in self.nodes], np.int64)
         self.cpu: IntArray = np.array([node.cpu_milli for node in self.nodes], np.int64)
-        self.memory: IntArray = np.array([node.memory_mib for node in self.nodes], np.int64)
+        self.memory: IntArray = np.array([node.memory for node in self.nodes], np.int64)
         counts = np.array([node.gpus for node in self.nodes], np.int64)
         self.gpus: IntArray = np.where(np.arange(max(1, counts.max(initial=0))) < counts[:, None], GPU_MILLI, 0)
 
@@ -159,7 +159,7 @@ class FreeCapacityArrays:
 
     def _add(self, node: int, demand: PodDemand, gpus: Sequence[int], sign: int) -> None:
         self.cpu[node] += sign * demand.cpu_milli
-        self.memory[node] += sign * demand.memory_mib
+        self.memory[node] += sign * demand.memory
         for gpu in gpus:
             self.gpus[node, gpu] += sign * demand.gpu_milli
 

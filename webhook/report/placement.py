@@ -138,7 +138,7 @@ def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> li
 
 def _request_text(request: PodRequirements) -> str:
     parts = [f"{units} {resource}" for resource, units in request.gpu_resources]
-    parts += [f"{request.cpu_milli / 1000:g} cores", f"{request.memory_mib / 1024:.4g} GiB"]
+    parts += [f"{request.cpu_milli / 1000:g} cores", f"{request.memory / 2**30:.4g} GiB"]
     connected = ", connected by NVLink" if request.nvlink_required else ""
     each = " in each container" if connected and len(request.container_requests) > 1 else ""
     return ", ".join(parts) + connected + each

@@ -87,7 +87,7 @@ class DefaultScorer(NodeScorer):
     def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> FloatArray:  # noqa: ARG002 - protocol
         """The whole score: memory is not part of a shape."""
         cpu = 1 - (free.cpu - demand.cpu_milli) / np.maximum(free.capacity.cpu, 1)
-        memory = 1 - (free.memory - demand.memory_mib) / np.maximum(free.capacity.memory, 1)
+        memory = 1 - (free.memory - demand.memory) / np.maximum(free.capacity.memory, 1)
         least = np.floor((np.floor(100 * (1 - cpu)) + np.floor(100 * (1 - memory))) / 2)
         balanced: FloatArray = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
         return least + balanced

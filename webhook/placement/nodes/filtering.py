@@ -26,7 +26,7 @@ from webhook.placement.nodes.device_plugin import (
     gets_connected_gpus,
     largest_request,
 )
-from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 
@@ -95,17 +95,18 @@ def _insufficient_cpu_memory_pods(
 ) -> Iterator[FilterReason]:
     if snapshot.free[node].full:
         yield FilterReason("Too many pods", f"at its pod limit of {snapshot.fleet.nodes[node].pods}")
-    cpu, memory = max(0, snapshot.free[node].cpu_milli), max(0, snapshot.free[node].memory) // MIB
+    cpu, memory = max(0, snapshot.free[node].cpu_milli), max(0, snapshot.free[node].memory)
     if requirements.cpu_milli > cpu:
         yield FilterReason("Insufficient cpu", f"{cpu / 1000:g} CPU free, {requirements.cpu_milli / 1000:g} requested")
-    if requirements.memory_mib > memory:
-        text = f"{_format_gib(memory)} GiB of memory free, {_format_gib(requirements.memory_mib)} requested"
-        yield FilterReason("Insufficient memory", text)
+    if requirements.memory > memory:
+        yield FilterReason("Insufficient memory", _insufficient_memory_detail(memory, requirements.memory))
 
 
-def _format_gib(mib: int) -> str:
-    """Exact to the MiB, because a node may lack no more than that."""
-    return f"{mib / 1024:.3f}".rstrip("0").rstrip(".")
+def _insufficient_memory_detail(free: int, requested: int) -> str:
+    """Exact to the MiB; to the byte if no more than that is missing."""
+    digits = 3 if free >> 20 < requested >> 20 else 9
+    texts = [f"{size / 2**30:.{digits}f}".rstrip("0").rstrip(".") for size in (free, requested)]
+    return f"{texts[0]} GiB of memory free, {texts[1]} requested"
 
 
 def _insufficient_gpus(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.enums import GpuForm
-from webhook.model.fleet import Fleet
+from webhook.model.fleet import MAX_MEMORY, Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_resources import count_gpu_units, effective_requests
@@ -46,8 +46,6 @@ HOST_NETWORK_TOLERATION = Toleration(
 
 NVLINK_REQUIRED, NVLINK_IGNORED = "nvlink=required", "nvlink=ignored"
 
-MIB = 1 << 20
-
 
 class PodRequirements(msgspec.Struct, frozen=True):
     """Requests and constraints of one pod.
@@ -56,7 +54,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
         resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
         count: Units of it.
         cpu_milli: CPU in millicores.
-        memory_mib: Memory in MiB.
+        memory: Memory in bytes.
         selected_nodes: Mask of the nodes that its node selector and required affinity allow.
         tolerations: Its tolerations.
         container_requests: The containers that request whole GPUs, if nodes are ranked by these; otherwise ().
@@ -69,7 +67,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
     resource: str
     count: int
     cpu_milli: int
-    memory_mib: int
+    memory: int
     selected_nodes: int
     tolerations: tuple[Toleration, ...] = ()
     container_requests: ContainerRequests = ()
@@ -136,7 +134,7 @@ def requirements_from_amounts(amounts: Mapping[str, int], selected_nodes: int) -
         resource=resource,
         count=gpus.get(resource, 0),
         cpu_milli=max(0, -(-amounts.get("cpu", 0) // (NANO // 1000))),
-        memory_mib=max(0, -(-amounts.get("memory", 0) // (NANO * MIB))),
+        memory=min(2 * MAX_MEMORY, max(0, -(-amounts.get("memory", 0) // NANO))),
         selected_nodes=selected_nodes,
         container_requests=(ContainerRequest(gpus[resource]),) if resource == WHOLE_GPU else (),
         other_gpus=tuple((name, count) for name, count in gpus.items() if name != resource),

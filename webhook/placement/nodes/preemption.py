@@ -23,7 +23,7 @@ from webhook.model.quantity import NANO
 from webhook.placement.devices import NodeDevices
 from webhook.placement.nodes.device_plugin import largest_request
 from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons, stock_filter_reasons
-from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_mask, gpu_sets
 
@@ -191,7 +191,7 @@ def _node_shortages(
     node_free, pod_limit = snapshot.free[node], snapshot.fleet.nodes[node].pods
     shortages = {
         "cpu": requirements.cpu_milli - node_free.cpu_milli if requirements.cpu_milli else 0,
-        "memory": requirements.memory_mib * MIB - node_free.memory if requirements.memory_mib else 0,
+        "memory": requirements.memory - node_free.memory if requirements.memory else 0,
         PODS_RESOURCE: pods + 1 - pod_limit if pod_limit else 0,
         **{name: units - node_free.units(name) for name, units in requirements.gpu_resources},
         **{name: amount - free.get(name, 0) for name, amount in other_requests(pod).items() if amount > 0},

@@ -230,9 +230,7 @@ class NodeRanking:
     def _nodes_with_resources(self, requirements: PodRequirements) -> BoolArray:
         """Return which nodes have the CPU, memory, GPUs, and are below their pod limit, shape (nodes,)."""
         arrays = self._score_table.free
-        feasible = (
-            ~self._at_pod_limit & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory_mib)
-        )
+        feasible = ~self._at_pod_limit & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory)
         for resource, count in requirements.gpu_resources:
             feasible &= self._units.get(resource, np.zeros_like(self._at_pod_limit, np.int64)) >= count
         return feasible & self.nvlink_connected_nodes(requirements)[0] if requirements.nvlink_required else feasible
@@ -298,7 +296,7 @@ class NodeRanking:
         pod_capacity = np.where(self._at_pod_limit, 0, UNLIMITED_PODS)
         for resource, units in requirements.gpu_resources:
             np.minimum(pod_capacity, self._units.get(resource, np.zeros_like(pod_capacity)) // units, out=pod_capacity)
-        for free, requested in ((arrays.cpu, requirements.cpu_milli), (arrays.memory, requirements.memory_mib)):
+        for free, requested in ((arrays.cpu, requirements.cpu_milli), (arrays.memory, requirements.memory)):
             pod_capacity = np.minimum(pod_capacity, free // requested) if requested else pod_capacity
         if requirements.nvlink_required:
             sets = self._links.connected_pod_counts(requirements.container_requests).astype(np.int64)

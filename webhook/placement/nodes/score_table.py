@@ -150,7 +150,7 @@ class ScoreTable:
     def scores(self, demand: PodDemand) -> FloatArray:
         """Return the score of every node, shape (nodes,); INFEASIBLE_SCORE if the pod does not fit."""
         scores = self._score_row(demand.shape).scores + self._scorer.node_adjustments(self.free, demand, self.turnover)
-        fitting: FloatArray = np.where(self.free.memory >= demand.memory_mib, scores, INFEASIBLE_SCORE)
+        fitting: FloatArray = np.where(self.free.memory >= demand.memory, scores, INFEASIBLE_SCORE)
         return fitting
 
     def choose_gpus(self, node: int, demand: PodDemand) -> tuple[int, ...]:

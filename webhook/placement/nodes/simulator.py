@@ -86,7 +86,7 @@ def unschedulable_reason(arrays: FreeCapacityArrays, demand: PodDemand) -> Unsch
     capacity, accepting = arrays.capacity, arrays.capacity.nodes_accepting(demand)
     if not accepting.any():
         return UnschedulableReason.NO_MODEL
-    fits_empty = (capacity.cpu >= demand.cpu_milli) & (capacity.memory >= demand.memory_mib)
+    fits_empty = (capacity.cpu >= demand.cpu_milli) & (capacity.memory >= demand.memory)
     if not (_has_enough_gpus(capacity.gpus, demand) & fits_empty & accepting).any():
         return UnschedulableReason.TOO_LARGE
     gpus = _has_enough_gpus(arrays.gpus, demand) & accepting
@@ -96,7 +96,7 @@ def unschedulable_reason(arrays: FreeCapacityArrays, demand: PodDemand) -> Unsch
     cpu = gpus & (arrays.cpu >= demand.cpu_milli)
     if not cpu.any():
         return UnschedulableReason.NO_CPU
-    fits = (cpu & (arrays.memory >= demand.memory_mib)).any()
+    fits = (cpu & (arrays.memory >= demand.memory)).any()
     return UnschedulableReason.FITS if fits else UnschedulableReason.NO_MEMORY
 
 

@@ -16,7 +16,7 @@ from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.products import normalized_product
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
-from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nvlink import gpu_mask
 
 
@@ -69,11 +69,11 @@ class SchedulingSnapshot:
         """Return a pod's demand on a node as scorers see it; for MIG instances and their shares only CPU and memory."""
         offer = self.fleet.offer_on(requirements.resource, node)
         if offer is None or offer.form is GpuForm.MIG or offer.profile:
-            return PodDemand(requirements.cpu_milli, memory_mib=requirements.memory_mib)
+            return PodDemand(requirements.cpu_milli, memory=requirements.memory)
         share = max(1, GPU_MILLI // offer.replicas)
         models = [model for model, nodes in self._of_model.items() if nodes & requirements.selected_nodes]
         allowed = tuple(sorted(models)) if len(models) < len(self._of_model) else ()
-        return PodDemand(requirements.cpu_milli, requirements.count, share, allowed, requirements.memory_mib)
+        return PodDemand(requirements.cpu_milli, requirements.count, share, allowed, requirements.memory)
 
     def pod_demand_anywhere(self, requirements: PodRequirements, node: int) -> PodDemand | None:
         """Return a pod's demand on its node, or without one (-1) on the first node that offers what it requests."""
@@ -92,7 +92,7 @@ class SchedulingSnapshot:
         """Write the free capacity of some nodes."""
         changed = np.array(nodes, np.int64)
         arrays.cpu[changed] = [max(0, self.free[node].cpu_milli) for node in nodes]
-        arrays.memory[changed] = [max(0, self.free[node].memory) // MIB for node in nodes]
+        arrays.memory[changed] = [max(0, self.free[node].memory) for node in nodes]
         for node in nodes:
             arrays.gpus[node] = self._free_gpu_milli(node, arrays.gpus.shape[1])
 
@@ -135,7 +135,7 @@ class SchedulingSnapshot:
         return EmptyNode(
             known.name,
             known.cpu_milli,
-            known.memory // MIB,
+            known.memory,
             gpus,
             normalized_product(known.labels.get(PRODUCT_LABEL, "")),
         )
@@ -164,5 +164,5 @@ def _subtract_requirements(free: FreeResources, requirements: PodRequirements) -
     gpus = dict(free.gpus)
     for resource, count in requirements.gpu_resources:
         gpus[resource] = gpus.get(resource, 0) - count
-    cpu_milli, memory = free.cpu_milli - requirements.cpu_milli, free.memory - requirements.memory_mib * MIB
+    cpu_milli, memory = free.cpu_milli - requirements.cpu_milli, free.memory - requirements.memory
     return msgspec.structs.replace(free, cpu_milli=cpu_milli, memory=memory, gpus=gpus)

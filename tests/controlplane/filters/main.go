@@ -1,0 +1,308 @@
+// Filters prints what the filters of kube-scheduler make of a world: a line of JSON in, a line of JSON out.
+//
+// A world is {"objects": [...], "probes": [...]}: the objects of a cluster, pods among them, and further pods. The
+// answer is {"pods": {name: {node: {plugin: [reason, ...]}}}}: the plugins that reject each further pod on each node,
+// every plugin by itself, and "" with the reasons of the whole scheduler if it rejects the pod there. No pod is bound.
+//
+// The scheduler is the real one with its default plugins, on informers that hold the objects and never change.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+	registry "k8s.io/kubernetes/pkg/registry/core/pod"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/profile"
+)
+
+// everyPlugin stands for the whole scheduler.
+const everyPlugin = ""
+
+// filterPlugins are the default plugins that reject nodes.
+var filterPlugins = []string{
+	"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+	"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
+}
+
+// kinds are those of a world's objects.
+var kinds = []apiruntime.Object{
+	&v1.Node{}, &v1.Pod{}, &v1.Namespace{}, &v1.PersistentVolume{}, &v1.PersistentVolumeClaim{}, &v1.Service{},
+	&storagev1.StorageClass{}, &storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIStorageCapacity{},
+}
+
+type world struct {
+	Objects []json.RawMessage `json:"objects"`
+	Probes  []json.RawMessage `json:"probes"`
+}
+
+// rejections are reasons by node and plugin.
+type rejections map[string]map[string][]string
+
+type answer struct {
+	Pods map[string]rejections `json:"pods"`
+}
+
+func main() {
+	klog.SetLogger(klog.Logger{})
+	in, out := bufio.NewReaderSize(os.Stdin, 1<<20), bufio.NewWriter(os.Stdout)
+	defer out.Flush()
+	lines := make(chan chan []byte, 2*runtime.NumCPU())
+	var printed sync.WaitGroup
+	printed.Add(1)
+	go func() {
+		defer printed.Done()
+		for line := range lines {
+			out.Write(append(<-line, '\n'))
+			out.Flush()
+		}
+	}()
+	for {
+		text, err := in.ReadBytes('\n')
+		if len(text) == 0 || err != nil {
+			break
+		}
+		line := make(chan []byte, 1)
+		lines <- line
+		go func() { line <- answered(text) }()
+	}
+	close(lines)
+	printed.Wait()
+}
+
+// answered returns the answer to a world as JSON.
+func answered(text []byte) []byte {
+	var asked world
+	if err := json.Unmarshal(text, &asked); err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	sched := newScheduler(ctx, decoded(asked.Objects))
+	given := answer{Pods: map[string]rejections{}}
+	for _, probe := range decoded(asked.Probes) {
+		pod := probe.(*v1.Pod)
+		given.Pods[pod.Name] = rejectionsOf(ctx, sched, pod)
+	}
+	return marshaled(given)
+}
+
+// decoded returns objects with the defaults that the API server sets.
+func decoded(texts []json.RawMessage) []apiruntime.Object {
+	objects := make([]apiruntime.Object, 0, len(texts))
+	for _, text := range texts {
+		object := parsed(text)
+		legacyscheme.Scheme.Default(object)
+		if pod, ok := object.(*v1.Pod); ok {
+			object = stored(pod)
+		}
+		objects = append(objects, parsed(marshaled(object))) // quantities are canonical in the storage
+	}
+	return objects
+}
+
+func parsed(text []byte) apiruntime.Object {
+	object, err := apiruntime.Decode(legacyscheme.Codecs.UniversalDeserializer(), text)
+	if err != nil {
+		log.Fatalf("%v: %s", err, text)
+	}
+	return object
+}
+
+func marshaled(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return text
+}
+
+// stored returns a valid pod as the API server stores it: it merges label keys into selectors, for example.
+func stored(pod *v1.Pod) *v1.Pod {
+	ctx := genericapirequest.WithNamespace(context.Background(), pod.Namespace)
+	internal := core.Pod{}
+	convert(pod, &internal)
+	status, deleted := internal.Status, internal.DeletionTimestamp
+	registry.Strategy.PrepareForCreate(ctx, &internal)
+	internal.Status = status
+	internal.DeletionTimestamp = nil
+	if errs := registry.Strategy.Validate(ctx, &internal); len(errs) > 0 {
+		log.Fatalf("%s: %v", pod.Name, errs.ToAggregate())
+	}
+	internal.DeletionTimestamp = deleted
+	found := v1.Pod{}
+	convert(&internal, &found)
+	found.TypeMeta = pod.TypeMeta
+	return &found
+}
+
+func convert(from, to any) {
+	if err := legacyscheme.Scheme.Convert(from, to, nil); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// newScheduler returns a scheduler that has seen the objects, with a profile for each plugin besides the default one.
+func newScheduler(ctx context.Context, objects []apiruntime.Object) *scheduler.Scheduler {
+	factory := informers.NewSharedInformerFactory(nil, 0)
+	addObjects(factory, objects)
+	recorders := profile.NewRecorderFactory(events.NewBroadcaster(nil))
+	sched, err := scheduler.New(ctx, nil, factory, nil, recorders, scheduler.WithProfiles(profiles()...))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return sched
+}
+
+func profiles() []config.KubeSchedulerProfile {
+	defaults, err := latest.Default()
+	if err != nil {
+		log.Fatal(err)
+	}
+	whole := defaults.Profiles[0]
+	found := []config.KubeSchedulerProfile{whole}
+	for _, name := range filterPlugins {
+		single := *whole.DeepCopy()
+		single.SchedulerName = name
+		single.Plugins = &config.Plugins{MultiPoint: config.PluginSet{
+			Enabled: []config.Plugin{{Name: name}, {Name: "PrioritySort"}, {Name: "DefaultBinder"}},
+		}}
+		single.PluginConfig = argumentsOf(whole, name)
+		found = append(found, single)
+	}
+	return found
+}
+
+func argumentsOf(whole config.KubeSchedulerProfile, name string) []config.PluginConfig {
+	for _, each := range whole.PluginConfig {
+		if each.Name == name {
+			return []config.PluginConfig{each}
+		}
+	}
+	return nil
+}
+
+// staticInformer holds objects and delivers them as soon as a handler is added.
+type staticInformer struct{ cache.SharedIndexInformer }
+
+func (s staticInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return s.AddEventHandlerWithOptions(handler, cache.HandlerOptions{})
+}
+
+func (s staticInformer) AddEventHandlerWithOptions(
+	handler cache.ResourceEventHandler, options cache.HandlerOptions,
+) (cache.ResourceEventHandlerRegistration, error) {
+	for _, object := range s.GetIndexer().List() {
+		handler.OnAdd(object, true)
+	}
+	return s.SharedIndexInformer.AddEventHandlerWithOptions(handler, options)
+}
+
+func (s staticInformer) HasSynced() bool { return true }
+
+func addObjects(factory informers.SharedInformerFactory, objects []apiruntime.Object) {
+	byKind := map[string]cache.Indexer{}
+	for _, kind := range kinds {
+		informer := cache.NewSharedIndexInformer(
+			nil, kind, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		)
+		factory.InformerFor(kind, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+			return staticInformer{informer}
+		})
+		byKind[fmt.Sprintf("%T", kind)] = informer.GetIndexer()
+	}
+	for _, object := range objects {
+		indexer := byKind[fmt.Sprintf("%T", object)]
+		if indexer == nil {
+			log.Fatalf("no world has a %T", object)
+		}
+		if pod, ok := object.(*v1.Pod); ok && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed) {
+			continue // the scheduler does not watch pods that have ended
+		}
+		if err := indexer.Add(object); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// rejectionsOf returns by which plugins, and why, each node rejects a pod.
+func rejectionsOf(ctx context.Context, sched *scheduler.Scheduler, pod *v1.Pod) rejections {
+	found := rejections{}
+	for name, plugins := range sched.Profiles {
+		if name == v1.DefaultSchedulerName {
+			name = everyPlugin
+		}
+		snapshot := plugins.SnapshotSharedLister().(*schedulercache.Snapshot)
+		if err := sched.Cache.UpdateSnapshot(klog.Background(), snapshot); err != nil {
+			log.Fatal(err)
+		}
+		for node, reasons := range reasonsByNode(ctx, plugins, pod) {
+			if found[node] == nil {
+				found[node] = map[string][]string{}
+			}
+			found[node][name] = reasons
+		}
+	}
+	return found
+}
+
+// reasonsByNode returns why the plugins of a profile reject a pod, by node, as Scheduler.findNodesThatFitPod does.
+func reasonsByNode(ctx context.Context, plugins framework.Framework, pod *v1.Pod) map[string][]string {
+	nodes, err := plugins.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		log.Fatal(err)
+	}
+	onEvery := func(reasons []string) map[string][]string {
+		found := map[string][]string{}
+		for _, node := range nodes {
+			found[node.Node().Name] = reasons
+		}
+		return found
+	}
+	for _, plugin := range plugins.PreEnqueuePlugins() {
+		if status := plugin.PreEnqueue(ctx, pod); !status.IsSuccess() {
+			return onEvery(status.Reasons())
+		}
+	}
+	state := framework.NewCycleState()
+	chosen, status, _ := plugins.RunPreFilterPlugins(ctx, state, pod)
+	if !status.IsSuccess() {
+		return onEvery(status.Reasons())
+	}
+	found := map[string][]string{}
+	for _, node := range nodes {
+		name := node.Node().Name
+		if !chosen.AllNodes() && !chosen.NodeNames.Has(name) {
+			found[name] = []string{"not among the nodes that PreFilter chose"}
+			continue
+		}
+		if status := plugins.RunFilterPluginsWithNominatedPods(ctx, state, pod, node); !status.IsSuccess() {
+			found[name] = status.Reasons()
+		}
+	}
+	return found
+}

@@ -1,0 +1,111 @@
+"""Our verdict on pods in a cluster, and how it differs from the scheduler's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.builders import Json
+from tests.filters.random_clusters import RandomCluster
+from tests.filters.scheduler import Rejections, SchedulerFilters
+from tests.placement.clusters import placement_input
+from webhook.cache.placement_input import PlacementInput
+from webhook.model.pods import Pod, parse_pod
+from webhook.placement.nodes.filtering import filter_reasons, stock_filter_reasons
+from webhook.placement.nodes.pod_requirements import pod_requirements
+
+PLUGIN_BY_MESSAGE = {
+    "node(s) were unschedulable": "NodeUnschedulable",
+    "node(s) had untolerated taint": "TaintToleration",
+    "node(s) didn't match Pod's node affinity/selector": "NodeAffinity",
+    "node(s) didn't have free ports for the requested pod ports": "NodePorts",
+    "Insufficient ": "NodeResourcesFit",
+    "Too many pods": "NodeResourcesFit",
+}
+"""The plugin of each reason, by how the reason begins."""
+
+COMPARED_PLUGINS = frozenset(PLUGIN_BY_MESSAGE.values())
+EXACT_REASONS = ("NodeResourcesFit",)
+"""Plugins of which all reasons are compared; of the others only whether there is one."""
+
+
+class Difference(NamedTuple):
+    """A node on which a plugin of the scheduler rejects a pod for other reasons than we do."""
+
+    pod: str
+    node: str
+    plugin: str
+    scheduler: list[str]
+    ours: list[str]
+
+
+def our_reasons(cluster: RandomCluster) -> dict[str, dict[str, list[str]]]:
+    """Return why we reject each pod, by node."""
+    placement = placement_input(*cluster.objects)
+    names = [node.name for node in placement.snapshot.fleet.nodes]
+    found = {pod["metadata"]["name"]: _reasons_of_pod(parse_pod(pod), placement) for pod in cluster.pods}
+    return {pod: dict(zip(names, reasons, strict=True)) for pod, reasons in found.items()}
+
+
+def _reasons_of_pod(pod: Pod, placement: PlacementInput) -> list[list[str]]:
+    snapshot, nodes = placement.snapshot, placement.snapshot.fleet.nodes
+    requirements = pod_requirements(pod, snapshot.fleet)
+    free = [placement.others.get(node.name, {}) for node in nodes]
+    stock = stock_filter_reasons(pod, nodes, free, placement.ports)
+    return [
+        [reason.scheduler_message for reason in (*filter_reasons(snapshot, requirements, i), *stock.get(i, ()))]
+        for i in range(len(nodes))
+    ]
+
+
+def our_nodes(cluster: RandomCluster) -> dict[str, list[str]]:
+    """Return the nodes on which we allow each pod."""
+    return {
+        pod: [node for node, reasons in nodes.items() if not reasons] for pod, nodes in our_reasons(cluster).items()
+    }
+
+
+def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator[Difference]:
+    """Yield how our reasons in a cluster differ from the scheduler's."""
+    for pod, reasons_by_node in our_reasons(cluster).items():
+        for node, reasons in reasons_by_node.items():
+            theirs = rejections[pod].get(node, {})
+            for plugin in sorted(COMPARED_PLUGINS):
+                scheduler = sorted(set(theirs.get(plugin, ())))
+                ours = sorted({reason for reason in reasons if plugin_of(reason) == plugin})
+                if (scheduler != ours) if plugin in EXACT_REASONS else bool(scheduler) != bool(ours):
+                    yield Difference(pod, node, plugin, scheduler, ours)
+
+
+def plugin_of(reason: str) -> str:
+    """Return the plugin that gives a reason."""
+    return next(plugin for message, plugin in PLUGIN_BY_MESSAGE.items() if reason.startswith(message))
+
+
+def describe_difference(found: Difference, cluster: RandomCluster, filters: SchedulerFilters) -> str:
+    """Return a difference with the smallest part of its cluster that shows it."""
+    pod = next(each for each in cluster.pods if each["metadata"]["name"] == found.pod)
+    objects = cluster.of_kind("Namespace") + [each for each in cluster.objects if each["kind"] != "Namespace"]
+
+    def differs(part: list[Json]) -> bool:
+        small = RandomCluster(part, [pod])
+        (rejections,) = filters.rejections([small])
+        kinds = [each[1:3] for each in find_differences(small, rejections)]
+        return found[1:3] in kinds
+
+    small = _smallest_part(objects, differs)
+    shown = "\n".join(json.dumps(each) for each in [*small, pod])
+    return f"{found}\nthe objects of the cluster, then the pod:\n{shown}\n"
+
+
+def _smallest_part(objects: list[Json], differs: Callable[[list[Json]], bool]) -> list[Json]:
+    """Return objects without those that a difference does not need."""
+    size = len(objects) // 2
+    while size:
+        for begin in range(len(objects) - 1, -1, -size):
+            fewer = objects[: max(0, begin - size + 1)] + objects[begin + 1 :]
+            if differs(fewer):
+                objects = fewer
+        size //= 2
+    return objects

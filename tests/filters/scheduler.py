@@ -1,0 +1,44 @@
+"""The scheduler's verdict on pods in a cluster, from a program around its own filters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.controlplane.build import filters_program, wanted_version
+from tests.filters.random_clusters import RandomCluster
+
+TIMEOUT_SECONDS = 300
+
+Rejections = dict[str, dict[str, dict[str, list[str]]]]
+"""Reasons by pod, node and plugin; those of the whole scheduler by the plugin ""."""
+
+
+class SchedulerFilters(NamedTuple):
+    """The program, which takes a cluster on each line."""
+
+    program: Path
+
+    def rejections(self, clusters: Iterable[RandomCluster]) -> Iterator[Rejections]:
+        """Return why the scheduler rejects the pods of each cluster.
+
+        Raises:
+            AssertionError: The API server would not accept an object, or the program failed otherwise.
+        """
+        lines = [json.dumps({"objects": each.objects, "probes": each.pods}) + "\n" for each in clusters]
+        done = subprocess.run(
+            [self.program], input="".join(lines), capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        yield from (json.loads(line)["pods"] for line in done.stdout.splitlines())
+
+
+@pytest.fixture(scope="session")
+def scheduler_filters() -> SchedulerFilters:
+    """The program for the version of Kubernetes that is tested."""
+    return SchedulerFilters(filters_program(wanted_version()))

@@ -1,0 +1,43 @@
+"""Pods that our filters once allowed on other nodes than the scheduler does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.filters.comparison import our_nodes
+from tests.filters.random_clusters import RandomCluster
+from tests.filters.scheduler import SchedulerFilters
+
+
+def node_with(name: str, **allocatable: str) -> Json:
+    """Return a node with other amounts; a resource is written with an underscore for each hyphen."""
+    node = make_node(name)
+    node["status"]["allocatable"] |= {key.replace("_", "-"): amount for key, amount in allocatable.items()}
+    return node
+
+
+CASES: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
+    "free memory counts to the byte": (
+        [node_with("just", memory="123456789"), node_with("less", memory="123456788")],
+        make_pod().requests("memory", "123456789"),
+        ["just"],
+    ),
+    "a container's request of zero keeps the limit of the pod from being its request": (
+        [node_with("small", cpu="4")],
+        make_pod().spec(resources={"limits": {"cpu": "8"}}).container("more", resources={"requests": {"cpu": "0"}}),
+        ["small"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "pod", "nodes"), CASES.values(), ids=CASES)
+def test_a_pod_is_allowed_where_the_scheduler_allows_it(
+    scheduler_filters: SchedulerFilters, objects: list[Json], pod: PodMaker, nodes: list[str]
+) -> None:
+    cluster = RandomCluster([make_namespace("team"), *objects], [pod.build()])
+    (rejections,) = scheduler_filters.rejections([cluster])
+    names = [node["metadata"]["name"] for node in cluster.of_kind("Node")]
+
+    assert [name for name in names if name not in rejections["pod"]] == nodes
+    assert our_nodes(cluster)["pod"] == nodes
