@@ -89,6 +89,7 @@ def of_html() -> list[Figure]:
                 tuple(totals_by_namespace(results)),
                 NODES,
                 figures,
+                None,
                 (),
                 "0.1.0",
             )

@@ -15,6 +15,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
 from webhook.report.audit import AuditPage, ExemptionUsage, totals_by_namespace
 from webhook.report.capacity import NodeCapacity
+from webhook.report.reach import KeptPods, PartitioningAdvice, ReachReport
 from webhook.report.results import (
     CheckResult,
     ClusterPodDetails,
@@ -124,6 +125,15 @@ def rows_of(
     return workload_reports(results, prices, nodes)
 
 
+REACH = ReachReport(
+    eligible=8,
+    right_sized=5,
+    kept=(KeptPods(3, "QueuedWorkload", "a queue has reserved quota", "Change the template."),),
+    ineligible=(KeptPods(2, "MultipleGPUs", "it needs several GPUs", ""),),
+    partitioning=(PartitioningAdvice("NVIDIA-H100-80GB-HBM3", 2, "1g.10gb", 7, 12),),
+)
+
+
 def audited_page(names: Sequence[str] = ()) -> AuditPage:
     """Return the content of the HTML report on the cluster."""
     results = cluster(names)
@@ -138,6 +148,7 @@ def audited_page(names: Sequence[str] = ()) -> AuditPage:
         namespaces=tuple(totals_by_namespace(results)),
         nodes=NODES,
         utilization=compute_utilization(NODES, rows, PRICES),
+        reach=REACH,
         exemptions=(
             ExemptionUsage(
                 "old-driver", "cuda", ("GPU-C101",), "INC-1", "2026-05-01T00:00:00+00:00", expired=True, workloads=0

@@ -96,6 +96,16 @@ def test_review_is_counted() -> None:
     assert samples[f'{bucket}{{le="+Inf",route="validate"}}'] == 1
 
 
+def test_outcome_of_right_sizing_is_counted_for_each_created_pod_with_gpus() -> None:
+    recorded = RecordedTelemetry()
+    kept = Decision(outcome=KeepRequest(KeepReason.QUEUED, "label x"), gpu_milli_before=1000)
+    recorded.telemetry.record_decision("mutate", request(), kept, 0.1)
+    recorded.telemetry.record_decision("validate", request(), kept, 0.1)
+    recorded.telemetry.record_decision("mutate", request(), Decision(), 0.1)
+    outcomes = {name: count for name, count in recorded.samples().items() if "right_sizing_outcomes_total" in name}
+    assert outcomes == {'rightslice_right_sizing_outcomes_total{outcome="QueuedWorkload"}': 1}
+
+
 def test_dry_run_counts_no_gpu_capacity() -> None:
     recorded = RecordedTelemetry()
     recorded.telemetry.record_decision("mutate", request(dry_run=True), Decision(gpu_milli_before=9), 0.1)

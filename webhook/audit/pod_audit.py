@@ -32,6 +32,7 @@ from webhook.audit.evaluate import (
 )
 from webhook.audit.gpu_time import allocated_milli, bound_node
 from webhook.audit.object_files import SkippedDocument, SourceObject
+from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
@@ -96,6 +97,7 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
     fit = result.decision.outcome
     if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.requested_units):
         result = evaluate_object(recreated, unsized_context)  # the offer saves no GPUs
+    reach = reach_of_pod(request, result.decision, measure(result.decision.requested_units), context_without_pod)
     result = _measure_result(result, requests, measure)
     missed = missed_admission(source.data, request.namespace, result.decision)
     change = describe_admission_change(result.decision) if missed else ""
@@ -106,7 +108,7 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
         kept = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
         result = msgspec.structs.replace(result, decision=kept)
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
-    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses)
+    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
 

@@ -53,7 +53,9 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     if context.view.stale:
         return KeepRequest(KeepReason.STALE_VIEW)
     choice = _smallest_choice(context, need, right_sizing, feasible)
-    return choice if isinstance(choice, OfferChoice) else _choice_by_second_pass(context, need, right_sizing, choice)
+    if isinstance(choice, KeepRequest):
+        choice = _choice_by_second_pass(context, need, right_sizing, choice)
+    return replace(choice, memory_mib=need.memory_mib) if isinstance(choice, KeepRequest) else choice
 
 
 def _choice_by_second_pass(

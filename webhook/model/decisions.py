@@ -188,10 +188,16 @@ NEEDS_NODES = frozenset(
 
 
 class KeepRequest(msgspec.Struct, frozen=True, gc=False):
-    """The decision to keep a pod's GPU request; `detail` adds names and figures."""
+    """The decision to keep a pod's GPU request.
+
+    Attributes:
+        detail: Names and figures.
+        memory_mib: The GPU memory that the pod needs, in MiB; 0 if the reason was found before the need.
+    """
 
     reason: KeepReason
     detail: str = ""
+    memory_mib: int = 0
 
     def __str__(self) -> str:
         return f"{self.reason.sentence}: {self.detail}" if self.detail else self.reason.sentence
@@ -282,6 +288,10 @@ class PendingUse(msgspec.Struct, frozen=True, gc=False):
 NO_USE = PendingUse()
 
 
+RIGHT_SIZED, AUDIT_MODE = "RightSized", "AuditMode"
+"""Outcomes of right-sizing beside the words of `KeepReason`: applied; or not, by a policy in audit or warn mode."""
+
+
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """The result of one review.
 
@@ -322,6 +332,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     def keep_reason(self) -> str:
         """The stable word for why the pod keeps its GPU request; "" if it requests none or an offer was chosen."""
         return self.outcome.reason.value if self.gpu_milli_before and isinstance(self.outcome, KeepRequest) else ""
+
+    @property
+    def right_sizing_outcome(self) -> str:
+        """`RIGHT_SIZED`, `AUDIT_MODE`, or the word of the `KeepReason`."""
+        if isinstance(self.outcome, KeepRequest):
+            return self.outcome.reason.value
+        return RIGHT_SIZED if self.applied else AUDIT_MODE
 
     @property
     def denials(self) -> tuple[Finding, ...]:

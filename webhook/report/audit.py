@@ -10,6 +10,7 @@ from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.check import check_document
 from webhook.report.costs import prices_document
+from webhook.report.reach import ReachReport, reach_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import format_gpus, pluralize
@@ -65,7 +66,7 @@ class AuditPage(msgspec.Struct, frozen=True):
         digest: Of all policies.
         workloads: Those that have to do with GPUs, most savings first.
         nodes: Every node with GPUs.
-        utilization: None if no nodes are known.
+        utilization: None if no nodes are known; likewise `reach`.
         version: Of the program.
     """
 
@@ -78,6 +79,7 @@ class AuditPage(msgspec.Struct, frozen=True):
     namespaces: tuple[NamespaceTotals, ...]
     nodes: tuple[NodeCapacity, ...]
     utilization: ClusterUtilization | None
+    reach: ReachReport | None
     exemptions: tuple[ExemptionUsage, ...]
     version: str
 
@@ -154,6 +156,7 @@ def audit_document(
     figures: ClusterUtilization | None = None,
     prices: NodePrices | None = None,
     policies: Sequence[str] = (),
+    reach: ReachReport | None = None,
 ) -> Json:
     """Return what `check` returns, with namespaces, workloads (as an iterator) and utilization.
 
@@ -163,6 +166,8 @@ def audit_document(
         "namespaces": list(map(NAMESPACES.to_document, totals_by_namespace(results))),
         "workloads": (WORKLOADS.to_document(row) for row in rows if row.touches_gpus),
     }
+    if reach is not None:
+        document["reach"] = reach_document(reach)
     if figures is not None:
         document["utilization"] = utilization_document(figures)
     elif prices is not None:

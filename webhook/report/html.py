@@ -25,6 +25,7 @@ from webhook.report.capacity import NodeCapacity, capacity_columns
 from webhook.report.charts import BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
 from webhook.report.check import finding_sentence
 from webhook.report.costs import GpuCost, cost_text, money_text, product_price_text
+from webhook.report.reach import KEPT_PODS
 from webhook.report.results import UnevaluatedReason
 from webhook.report.tables import Column, Table
 from webhook.report.text import STYLES, format_gpus, format_percent, pluralize, sanitize
@@ -108,6 +109,7 @@ def html_report(page: AuditPage) -> str:
         "pods": sum(row.pods for row in page.namespaces),
         "caveats": list(utilization_caveats(figures)) if figures else [],
         "waterfall": _utilization_waterfall(figures) if figures else "",
+        "kept_pods": KEPT_PODS.to_html(page.reach.kept) if page.reach and page.reach.kept else "",
         "namespace_chart": _namespace_chart(page),
         "namespaces": NAMESPACES.to_html(page.namespaces),
         "fragmentation_chart": _fragmentation_chart(page.nodes),

@@ -66,6 +66,20 @@ class ContainerUsage(msgspec.Struct, frozen=True, gc=False):
     risk_ppm: int | None = None
 
 
+class PodReach(msgspec.Struct, frozen=True, gc=False):
+    """Whether a pod with GPUs could use a smaller one.
+
+    Attributes:
+        eligible: Whether a policy without restrictions would right-size it now.
+        outcome: `RIGHT_SIZED`, `AUDIT_MODE`, or the word of the `KeepReason`.
+        missing_mib: The GPU memory that it needs if no slice is free for that, in MiB; else 0.
+    """
+
+    eligible: bool
+    outcome: str
+    missing_mib: int = 0
+
+
 class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
     """Facts about a pod that exists in a cluster.
 
@@ -74,12 +88,14 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
         unevaluated_reason: Why it was not evaluated at admission; None if it was, or if that is unknown.
         would_become: What admission would have done, for example "resources added"; "" if it was evaluated.
         usages: One for each amount of GPUs of each container.
+        reach: Whether it could use a smaller GPU; None without GPUs.
     """
 
     workload: str
     unevaluated_reason: UnevaluatedReason | None = None
     would_become: str = ""
     usages: tuple[ContainerUsage, ...] = ()
+    reach: PodReach | None = None
 
 
 class CheckResult(msgspec.Struct, frozen=True):

@@ -65,6 +65,8 @@ _WEBHOOK_METRICS: MetricRows = (
      "GPU capacity requested by created pods, in thousandths of a GPU."),
     ("rightslice_gpu_milli_admitted_total", "counter", "",
      "GPU capacity of the same pods after right-sizing, in thousandths of a GPU."),
+    ("rightslice_right_sizing_outcomes_total", "counter", "outcome",
+     "Created pods that request a GPU, by outcome: RightSized, AuditMode, or the reason why they keep their request."),
     ("rightslice_policies_last_load_successful", "gauge", "",
      "1 if the active policies are the current files and objects, 0 if the last valid set is used."),
     ("rightslice_policies_last_load_timestamp_seconds", "gauge", "", "When the active policies were loaded."),

@@ -60,6 +60,8 @@ class Telemetry(ServerTelemetry):
         if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
             metrics.gpu_milli_requested += decision.gpu_milli_before
             metrics.gpu_milli_admitted += decision.gpu_milli_after
+            if decision.gpu_milli_before:
+                metrics.right_sizing_outcomes[decision.right_sizing_outcome] += 1
         if route == "validate":
             for policy in decision.policies:
                 metrics.matches[policy] += 1
@@ -186,6 +188,7 @@ class WebhookMetrics(Collector):
         self.denials: Counter[str] = Counter()
         self.gpu_milli_requested = 0
         self.gpu_milli_admitted = 0
+        self.right_sizing_outcomes: Counter[str] = Counter()
         self.policy_loads: Counter[str] = Counter()
         self.policies_current = 0
         self.active_policies = 0
@@ -211,6 +214,7 @@ class WebhookMetrics(Collector):
         yield counter_family("rightslice_policy_denials_total", _policy_series(self.denials))
         yield counter_family("rightslice_gpu_milli_requested_total", self.gpu_milli_requested)
         yield counter_family("rightslice_gpu_milli_admitted_total", self.gpu_milli_admitted)
+        yield counter_family("rightslice_right_sizing_outcomes_total", self.right_sizing_outcomes)
         yield counter_family("rightslice_policy_loads_total", self.policy_loads)
         yield gauge_family("rightslice_policies_last_load_successful", self.policies_current)
         yield gauge_family("rightslice_active_policies", self.active_policies)

@@ -38,6 +38,7 @@ from webhook.report.audit import (
 )
 from webhook.report.check import PoliciesUsed, audit_findings_line, skip_line
 from webhook.report.policy_reports import NO_KIND, ReportApi, build_policy_reports
+from webhook.report.reach import ReachReport, reach_lines, summarize_reach
 from webhook.report.results import CheckVerdict, summarize_results
 from webhook.report.serialization import json_chunks, yaml_text
 from webhook.report.text import Paint
@@ -123,13 +124,15 @@ def audit_command(
     paint, results, nodes = paint_for(no_color=no_color), audit.results, audit.capacities
     workloads = workload_reports(results, audit.prices, nodes or None)
     figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
-    names = audit.context.policies.names
+    names, reach = audit.context.policies.names, summarize_reach(results, audit.context.view.fleet)
     reports = check_reports(results, PoliciesUsed(names, audit.cluster), paint, fail_on) | {
-        "table": lambda: join_lines(_audit_table_lines(audit, workloads, figures, paint, quiet=quiet, verbose=verbose)),
-        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names)),
-        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names)),
+        "table": lambda: join_lines(
+            _audit_table_lines(audit, workloads, figures, reach, paint, quiet=quiet, verbose=verbose)
+        ),
+        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names, reach)),
+        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names, reach)),
         "csv": lambda: workload_columns(audit.prices).to_csv(workloads),
-        "html": lambda: _render_html(audit, workloads, figures, since, moment),
+        "html": lambda: _render_html(audit, workloads, figures, reach, since, moment),
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
     }
     write_reports(targets, reports)
@@ -146,6 +149,7 @@ def _audit_table_lines(
     audit: ClusterAudit,
     workloads: Sequence[WorkloadReport],
     figures: ClusterUtilization | None,
+    reach: ReachReport | None,
     paint: Paint,
     *,
     quiet: bool,
@@ -161,6 +165,7 @@ def _audit_table_lines(
     notes = audit_findings_line(summarize_results(results)) if not verbose else ""
     yield from _join_blocks(
         utilization_lines(figures) if figures else (),
+        reach_lines(reach, paint) if reach else (),
         NAMESPACES.to_lines([sum_all_namespaces(results), *totals_by_namespace(results)], paint),
         workload_table(workloads, paint, every=verbose),
         findings,
@@ -180,6 +185,7 @@ def _render_html(
     audit: ClusterAudit,
     workloads: Sequence[WorkloadReport],
     figures: ClusterUtilization | None,
+    reach: ReachReport | None,
     since: str,
     moment: datetime,
 ) -> str:
@@ -210,6 +216,7 @@ def _render_html(
             namespaces=tuple(totals_by_namespace(audit.results)),
             nodes=tuple(audit.capacities),
             utilization=figures,
+            reach=reach,
             exemptions=tuple(exemptions),
             version=__version__,
         )

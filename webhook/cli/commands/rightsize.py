@@ -31,6 +31,7 @@ from webhook.report.costs import (
     prices_document,
     product_prices,
 )
+from webhook.report.reach import ReachReport, reach_document, reach_lines, summarize_reach
 from webhook.report.results import ContainerUsage
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.tables import NO_VALUE, Column, Table
@@ -94,10 +95,13 @@ def rightsize_command(
     priced, paint = audit.prices, paint_for(no_color=no_color)
     rates = product_prices(audit.capacities, priced) if priced else ()
     price_rows = ["", *price_lines(priced, rates)] if priced else []
+    shown = [each for each in audit.results if namespace in ("", each.namespace)]
+    reach = summarize_reach(shown, audit.context.view.fleet)
+    reach_rows = ["", *reach_lines(reach, paint)] if reach else []
     reports = {
-        "table": lambda: join_lines([*recommendation_table(workloads, paint, priced), *price_rows]),
-        "json": lambda: json_text(recommendation_document(workloads, priced, rates)),
-        "yaml": lambda: yaml_text(recommendation_document(workloads, priced, rates)),
+        "table": lambda: join_lines([*recommendation_table(workloads, paint, priced), *reach_rows, *price_rows]),
+        "json": lambda: json_text(recommendation_document(workloads, priced, rates, reach)),
+        "yaml": lambda: yaml_text(recommendation_document(workloads, priced, rates, reach)),
         "csv": lambda: recommendation_csv(workloads, priced),
     }
     write_reports(targets, reports)
@@ -225,12 +229,16 @@ def recommendation_csv(rows: Iterable[WorkloadReport], prices: NodePrices | None
 
 
 def recommendation_document(
-    rows: Sequence[WorkloadReport], prices: NodePrices | None = None, rates: Sequence[ProductPrice] = ()
+    rows: Sequence[WorkloadReport],
+    prices: NodePrices | None = None,
+    rates: Sequence[ProductPrice] = (),
+    reach: ReachReport | None = None,
 ) -> dict[str, Any]:
     """Return the workloads with their containers as plain data."""
     return {
         "currency": prices.currency if prices else None,
         "prices": prices_document(prices, rates) if prices else None,
+        "reach": reach_document(reach) if reach else None,
         "workloads": [_workload_recommendation(row) for row in rows],
     }
 

@@ -1,0 +1,112 @@
+"""Reach: which pods of a cluster could use a smaller GPU, and why they keep theirs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.builders import PodMaker, make_node, make_pod
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.object_files import SourceObject, parse_objects
+from webhook.audit.pod_audit import audit_pods
+from webhook.cache.snapshot import view_of_objects
+from webhook.policy.loader import load_policies
+from webhook.report.reach import ReachReport, reach_document, reach_lines, summarize_reach
+
+CARDS = "NVIDIA-A100-SXM4-80GB"
+WHOLE = make_node("whole", {"nvidia.com/gpu.product": CARDS, "nvidia.com/gpu.memory": "81920"}, **{"nvidia.com/gpu": 8})
+SLICES = make_node(
+    "slices",
+    {"nvidia.com/gpu.product": CARDS, "nvidia.com/gpu.memory": "81920", "nvidia.com/mig.strategy": "mixed"},
+    **{"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 28},
+)
+
+RIGHT_SIZING = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: smaller}
+spec:
+  mode: enforce
+  match: {namespaces: [team]}
+  rightSizing: {mode: %s, evidence: [declared]}
+"""
+
+
+def reach_of(*objects: dict[str, Any], mode: str = "enforce") -> ReachReport | None:
+    """Audit a snapshot under a policy that right-sizes namespace team."""
+    found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
+    view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
+    loaded = load_policies([("p.yaml", RIGHT_SIZING % mode)])
+    assert loaded.policies is not None, loaded.errors
+    context = EvaluationContext(loaded.policies, view, datetime(2026, 6, 1, tzinfo=UTC))
+    return summarize_reach(audit_pods(found, context), view.fleet)
+
+
+def running(name: str = "p", gpus: int = 1) -> PodMaker:
+    """Return a pod of namespace team that declares a need of 8 GiB and runs on whole cards."""
+    return make_pod(name).gpus(gpus).needs("8Gi").spec(nodeName="whole")
+
+
+KEPT = {
+    "no policy right-sizes its namespace": (running().namespace("other"), "enforce", "NoRightSizingPolicy"),
+    "its policy only audits": (running(), "audit", "AuditMode"),
+    "a queue starts it": (running().label("kueue.x-k8s.io/queue-name", "q"), "enforce", "QueuedWorkload"),
+    "it opts out": (running().annotate("rightslice.dev/keep", "true"), "enforce", "OptedOut"),
+    "a gate holds it": (running().spec(schedulingGates=[{"name": "g"}]), "enforce", "SchedulingGated"),
+}
+
+
+@pytest.mark.parametrize(("pod", "mode", "reason"), KEPT.values(), ids=KEPT)
+def test_a_pod_that_could_use_a_free_slice_is_eligible_although(pod: PodMaker, mode: str, reason: str) -> None:
+    reach = reach_of(WHOLE, SLICES, pod.build(), mode=mode)
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized) == (1, 0)
+    assert [(each.pods, each.reason) for each in reach.kept] == [(1, reason)]
+
+
+INELIGIBLE = {
+    "it needs two GPUs": (running(gpus=2), "MultipleGPUs"),
+    "its need is unknown": (make_pod("p").gpus(1), "NoEvidence"),
+    "it is one worker of a gang in a queue": (running().label("kueue.x-k8s.io/pod-group-name", "g"), "GangMember"),
+    "it already has a slice": (make_pod("p").requests("nvidia.com/mig-1g.10gb", "1"), "NoWholeGPU"),
+}
+
+
+@pytest.mark.parametrize(("pod", "reason"), INELIGIBLE.values(), ids=INELIGIBLE)
+def test_a_pod_is_not_eligible_if(pod: PodMaker, reason: str) -> None:
+    reach = reach_of(WHOLE, SLICES, pod.build())
+    assert reach is not None
+    assert (reach.eligible, reach.kept) == (0, ())
+    assert [(each.pods, each.reason) for each in reach.ineligible] == [(1, reason)]
+
+
+def test_right_sized_pods_are_counted_and_pods_without_gpus_are_not() -> None:
+    reach = reach_of(WHOLE, SLICES, running().build(), make_pod("cpu").build())
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized, reach.kept, reach.ineligible) == (1, 1, (), ())
+    assert str(reach) == "1 of 1 eligible pod right-sized (100.0%)"
+
+
+def test_partitions_are_advised_for_pods_for_which_no_slice_is_free() -> None:
+    reach = reach_of(WHOLE, *(running(f"p{number}").build() for number in range(9)))
+    assert reach is not None
+    assert [(each.pods, each.reason) for each in reach.ineligible] == [(9, "NoOffer")]
+    assert list(map(str, reach.partitioning)) == [f"Partition 2 {CARDS} cards as 7 x 1g.10gb: up to 9 more pods"]
+
+
+def test_without_nodes_there_is_no_reach() -> None:
+    assert reach_of(running().build()) is None
+
+
+def test_lines_and_document_have_the_same_figures() -> None:
+    reach = reach_of(WHOLE, SLICES, running().namespace("other").build(), running("q", 2).build())
+    assert reach is not None
+    lines = list(reach_lines(reach))
+    assert lines[:2] == ["Reach: 0 of 1 eligible pod right-sized (0.0%)", "Not eligible: 1 MultipleGPUs"]
+    assert "NoRightSizingPolicy" in lines[3]
+    document = reach_document(reach)
+    assert (document["eligiblePods"], document["rightSizedPods"]) == (1, 0)
+    assert [each["reason"] for each in document["kept"]] == ["NoRightSizingPolicy"]

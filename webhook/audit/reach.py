@@ -1,0 +1,103 @@
+"""Finds out whether a pod that keeps its GPUs could use a smaller one: by a policy without restrictions.
+
+That policy right-sizes everywhere, to hardware-isolated slices that are free now. The pod is evaluated without signs of
+a queue, without scheduling gates and without the annotation that opts it out.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from webhook.audit.evaluate import EvaluationContext, build_admission_request
+from webhook.engine.decide import decide
+from webhook.model.admission import AdmissionRequest
+from webhook.model.annotations import KEEP_ANNOTATION
+from webhook.model.batch import QUEUEING_PREFIXES, gang_sign
+from webhook.model.decisions import Decision, KeepReason, OfferChoice
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.report.results import PodReach
+
+UNRESTRICTED_POLICY = """
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: unrestricted}
+spec:
+  mode: enforce
+  rightSizing: {isolation: hardware, forms: [mig], whenFull: keep, memoryFraction: patch}
+  injection: {tolerations: auto}
+"""
+
+INHERENT_REASONS = frozenset(
+    {
+        KeepReason.NO_GPU_REQUEST,
+        KeepReason.NO_WHOLE_GPU,
+        KeepReason.MULTIPLE_GPUS,
+        KeepReason.GANG_MEMBER,
+        KeepReason.MIXED_RESOURCES,
+        KeepReason.DAEMON_SET,
+        KeepReason.MIRROR,
+        KeepReason.RESOURCE_CLAIMS,
+        KeepReason.INVALID_AMOUNT,
+        KeepReason.INJECTED,
+    }
+)
+"""Reasons in the pod itself, which no policy changes."""
+
+NO_SLICE_REASONS = frozenset({KeepReason.NO_OFFER, KeepReason.NO_FREE_CAPACITY})
+"""Reasons that other partitions would change."""
+
+
+def reach_of_pod(
+    request: AdmissionRequest, decision: Decision, allocated_milli: int, context: EvaluationContext
+) -> PodReach | None:
+    """Return whether a pod could use a smaller GPU, and why it keeps its own; None if it has none or is denied.
+
+    Args:
+        request: The pod, as it would be created again.
+        decision: About it under the policies of the context.
+        allocated_milli: Thousandths of a GPU that it has now.
+        context: The policies and the cluster without the pod.
+    """
+    outcome = decision.outcome
+    if not allocated_milli or decision.denials or request.pod is None:
+        return None
+    if isinstance(outcome, OfferChoice):
+        return PodReach(eligible=True, outcome=decision.right_sizing_outcome)
+    if outcome.reason in INHERENT_REASONS:
+        return PodReach(eligible=False, outcome=outcome.reason.value)
+    if gang_sign(request.pod):  # its queue's labels may be the only sign, and are removed below
+        return PodReach(eligible=False, outcome=KeepReason.GANG_MEMBER.value)
+    unrestricted = msgspec.structs.replace(context, policies=unrestricted_policies())
+    free = build_admission_request(without_restrictions(request.load_object()), unrestricted)
+    found = decide(free, unrestricted.policies, context.view, context.usage, context.now).outcome
+    if isinstance(found, OfferChoice):
+        saves = found.gpu_milli < allocated_milli
+        return PodReach(saves, (outcome.reason if saves else KeepReason.NO_WHOLE_GPU).value)
+    missing = found.memory_mib if found.reason in NO_SLICE_REASONS else 0
+    return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing)
+
+
+@cache
+def unrestricted_policies() -> PolicySet:
+    """Return the policy that right-sizes everywhere."""
+    loaded = load_policies([("unrestricted.yaml", UNRESTRICTED_POLICY)])
+    assert loaded.policies is not None, loaded.errors
+    return loaded.policies
+
+
+def without_restrictions(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod without its queue, its scheduling gates and its opt-out."""
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("schedulerName", "schedulingGates")}
+    metadata = dict(pod["metadata"])
+    for kind in ("labels", "annotations"):
+        texts = metadata.get(kind) or {}
+        metadata[kind] = {key: text for key, text in texts.items() if not _is_restriction(key)}
+    return {**pod, "spec": spec, "metadata": metadata}
+
+
+def _is_restriction(key: str) -> bool:
+    return key == KEEP_ANNOTATION or key.startswith(QUEUEING_PREFIXES)
