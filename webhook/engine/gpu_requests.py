@@ -76,7 +76,10 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
             known, unknown, others = _split_extended_names((*container.resources.limits, *container.resources.requests))
             path = ("spec", kind, index)
             for resource in known:
-                error, count = _check_gpu_amount(container, path, resource.name)
+                amount, error = container.resources.limits.get(resource.name), None
+                count = None if amount is None else parse_whole_number(amount)
+                if not count or count < 0 or container.resources.requests.get(resource.name, amount) != amount:
+                    error, count = _check_gpu_amount(container, path, resource.name)
                 if error is not None:
                     errors.append(error)
                 if count or error is not None:
