@@ -19,11 +19,6 @@ def small() -> PodMaker:
 
 
 TIES = {
-    "a claim of a volume": (
-        small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
-        "volume claim c",
-    ),
-    "an ephemeral volume": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "an ephemeral volume"),
     "required affinity to other pods": (
         small().spec(affinity={"podAffinity": REQUIRED}),
         "required affinity between pods",

@@ -88,11 +88,13 @@ def key(item: Namespace) -> str:
 
 
 @asynccontextmanager
-async def running_watch(folder: Path, *answers: Answer, optional: bool = False) -> AsyncIterator[WatchHarness]:
+async def running_watch(
+    folder: Path, *answers: Answer, optional: bool = False, may_be_forbidden: bool = False
+) -> AsyncIterator[WatchHarness]:
     store: ObjectStore[Namespace] = ObjectStore(key, lambda *_: None)
     errors: list[ApiError] = []
     exceptions: list[Exception] = []
-    resource = WatchedResource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional=optional)
+    resource = WatchedResource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional, may_be_forbidden)
     async with scripted_api(folder, *answers) as (server, api):
         watch = Reflector(
             api,
@@ -403,6 +405,16 @@ async def test_missing_access_is_reported_and_retried(tmp_path: Path, optional: 
         assert not harness.state.synced
         assert "403 Forbidden: may not" in str(harness.errors[0])
         await harness.has("a")
+
+
+async def test_a_resource_that_may_be_forbidden_counts_as_listed_until_it_is_allowed(tmp_path: Path) -> None:
+    forbidden = error_answer(403, "Forbidden", "may not")
+    async with running_watch(tmp_path, forbidden, forbidden, STARTED, may_be_forbidden=True) as harness:
+        await until(lambda: harness.state.forbidden)
+        assert harness.state.synced
+        assert "403 Forbidden: may not" in harness.state.error
+        await harness.has("a")
+        assert (harness.state.forbidden, harness.state.error, len(harness.errors)) == (False, "", 1)
 
 
 async def test_watching_resumes_when_the_server_is_back(tmp_path: Path) -> None:

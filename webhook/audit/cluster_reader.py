@@ -22,12 +22,14 @@ from webhook.cache.informers import (
     PRIORITY_CLASSES,
     QUOTAS,
     RUNTIME_CLASSES,
+    STORAGE_RESOURCES,
     exception_resource,
     policy_resource,
 )
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot_objects import SnapshotObject
+from webhook.cache.storage_index import StorageIndex
 from webhook.cache.stored_objects import StoredPod
 from webhook.documents.document import Document
 from webhook.documents.reader import is_document_file
@@ -42,6 +44,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
+from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.well_known import GROUP_PATH
 
 T = TypeVar("T")
@@ -232,6 +235,7 @@ class ClusterReader:
             device_classes_by_name(await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)),
             usage.nodes_by_term(),
             usage.waiting_counts(),
+            (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
         self.free_by_node = dict(zip(fleet.by_name, built.free, strict=True))
         return built.view.with_pod_classes(
@@ -240,6 +244,21 @@ class ClusterReader:
                 await self._list_optional(PRIORITY_CLASSES, HTTPStatus.FORBIDDEN),
             )
         )
+
+    async def _storage_objects(self, usage: NodeUsage) -> StorageObjects:
+        """Return the objects about storage, without those that the cluster does not permit listing."""
+        index, missing = StorageIndex(usage, lambda: None), list[str]()
+        for resource, store in zip(STORAGE_RESOURCES, index.stores, strict=True):
+            try:
+                found = await self._list_optional(resource)
+            except ApiError as error:
+                if error.status != HTTPStatus.FORBIDDEN:
+                    raise
+                missing.append(resource.name)
+                continue
+            for each in found:
+                store.upsert(each)
+        return index.take_objects()[0]._replace(missing=tuple(missing))
 
     async def _placement_objects(self) -> PlacementObjects:
         nodes = await self._list_all(NODES)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from webhook.cache.node_usage import POD_COUNT, NodeUsage
 from webhook.cache.quota_status import with_quota_status
+from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.model.claims import (
     ClaimContext,
@@ -29,6 +30,8 @@ from webhook.model.pod_summary import ExclusionTerm, PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
 from webhook.model.quota_usage import PodSummaries
+from webhook.model.storage_objects import StorageObject
+from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
@@ -44,6 +47,7 @@ def build_view(
     device_classes: Iterable[DeviceClass] = (),
     runtime_classes: Iterable[RuntimeClass] = (),
     priority_classes: Iterable[PriorityClass] = (),
+    storage: Iterable[StorageObject] = (),
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
@@ -68,6 +72,7 @@ def build_view(
         waiting=Counter(kind for some in summaries.values() for pod in some.values() for kind in waiting_kinds(pod)),
         quotas=quotas_with_status,
     )
+    view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
     return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes))
 
 
@@ -89,6 +94,7 @@ def build_live_view(
     device_classes: DeviceClasses,
     terms: Mapping[ExclusionTerm, Sequence[str]],
     waiting: Mapping[WaitingKind, int],
+    storage: tuple[StorageObjects, VolumeUsers],
 ) -> BuiltView:
     """Build the view of a live cluster.
 
@@ -104,6 +110,7 @@ def build_live_view(
         claim_templates: By namespace.
         terms: Terms by which pods exclude others, with the names of the nodes of these pods.
         waiting: Numbers of pods without a node.
+        storage: The objects about storage, and the pods that use claims.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
     free = [free_resources_on_node(node, usage) for node in fleet.nodes]
@@ -120,6 +127,8 @@ def build_live_view(
         waiting=waiting,
         complete=True,
     )
+    view = view.with_storage(*storage)
+    view.storage.precompute()
     return BuiltView(view, free)
 
 

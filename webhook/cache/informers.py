@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from webhook.cache.inventory import NodeInventory
 from webhook.cache.live_view import ViewHolder, ViewPublisher
@@ -24,7 +24,18 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
+from webhook.model.storage_objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from webhook.well_known import GROUP_PATH
+
+T = TypeVar("T")
 
 STALE_SECONDS = 60.0
 """Without contact for longer, free resources are not known well enough to right-size anything."""
@@ -62,6 +73,32 @@ RUNTIME_CLASSES = WatchedResource("runtimeclasses", "/apis/node.k8s.io/v1/runtim
 PRIORITY_CLASSES = WatchedResource(
     "priorityclasses", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClass, optional=True
 )
+
+STORAGE_PATH = "/apis/storage.k8s.io/v1"
+
+
+def _storage_resource(path: str, model: type[T]) -> WatchedResource[T]:
+    """Return a resource of objects about storage. Without permission, pods with claims keep their requests."""
+    return WatchedResource(path.rpartition("/")[2], path, model, optional=True, may_be_forbidden=True)
+
+
+CLAIMS = _storage_resource("/api/v1/persistentvolumeclaims", PersistentVolumeClaim)
+VOLUMES = _storage_resource("/api/v1/persistentvolumes", PersistentVolume)
+STORAGE_CLASSES = _storage_resource(f"{STORAGE_PATH}/storageclasses", StorageClass)
+CSI_NODES = _storage_resource(f"{STORAGE_PATH}/csinodes", CSINode)
+CSI_DRIVERS = _storage_resource(f"{STORAGE_PATH}/csidrivers", CSIDriver)
+CAPACITIES = _storage_resource(f"{STORAGE_PATH}/csistoragecapacities", CSIStorageCapacity)
+ATTACHMENTS = _storage_resource(f"{STORAGE_PATH}/volumeattachments", VolumeAttachment)
+STORAGE_RESOURCES: tuple[WatchedResource[Any], ...] = (
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CAPACITIES,
+    ATTACHMENTS,
+)
+"""In the order of `StorageIndex.stores`."""
 
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 
@@ -159,6 +196,8 @@ class ClusterInformers:
         reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
         reflectors.add(RUNTIME_CLASSES, self._publisher.runtime_classes)
         reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
+        for resource, store in zip(STORAGE_RESOURCES, self._publisher.storage.stores, strict=True):
+            self._publisher.storage.watches.append(reflectors.add(resource, store))
         self._cluster_states = reflectors.states
         reflectors.add(policy_resource(), self.policies.policies)
         reflectors.add(exception_resource(namespace), self.policies.exceptions)

@@ -15,6 +15,7 @@ from typing import Literal, Protocol, TypeVar
 from webhook.cache.build_view import BuiltView, build_live_view, free_resources_on_node
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
+from webhook.cache.storage_index import StorageIndex
 from webhook.cache.store import NamespaceIndex, ObjectStore
 from webhook.cache.stored_objects import created_at, object_namespace, parse_resource_version, version_of
 from webhook.kube.reflector import WatchStatus
@@ -28,6 +29,7 @@ from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import ExclusionTerm, PodSummary
 from webhook.model.pods import Pod
 from webhook.model.quota_escrow import PodVersions
+from webhook.model.storage_view import ClaimKey, StorageObjects, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 from webhook.well_known import APP_NAME
 
@@ -63,6 +65,8 @@ class ViewChanges:
         pod_classes: A RuntimeClass or PriorityClass changed.
         pod_namespaces: Namespaces in which pods came or went.
         terms: Terms by which pods exclude others that came, went or moved.
+        claims: Volume claims whose pods came, went or moved.
+        storage: An object about storage changed, or a pod that uses claims.
         waiting: What pods wait for that came or went, or got a node.
         observed: Pods that are newly known.
         arrived_uids: Uids of pods that are newly known.
@@ -82,6 +86,8 @@ class ViewChanges:
     pod_namespaces: set[str] = field(default_factory=set)
     terms: set[ExclusionTerm] = field(default_factory=set)
     waiting: set[WaitingKind] = field(default_factory=set)
+    claims: set[ClaimKey] = field(default_factory=set)
+    storage: bool = False
     observed: list[ObservedPod] = field(default_factory=list)
     arrived_uids: list[str] = field(default_factory=list)
     replicas: set[str] = field(default_factory=set)
@@ -94,6 +100,7 @@ class ViewPublisher:
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
             priority_classes: The stores, one per reflector.
+        storage: The stores of objects about storage.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
     """
@@ -123,6 +130,8 @@ class ViewPublisher:
         self.runtime_classes: ObjectStore[RuntimeClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
         self.priority_classes: ObjectStore[PriorityClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
         self.pods = NodeUsage(self)
+        self.storage = StorageIndex(self.pods, self._on_storage_change)
+        self._storage, self._users = StorageObjects(), VolumeUsers()
         self._changes = ViewChanges(fleet=True)
         self._listed: ViewChanges | None = None
         self._built: BuiltView | None = None
@@ -173,6 +182,8 @@ class ViewPublisher:
     async def _rebuild_view(self, before: BuiltView | None) -> BuiltView:
         """Build a view from scratch in a thread; changes made meanwhile are applied afterwards."""
         fleet = before.view.fleet if before is not None and not self._changes.fleet else None
+        self._storage, _ = self.storage.take_objects()
+        self._users = self.pods.volume_users(self._users)
         inputs = (
             fleet or tuple(self.nodes.items.values()),
             self.pods,
@@ -184,6 +195,7 @@ class ViewPublisher:
             device_classes_by_name(self.device_classes.items.values()),
             self.pods.nodes_by_term(),
             self.pods.waiting_counts(),
+            (self._storage, self._users),
         )
         changes = self._changes
         self._changes = ViewChanges(observed=changes.observed, arrived_uids=changes.arrived_uids)
@@ -220,6 +232,8 @@ class ViewPublisher:
             view = view.with_exclusions(self.pods.nodes_by_term(changes.terms))
         if changes.waiting:
             view = view.with_waiting(self.pods.waiting_counts(changes.waiting))
+        if changes.storage or self.storage.missing != self._storage.missing:
+            view = self._with_storage(view, changes.claims)
         if changes.relisted:  # the view does not have the pods of that list yet
             observed, arrived_uids = changes.observed, changes.arrived_uids
             self._changes = ViewChanges(
@@ -229,6 +243,11 @@ class ViewPublisher:
         view = view.without_observed(changes.observed).without_reservations(changes.arrived_uids)
         self._changes = ViewChanges(fleet=changes.fleet)
         return view.with_pod_versions(self._pod_versions())
+
+    def _with_storage(self, view: ClusterView, claims: Iterable[ClaimKey]) -> ClusterView:
+        self._storage, nodes = self.storage.take_objects()
+        self._users = self.pods.volume_users(self._users, claims)
+        return view.with_storage(self._storage, self._users, nodes)
 
     def _pod_versions(self) -> PodVersions:
         listed = parse_resource_version(self.pods_status.list_version) if self.pods_status is not None else 0
@@ -248,6 +267,10 @@ class ViewPublisher:
         return changed
 
     # Handlers of the stores.
+
+    def _on_storage_change(self) -> None:
+        self._changes.storage = True
+        self._wake.set()
 
     def _on_node_change(self, _key: str, _before: Node | None, _after: Node | None) -> None:
         self._changes.fleet = True
@@ -309,12 +332,20 @@ class ViewPublisher:
                 changes.waiting.update(waiting_kinds(each))
                 if each.node:
                     changes.nodes.add(each.node)
+                if each.volumes:
+                    self._note_claims(object_namespace(pod), each)
             self._wake.set()
+
+    def _note_claims(self, namespace: str, pod: PodSummary) -> None:
+        self._changes.storage = True
+        self._changes.claims.update(f"{namespace}/{use.claim}" for use in pod.volumes)
+        self.storage.note_nodes((pod.node,))
 
     def on_list_end(self) -> None:
         """Record that all nodes may have changed, and the pods of the list."""
         listed, self._listed = self._listed or ViewChanges(), None
         self._changes.relisted, self._replicas = True, listed.replicas
+        self.storage.note_nodes(self.storage.csi_nodes.items)
         self._pods_version = max(self._pods_version, listed.pods_version)
         self._changes.observed += listed.observed
         self._changes.arrived_uids += listed.arrived_uids

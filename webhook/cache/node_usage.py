@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,8 +19,10 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS
 from webhook.model.pod_resources import MANY_RESOURCES, MAX_OTHER_RESOURCES, ResourceAmounts
 from webhook.model.pod_summary import ExclusionTerm, PodSummary, pod_amounts, summarize_pod
+from webhook.model.pod_volumes import PodClaims
 from webhook.model.pods import Pod, PodSpec, QuantityText
 from webhook.model.quantity import NANO
+from webhook.model.storage_view import ClaimKey, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 POD_COUNT = "pods"
@@ -32,6 +34,9 @@ PodShape = tuple[tuple[tuple[tuple[str, QuantityText], ...], tuple[tuple[str, Qu
 
 ALWAYS_COUNTED = frozenset({"cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE})
 """Resources that are summed besides GPUs, however many others a pod requests."""
+
+OuterT = TypeVar("OuterT")
+InnerT = TypeVar("InnerT")
 
 NO_USAGE: Mapping[str, int] = MappingProxyType({})
 
@@ -45,6 +50,9 @@ class UsageTotals(NamedTuple):
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
         exclusions: Pods by node by term that excludes others: required anti-affinity, or a host port.
         waiting: Pods without a node, by what they wait for.
+        claims: By namespace and name of a volume claim: the number of its pods on each node; "" without a node.
+        claims_on_node: By node: the claims of its pods, with their numbers.
+        waiting_claims: Pods without a node that nothing keeps from one, by namespace and volume claims.
     """
 
     summaries: dict[str, dict[str, PodSummary]]
@@ -52,6 +60,9 @@ class UsageTotals(NamedTuple):
     shared_namespaces: set[str]
     exclusions: dict[ExclusionTerm, dict[str, int]]
     waiting: Counter[WaitingKind]
+    claims: dict[ClaimKey, dict[str, int]]
+    claims_on_node: dict[str, dict[ClaimKey, int]]
+    waiting_claims: Counter[PodClaims]
 
     def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
         """Replace the summary of one pod, and return the previous one."""
@@ -63,6 +74,8 @@ class UsageTotals(NamedTuple):
                     self._add_to_node(summary, sign)
                     self._add_to_terms(summary, sign)
                     self._add_to_waiting(summary, sign)
+                    if summary.volumes:
+                        self._add_to_claims(namespace, summary, sign)
         return before
 
     def _store_summary(self, namespace: str, name: str, after: PodSummary | None) -> None:
@@ -91,12 +104,18 @@ class UsageTotals(NamedTuple):
 
     def _add_to_terms(self, summary: PodSummary, sign: int) -> None:
         for term in summary.exclusions:
-            by_node = self.exclusions.setdefault(term, {})
-            by_node[summary.node] = by_node.get(summary.node, 0) + sign
-            if not by_node[summary.node]:
-                del by_node[summary.node]
-            if not by_node:
-                del self.exclusions[term]
+            _add_count(self.exclusions, term, summary.node, sign)
+
+    def _add_to_claims(self, namespace: str, summary: PodSummary, sign: int) -> None:
+        for use in summary.volumes:
+            if use.claim:
+                key = f"{namespace}/{use.claim}"
+                _add_count(self.claims, key, summary.node, sign)
+                _add_count(self.claims_on_node, summary.node, key, sign)
+        if not summary.node and not summary.is_gated:
+            self.waiting_claims[namespace, summary.volumes] += sign
+            if not self.waiting_claims[namespace, summary.volumes]:
+                del self.waiting_claims[namespace, summary.volumes]
 
     def _add_to_waiting(self, summary: PodSummary, sign: int) -> None:
         for kind in waiting_kinds(summary):
@@ -107,7 +126,16 @@ class UsageTotals(NamedTuple):
 
 def empty_usage() -> UsageTotals:
     """Return the state without pods."""
-    return UsageTotals({}, {}, set(), {}, Counter())
+    return UsageTotals({}, {}, set(), {}, Counter(), {}, {}, Counter())
+
+
+def _add_count(counts: dict[OuterT, dict[InnerT, int]], outer: OuterT, inner: InnerT, change: int) -> None:
+    found = counts.setdefault(outer, {})
+    found[inner] = found.get(inner, 0) + change
+    if not found[inner]:
+        del found[inner]
+    if not found:
+        del counts[outer]
 
 
 class PodEventHandler(Protocol):
@@ -152,6 +180,21 @@ class NodeUsage:
         """Return the numbers of pods without a node, of some or all kinds."""
         found = self.totals.waiting
         return {kind: found[kind] for kind in (list(found) if kinds is None else kinds)}
+
+    def volume_users(self, before: VolumeUsers, claims: Iterable[ClaimKey] | None = None) -> VolumeUsers:
+        """Return the pods that use volume claims, after the pods of some claims changed; of all claims without any."""
+        found, changed = self.totals.claims, self.totals.claims if claims is None else claims
+        nodes = {} if claims is None else dict(before.nodes)
+        for key in changed:
+            if key in found:
+                nodes[key] = tuple(found[key])
+            else:
+                nodes.pop(key, None)
+        return VolumeUsers(nodes, dict(self.totals.waiting_claims))
+
+    def claims_on_node(self, node: str) -> Iterable[ClaimKey]:
+        """Return the volume claims that the pods of a node use."""
+        return self.totals.claims_on_node.get(node, ())
 
     @property
     def pod_count(self) -> int:

@@ -1,7 +1,7 @@
 """Read a cluster from files, as `kubectl get -o yaml` prints it, into the same view that a live cluster gives.
 
-Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates, DeviceClasses, RuntimeClasses
-and PriorityClasses are read; other kinds are skipped.
+Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates, DeviceClasses, RuntimeClasses,
+PriorityClasses and the objects about storage are read; other kinds are skipped.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
+from webhook.model.storage_objects import StorageObject
 
 DEMO = "demo"
 """Name of the example snapshot that comes with the program."""
@@ -117,6 +118,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         device_classes=[item for item in objects if isinstance(item, DeviceClass)],
         runtime_classes=[item for item in objects if isinstance(item, RuntimeClass)],
         priority_classes=[item for item in objects if isinstance(item, PriorityClass)],
+        storage=[item for item in objects if isinstance(item, StorageObject)],
     )
 
 

@@ -22,17 +22,47 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
+from webhook.model.storage_objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from webhook.well_known import API_VERSION
 
-ClusterScoped = Node | Namespace | GPUNode | DeviceClass | RuntimeClass | PriorityClass
+ClusterScoped = (
+    Node
+    | Namespace
+    | GPUNode
+    | DeviceClass
+    | RuntimeClass
+    | PriorityClass
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | VolumeAttachment
+)
 """The objects of a snapshot that have no namespace."""
 
-SnapshotObject = ClusterScoped | LimitRange | ResourceQuota | Pod | ResourceClaimTemplate
+SnapshotObject = (
+    ClusterScoped
+    | LimitRange
+    | ResourceQuota
+    | Pod
+    | ResourceClaimTemplate
+    | PersistentVolumeClaim
+    | CSIStorageCapacity
+)
 """The objects of a snapshot."""
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
-    PriorityClass,
+    PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity,
+    VolumeAttachment,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {"Pod": StoredPod}
 _API_VERSIONS = {
@@ -41,6 +71,11 @@ _API_VERSIONS = {
     "DeviceClass": "resource.k8s.io/v1",
     "RuntimeClass": "node.k8s.io/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
+    "CSIDriver": "storage.k8s.io/v1",
+    "CSIStorageCapacity": "storage.k8s.io/v1",
+    "VolumeAttachment": "storage.k8s.io/v1",
 }
 """apiVersion of the kinds outside the core group."""
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from webhook.model.claims import ResourceClaimTemplate
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, Pod
+from webhook.model.pods import DEFAULT_NAMESPACE, NamedVolume, ObjectMeta, Pod, PodSpec
+from webhook.model.storage_objects import CSIStorageCapacity, PersistentVolumeClaim
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 """Phases of pods that no longer hold resources."""
@@ -21,13 +22,22 @@ class StoredMetadata(ObjectMeta, frozen=True):
     resource_version: Any = None
 
 
+class StoredPodSpec(PodSpec, frozen=True):
+    """The specification of a pod of a cluster."""
+
+    volumes: tuple[NamedVolume, ...] = ()
+
+
 class StoredPod(Pod, frozen=True):
     """A pod of a cluster. Admission does not read creation times, so that equal pods get equal decisions."""
 
     metadata: StoredMetadata
+    spec: StoredPodSpec
 
 
-def object_namespace(item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate) -> str:
+def object_namespace(
+    item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate | PersistentVolumeClaim | CSIStorageCapacity,
+) -> str:
     """Return the namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE
 

@@ -30,9 +30,11 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.filters.node_ports import HostPort
+from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_resources import ResourceAmounts
+from webhook.model.pod_volumes import PodVolumes
 from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec
 from webhook.model.pools import QuotaPool
 from webhook.model.quota_matching import CountedResource
@@ -136,14 +138,19 @@ class RecordingView(ClusterView):
         memory: int,
         others: ResourceAmounts = (),
         ports: tuple[HostPort, ...] = (),
+        takers: int = 0,
     ) -> bool:
         """Record the query."""
-        amounts = cpu_milli, memory, others, ports
+        amounts = cpu_milli, memory, others, ports, takers
         return self._record_answer(ClusterView.has_free_node, resource, count, nodes, *amounts)
 
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
         """Record the query."""
         return self._record_answer(ClusterView.nodes_with_ports_in_use, ports)
+
+    def fit_volumes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+        """Record the query."""
+        return self._record_answer(ClusterView.fit_volumes, namespace, uses) if uses else ANY_VOLUMES
 
     def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
         """Record the query."""

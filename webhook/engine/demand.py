@@ -249,11 +249,6 @@ def unmodeled_constraints(pod: Pod) -> Iterator[str]:
     policy lets pods wait (`whenFull: wait`).
     """
     spec, affinity, containers = pod.spec, pod.spec.affinity, (*pod.spec.containers, *pod.spec.init_containers)
-    for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield f"volume claim {volume.persistent_volume_claim.get('claimName', '')}"
-        elif volume.ephemeral is not None:
-            yield "an ephemeral volume"
     terms = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
     if any(part is not None and part.required for part in terms):
         yield "required affinity between pods"

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
 from webhook.model.pod_resources import ResourceAmounts, cpu_and_memory, other_resource_amounts
+from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
 NodeMaskTest = Callable[[int], bool]
@@ -55,10 +57,12 @@ class FeasibleNodes:
         required: Node affinity expressions of policies, a list per section. A list that leaves too few nodes is
             not added to the pod, and is ignored.
         excluded: Mask of the nodes from which running pods exclude it.
+        namespace: The namespace of its volume claims.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
 
     Attributes:
         pod: The pod that has to fit.
+        namespace: Its namespace.
         selected: Mask of the nodes that node selector and required affinity allow, with additions.
         tolerated: Mask of the nodes whose taints the pod tolerates, with additions.
         excluded: Mask of the nodes from which running pods exclude it by their anti-affinity.
@@ -70,8 +74,10 @@ class FeasibleNodes:
     __slots__ = (
         "_amounts",
         "_nodes_with_ports",
+        "_volumes",
         "excluded",
         "ignored_requirements",
+        "namespace",
         "nodes",
         "pod",
         "ports",
@@ -90,6 +96,7 @@ class FeasibleNodes:
         required: tuple[tuple[NodeSelectorRequirement, ...], ...] = (),
         leaves_enough: NodeMaskTest | None = None,
         excluded: int = 0,
+        namespace: str = "",
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -109,7 +116,8 @@ class FeasibleNodes:
         if tolerate_gpu_taints:
             tolerations += _gpu_taint_tolerations(fleet)
         self.tolerated = fleet.tolerated_nodes(tolerations)
-        self.excluded = excluded
+        self.excluded, self.namespace = excluded, namespace
+        self._volumes: VolumeFit | None = None
         self.nodes = self.selected & self.tolerated & fleet.usable_nodes & ~excluded
 
     def _has_gpu_nodes(self, nodes: int) -> bool:
@@ -126,7 +134,9 @@ class FeasibleNodes:
 
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
         """Return whether a node of the mask has these units, and what else the pod requests, free now."""
-        return self.view.has_free_node(resource, count, self.with_free_ports(nodes), *self.amounts(), self.ports)
+        nodes = self.with_free_ports(nodes) & self.volumes.nodes
+        takers = self.volumes.takers if nodes & self.volumes.exclusive else 0
+        return self.view.has_free_node(resource, count, nodes, *self.amounts(), self.ports, takers)
 
     def with_free_ports(self, nodes: int) -> int:
         """Return the nodes of a mask on which no running or waiting pod holds a host port of the pod."""
@@ -141,3 +151,10 @@ class FeasibleNodes:
         if self._amounts is None:
             self._amounts = RequestedAmounts(*cpu_and_memory(self.pod), other_resource_amounts(self.pod))
         return self._amounts
+
+    @property
+    def volumes(self) -> VolumeFit:
+        """The nodes on which the pod can use its volume claims, whatever other pods take first. Computed once."""
+        if self._volumes is None:
+            self._volumes = self.view.fit_volumes(self.namespace, pod_volumes(self.pod))
+        return self._volumes

@@ -28,12 +28,20 @@ from webhook.engine.projected_pod import project_feasible_nodes, project_without
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode
+from webhook.model.filters.volume_rejections import VolumeProblem
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
 from webhook.policy.policy_set import RightSizingRules
 
 _GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
+
+_VOLUME_REASONS = {
+    VolumeProblem.UNKNOWN: KeepReason.VOLUME_UNKNOWN,
+    VolumeProblem.UNBOUND: KeepReason.VOLUME_UNBOUND,
+    VolumeProblem.IN_USE: KeepReason.VOLUME_IN_USE,
+    VolumeProblem.SHARED: KeepReason.VOLUME_SHARED,
+}
 
 MAX_NAMES = 3
 """Products or resources that a reason names before it counts the rest."""
@@ -52,6 +60,8 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, constraint)
     if context.view.stale:
         return KeepRequest(KeepReason.STALE_VIEW)
+    if not right_sizing.rule.wait_when_full and (blocker := feasible.volumes.blocker) is not None:
+        return KeepRequest(_VOLUME_REASONS[blocker.problem], blocker.detail)
     choice = _smallest_choice(context, need, right_sizing, feasible)
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
@@ -168,7 +178,11 @@ def _reason_against_offers(
     if not eligible:
         excluded = nodes & feasible.excluded & feasible.selected & feasible.tolerated
         return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
+    if not eligible & feasible.volumes.lasting_nodes:
+        return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
     if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, eligible):
+        if not eligible & feasible.volumes.nodes:
+            return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
         if not feasible.with_free_ports(eligible):
             return KeepRequest(KeepReason.HOST_PORT, resource)
         return KeepRequest(KeepReason.NO_FREE_CAPACITY, _describe_with_others(resource, feasible))
@@ -190,6 +204,12 @@ def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:
     names = [name for name, _ in feasible.amounts().others]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return f"{resource} on a node with enough {', '.join(names[:MAX_NAMES])}{more}" if names else resource
+
+
+def _describe_volumes(resource: str, feasible: FeasibleNodes) -> str:
+    """Return what excludes the nodes with a resource that the pod's volumes exclude."""
+    found = dict.fromkeys(each.detail for each in feasible.volumes.rejections)
+    return f"{resource}: {'; '.join(list(found)[:MAX_NAMES])}" if found else resource
 
 
 def _reason_in_namespace(

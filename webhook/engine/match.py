@@ -84,6 +84,7 @@ def build_context(submitted: PodContext) -> PodContext:
         additions.tolerations,
         tolerate_gpu_taints=additions.tolerate_gpu_taints,
         excluded=_excluded_nodes(submitted.request.namespace, pod, policies, view) if view.has_anti_affinity else 0,
+        namespace=submitted.request.namespace,
     )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(

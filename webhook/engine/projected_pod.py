@@ -76,6 +76,7 @@ def _feasible_with_additions(
         required=additions.required,
         leaves_enough=leaves_enough,
         excluded=context.feasible.excluded,
+        namespace=context.request.namespace,
     )
 
 

@@ -89,6 +89,7 @@ class WatchedResource(NamedTuple, Generic[T]):
         model: The read model of its objects, or `dict[str, Any]`.
         params: Selectors.
         optional: True if the server may not have the resource type, which then counts as empty.
+        may_be_forbidden: True if the server may forbid listing it, which is then shown by its status.
     """
 
     name: str
@@ -96,6 +97,7 @@ class WatchedResource(NamedTuple, Generic[T]):
     model: type[T]
     params: Mapping[str, str] = NO_SELECTOR
     optional: bool = False
+    may_be_forbidden: bool = False
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ class WatchStatus:
         synced: True once everything was listed.
         last_contact: Last successful response, in seconds of the event loop's clock.
         absent: True if the server does not have the resource type.
+        forbidden: True if the server forbids listing it, so its objects are unknown.
         lists: Number of complete lists.
         events: Number of changes received.
         errors: Number of lists and watches that failed.
@@ -119,6 +122,7 @@ class WatchStatus:
     synced: bool = False
     last_contact: float = float("-inf")
     absent: bool = False
+    forbidden: bool = False
     lists: int = 0
     events: int = 0
     errors: int = 0
@@ -252,7 +256,7 @@ class Reflector(Generic[T]):
     def _replace_store(self, version: str) -> None:
         self._store.swap()
         self._resource_version = self.status.list_version = version
-        self.status.synced, self.status.absent = True, False
+        self.status.synced, self.status.absent, self.status.forbidden = True, False, False
         self.status.lists += 1
 
     def _note_contact(self) -> None:
@@ -262,6 +266,8 @@ class Reflector(Generic[T]):
     def _note_failure(self, error: ApiError) -> float:
         if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
             return self._note_absent_resource()
+        if self._resource.may_be_forbidden and error.status == HTTPStatus.FORBIDDEN:
+            return self._note_forbidden_resource(error)
         if not self._resource_version and self._uses_watch_list and error.status in NO_WATCH_LIST:
             self._uses_watch_list = False
             return 0.0
@@ -275,9 +281,23 @@ class Reflector(Generic[T]):
 
     def _note_absent_resource(self) -> float:
         """Treat a resource type that the server does not have as empty. A forbidden one (403) is not."""
+        self._clear_store()
+        self.status.absent = True
+        return self._random.uniform(ABSENT_SECONDS / 2, ABSENT_SECONDS)
+
+    def _note_forbidden_resource(self, error: ApiError) -> float:
+        """Go on without the objects of a resource that the server forbids to list; the error is recorded once."""
+        if not self.status.forbidden:
+            self.status.errors += 1
+            self._events.record_watch_error(self.status.name, error)
+            self._clear_store()
+        self._note_contact()
+        self.status.error, self.status.forbidden = str(error), True
+        return self._random.uniform(ABSENT_SECONDS / 2, ABSENT_SECONDS)
+
+    def _clear_store(self) -> None:
         self._store.begin()
         self._store.swap()
         self._resource_version = ""
         self._note_contact()
-        self.status.synced = self.status.absent = True
-        return self._random.uniform(ABSENT_SECONDS / 2, ABSENT_SECONDS)
+        self.status.synced = True

@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.model.filters.node_ports import EVERY_PORT, HostPort
 from webhook.model.pod_resources import ResourceAmounts
+from webhook.model.pod_volumes import MANY_CLAIMS, NO_CLAIMS, PodClaims
 from webhook.model.unit_kinds import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
 
 COMPACT_AT = 1024
@@ -28,6 +29,9 @@ MAX_KINDS = 256
 
 MAX_PORT_SETS = 64
 """Different sets of host ports that are compared; of more, every pod with any counts as holding all."""
+
+MAX_CLAIM_SETS = 512
+"""Different sets of volume claims that are counted apart."""
 
 ANY_NODE = -1
 """The mask of all nodes, whatever their number."""
@@ -49,6 +53,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         admitted_at: Earliest time of its admission, Unix seconds: a pod created before is another one.
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
         ports: Its host ports.
+        claims: Its namespace and volume claims.
     """
 
     key: str
@@ -63,6 +68,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     times: int = 1
     others: ResourceAmounts = ()
     ports: tuple[HostPort, ...] = ()
+    claims: PodClaims = NO_CLAIMS
 
     @property
     def kind(self) -> UnitKind:
@@ -85,15 +91,20 @@ class ObservedPod(NamedTuple):
 
 
 class AssumedPods:
-    """Assumed pods, in the order of expiry."""
+    """Assumed pods, in the order of expiry.
 
-    __slots__ = ("_end", "_log", "_port_holders", "_positions", "_start", "_units")
+    Attributes:
+        claims: Numbers of pods by their volume claims.
+    """
+
+    __slots__ = ("_end", "_log", "_port_holders", "_positions", "_start", "_units", "claims")
 
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
         self._positions: dict[str, int] = {}
         self._units: UnitsByResource = {}
         self._port_holders: Mapping[tuple[HostPort, ...], int] = {}
+        self.claims: Mapping[PodClaims, int] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
             if not self._has(pod.key):
@@ -123,16 +134,17 @@ class AssumedPods:
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, remaining, holders = self._start, self._units, self._port_holders
+        start, remaining, holders, claims = self._start, self._units, self._port_holders, self.claims
         while start < self._end and self._log[start].expires_at <= now:
             remaining = _with_pod_counted(remaining, self._log[start], -1)
             holders = _with_holder_counted(holders, self._log[start], -1)
+            claims = _with_claims_counted(claims, self._log[start], -1)
             start += 1
         if start == self._start:
             return self
         if start == self._end or (start > COMPACT_AT and start * 2 > self._end):
             return AssumedPods(self._log[start : self._end])
-        return self._share_log(start, self._end, remaining, holders)
+        return self._share_log(start, self._end, remaining, holders, claims)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
         """Return one more pod; itself if its key is known, or if it is full."""
@@ -140,12 +152,14 @@ class AssumedPods:
             return self
         if len(self._units.get(pod.resource, ())) >= MAX_KINDS:
             pod = _with_rounded_amounts(pod)
+        if len(self.claims) >= MAX_CLAIM_SETS and pod.claims not in self.claims and pod.claims != NO_CLAIMS:
+            pod = msgspec.structs.replace(pod, claims=("", MANY_CLAIMS))
         shared = len(self._log) == self._end and (
             self._start == self._end or self._log[-1].expires_at <= pod.expires_at
         )
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
-        assumed_pods = self._share_log(self._start, self._end, self._units, self._port_holders)
+        assumed_pods = self._share_log(self._start, self._end, self._units, self._port_holders, self.claims)
         assumed_pods._append(pod)
         return assumed_pods
 
@@ -178,11 +192,17 @@ class AssumedPods:
         return self._start <= position < self._end
 
     def _share_log(
-        self, start: int, end: int, units: UnitsByResource, holders: Mapping[tuple[HostPort, ...], int]
+        self,
+        start: int,
+        end: int,
+        units: UnitsByResource,
+        holders: Mapping[tuple[HostPort, ...], int],
+        claims: Mapping[PodClaims, int],
     ) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
         assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
         assumed_pods._start, assumed_pods._end, assumed_pods._port_holders = start, end, holders
+        assumed_pods.claims = claims
         return assumed_pods
 
     def _append(self, pod: AssumedPod) -> None:
@@ -191,6 +211,7 @@ class AssumedPods:
         self._end += 1
         self._units = _with_pod_counted(self._units, pod, 1)
         self._port_holders = _with_holder_counted(self._port_holders, pod, 1)
+        self.claims = _with_claims_counted(self.claims, pod, 1)
 
 
 def _with_pod_counted(units: UnitsByResource, pod: AssumedPod, sign: int) -> UnitsByResource:
@@ -206,6 +227,15 @@ def _with_holder_counted(
     after = {**holders, pod.ports: count}
     if not count:
         del after[pod.ports]
+    return after
+
+
+def _with_claims_counted(claims: Mapping[PodClaims, int], pod: AssumedPod, sign: int) -> Mapping[PodClaims, int]:
+    if pod.claims == NO_CLAIMS:
+        return claims
+    after = {**claims, pod.claims: claims.get(pod.claims, 0) + sign * pod.times}
+    if not after[pod.claims]:
+        del after[pod.claims]
     return after
 
 

@@ -18,6 +18,7 @@ from webhook.model.claims import (
     extended_names,
 )
 from webhook.model.filters.node_ports import HostPort, index_host_ports, nodes_by_name
+from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
@@ -27,12 +28,14 @@ from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_a
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_summary import ExclusionTerm
+from webhook.model.pod_volumes import PodVolumes
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
+from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
 from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, sum_units
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
@@ -112,6 +115,7 @@ class ClusterView:
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         pod_versions: How new its pods are.
+        storage: Claims, volumes and classes, and the pods that use them.
     """
 
     def __init__(
@@ -162,6 +166,7 @@ class ClusterView:
         self.has_anti_affinity = bool(self._anti_affinity)
         self._waiting = WaitingPods(waiting or {}, fleet)
         self._assumed = AssumedPods(assumed)
+        self.storage = StorageView(fleet, NO_STORAGE, VolumeUsers())
         self._index_free(free or {})
 
     def _index_free(self, free_by_node: Mapping[str, FreeResources]) -> None:
@@ -307,6 +312,15 @@ class ClusterView:
         """
         return self._ports.nodes_in_use(ports) if self._ports else 0
 
+    def fit_volumes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+        """Return the nodes on which a new pod can use its claims, whatever other pods take first.
+
+        With replicas, others may admit pods like it at the same time.
+        """
+        if not uses:
+            return ANY_VOLUMES
+        return fit_volumes(namespace, uses, self.storage, self._assumed.claims, max(0, 2 * self.replicas - 1))
+
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""
         mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
@@ -321,6 +335,7 @@ class ClusterView:
         memory: int,
         others: ResourceAmounts = (),
         ports: tuple[HostPort, ...] = (),
+        takers: int = 0,
     ) -> bool:
         """Return whether one node in the mask accepts one more pod, and has units, CPU, memory and others free for it.
 
@@ -329,7 +344,7 @@ class ClusterView:
         admitted to each unseen that takes units by its own request, and each of the others may decide like this one:
         these count too.
 
-        Of pods with host ports that conflict with `ports`, each takes a whole node.
+        Of pods with host ports that conflict with `ports`, each takes a whole node, and so does each of the `takers`.
         """
         count = max(1, count)
         if others:
@@ -344,7 +359,8 @@ class ClusterView:
         roomy = self._pods.nodes_with_at_least(pods + 1 + taken_units)  # their pod limit excludes none of these
         if ports:
             taken_units += self._assumed.count_port_holders(ports)
-        while fitting and slots <= taken_units and not (ports and times):
+        taken_units += takers
+        while fitting and slots <= taken_units and not (times and (ports or takers)):
             more = times * each[0] + cpu, times * each[1] + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
             fitting &= self._fitting(resource, count + times, *needs)
@@ -437,6 +453,14 @@ class ClusterView:
     def with_ports_held(self, ports: Iterable[HostPort], node: int) -> ClusterView:
         """Return the view after a pod with these host ports was bound to a node, by its index."""
         return self._copy_with(_ports=self._ports.with_ports_held(ports, 1 << node))
+
+    def with_storage(self, objects: StorageObjects, users: VolumeUsers, attached: Iterable[str] = ()) -> ClusterView:
+        """Return the view with other objects about storage, and other pods that use claims.
+
+        Args:
+            attached: Names of the nodes on which the number of attached volumes may have changed.
+        """
+        return self._copy_with(storage=self.storage.with_objects(objects, attached).with_users(users))
 
     def with_waiting(self, counts: Mapping[WaitingKind, int]) -> ClusterView:
         """Return the view with the numbers of some kinds of pods without a node replaced."""

@@ -167,6 +167,30 @@ class KeepReason(StrEnum):
         "HostPortInUse",
         "its host ports are in use, or may soon be, on every node with such a slice or share",
     )
+    VOLUME_UNKNOWN = (
+        "VolumeClaimUnknown",
+        "a volume claim of the pod is not known well enough to choose a node",
+        "Create the claim before the pod. For admins: /readyz?verbose shows which objects cannot be read.",
+    )
+    VOLUME_UNBOUND = (
+        "VolumeClaimUnbound",
+        "a volume claim is not bound, so it is unknown which nodes will reach its volume",
+        "Create the pod again when the claim is bound, or use a StorageClass with WaitForFirstConsumer.",
+    )
+    VOLUME_IN_USE = (
+        "VolumeClaimInUse",
+        "another pod uses a claim that serves one pod at a time",
+        "Create the pod again when the other has ended.",
+    )
+    VOLUME_SHARED = (
+        "VolumeClaimShared",
+        "a volume claim that other pods may use is bound to the place of its first pod, which a smaller GPU may change",
+        "Create the pod again when the claim is bound, or give each pod a claim of its own.",
+    )
+    VOLUME_UNREACHABLE = (
+        "VolumeUnreachable",
+        "its volumes cannot be used, or may soon not be, on any node with such a slice or share",
+    )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
 
@@ -181,6 +205,11 @@ NEEDS_NODES = frozenset(
         KeepReason.NO_FREE_CAPACITY,
         KeepReason.ANTI_AFFINITY,
         KeepReason.HOST_PORT,
+        KeepReason.VOLUME_UNKNOWN,
+        KeepReason.VOLUME_UNBOUND,
+        KeepReason.VOLUME_IN_USE,
+        KeepReason.VOLUME_SHARED,
+        KeepReason.VOLUME_UNREACHABLE,
         KeepReason.UNREACHABLE,
     }
 )

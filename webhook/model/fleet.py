@@ -103,6 +103,7 @@ class Fleet:
         all_nodes: Mask of all nodes.
         usable_nodes: Mask of the nodes that accept new pods.
         cordoned_nodes: Mask of those that would, but for a cordon.
+        gpu_nodes: Mask of the nodes with GPUs.
         by_name: Index of a node by its name.
         partial_gpu_nodes: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
         partial_gpu_products: Their product labels; () if nodes with whole cards have one of them too.
@@ -117,6 +118,7 @@ class Fleet:
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.usable_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.usable)
         self.cordoned_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
+        self.gpu_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.gpus)
         self.extended_resources = frozenset(name for node in nodes for name in node.status.allocatable if "/" in name)
         self.other_resources = frozenset(name for node in self.nodes if node.gpus for name in node.others)
         self.accounting_nodes = union_masks(1 << i for i, node in enumerate(nodes) if _advertises_accounting(node))
@@ -191,6 +193,14 @@ class Fleet:
         return mask & union_masks(
             nodes_matching_term(term, self._index, self.by_name, self.all_nodes) for term in terms
         )
+
+    def nodes_with_labels(self, terms: Iterable[NodeSelectorTerm]) -> int:
+        """Return the nodes whose labels match one of some terms, as if they had no names."""
+        return union_masks(nodes_matching_term(term, self._index, {}, self.all_nodes) for term in terms)
+
+    def common_label(self, key: str, nodes: int) -> str | None:
+        """Return the value of a label on all nodes of a mask; None if they differ, or one lacks it."""
+        return self._index.common_value(key, nodes)
 
     def tolerated_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Return the nodes whose NoSchedule and NoExecute taints are all tolerated. Cached."""

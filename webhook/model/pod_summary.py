@@ -13,6 +13,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_affinity import AntiAffinityTerm, anti_affinity_terms
 from webhook.model.pod_resources import ResourceAmounts, count_gpu_units, effective_amount, effective_requests
+from webhook.model.pod_volumes import PodVolumes, VolumeUse, pod_volumes
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
 
@@ -38,6 +39,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         kind: Scopes by which quotas count it.
         claim_templates: Names of its ResourceClaimTemplates.
         exclusions: Its required anti-affinity and its host ports.
+        volumes: Its volume claims; of a pod with a node only their names.
         is_gated: True while a scheduling gate keeps it from getting a node.
     """
 
@@ -49,6 +51,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     claim_templates: tuple[str, ...] = ()
     exclusions: tuple[ExclusionTerm, ...] = ()
     is_gated: bool = False
+    volumes: PodVolumes = ()
 
     def counted_amount(self, what: CountedResource) -> int:
         """Return nano-units of what a quota counts."""
@@ -80,7 +83,13 @@ def summarize_pod(
     templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
     names = tuple(intern(name) for name in templates if name)
     exclusions: tuple[ExclusionTerm, ...] = (*anti_affinity_terms(pod), *held_ports(pod))
-    return PodSummary(node, requests, limits, constraints, kind, names, exclusions, bool(pod.spec.scheduling_gates))
+    gated, volumes = bool(pod.spec.scheduling_gates), _stored_volumes(pod)
+    return PodSummary(node, requests, limits, constraints, kind, names, exclusions, gated, volumes)
+
+
+def _stored_volumes(pod: Pod) -> PodVolumes:
+    uses = pod_volumes(pod)
+    return tuple(VolumeUse(use.claim) for use in uses if use.claim) if uses and pod.spec.node_name else uses
 
 
 def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:

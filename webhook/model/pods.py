@@ -135,6 +135,14 @@ class Volume(ApiStruct, frozen=True):
     ephemeral: dict[str, Any] | None = None
 
 
+class NamedVolume(Volume, frozen=True):
+    """A volume of a stored pod, whose name is part of the name of its claim. Names differ between the pods of one set,
+    so admission does not read them.
+    """
+
+    name: str = ""
+
+
 class Toleration(ApiStruct, frozen=True):
     """A toleration as the scheduler reads it."""
 

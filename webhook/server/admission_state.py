@@ -14,6 +14,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.filters.node_ports import held_ports
+from webhook.model.pod_volumes import NO_CLAIMS, pod_volumes
 from webhook.model.pods import pod_display_name
 from webhook.model.pools import QuotaReservation
 from webhook.model.usage import UsageView
@@ -183,6 +184,7 @@ class AdmissionState:
                 *(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times),
                 others=use.others,
                 ports=held_ports(pod),
+                claims=(request.namespace, claims) if (claims := pod_volumes(pod)) else NO_CLAIMS,
             )
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:
@@ -197,5 +199,7 @@ class AdmissionState:
         """
         self.takers += 1
         key = f"expected {self.takers % MAX_EXPECTED_TAKERS} {taker.resource}"
-        expected = msgspec.structs.replace(taker, key=key, pod_name=("", ""), cpu_milli=0, memory=0, others=())
+        expected = msgspec.structs.replace(
+            taker, key=key, pod_name=("", ""), cpu_milli=0, memory=0, others=(), claims=NO_CLAIMS
+        )
         self.view = self.view.with_assumed(expected, now)

@@ -1,0 +1,154 @@
+"""Volumes of plugins that were part of Kubernetes, as the CSI driver serves them that replaced the plugin.
+
+Such a volume names its zone by Kubernetes' labels, and the driver by a label of its own.
+
+Source: `k8s.io/csi-translation-lib/plugins`, TranslateInTreePVToCSI.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from webhook.model.filters.volume_zone import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
+from webhook.model.storage_objects import CsiVolumeSource, PersistentVolume
+
+AWS, AZURE, CINDER = "kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/cinder"
+GCE, PORTWORX = "kubernetes.io/gce-pd", "kubernetes.io/portworx-volume"
+
+CSI_DRIVERS = {
+    AWS: "ebs.csi.aws.com",
+    AZURE: "disk.csi.azure.com",
+    CINDER: "cinder.csi.openstack.org",
+    GCE: "pd.csi.storage.gke.io",
+    PORTWORX: "pxd.portworx.com",
+}
+"""The driver that replaced each plugin."""
+
+IN_TREE_PROVISIONERS = CSI_DRIVERS.keys() | {"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"}
+"""Plugins that a driver replaced. Volumes of the last two count on no node."""
+
+ZONE_KEYS = {
+    AWS: "topology.ebs.csi.aws.com/zone",
+    CINDER: "topology.cinder.csi.openstack.org/zone",
+    GCE: "topology.gke.io/zone",
+}
+"""The node label by which a driver names zones."""
+
+_AWS_VOLUME = re.compile(r"vol-[^/]*\Z")
+_GCE_ZONE_PARTS = 3
+_MANAGED = "managed"
+
+Terms = tuple[NodeSelectorTerm, ...]
+"""Terms of which one must match a node."""
+
+
+class TopologyLabels(NamedTuple):
+    """The labels by which a volume names zone and region."""
+
+    zone: str
+    region: str
+
+
+def plugin_of_volume(volume: PersistentVolume) -> str:
+    """Return the plugin of a volume that a CSI driver may serve instead; "" if there is none."""
+    spec = volume.spec
+    sources = {
+        AWS: spec.aws_elastic_block_store,
+        AZURE: spec.azure_disk,
+        CINDER: spec.cinder,
+        GCE: spec.gce_persistent_disk,
+        PORTWORX: spec.portworx_volume,
+    }
+    return next((plugin for plugin, source in sources.items() if source is not None), "")
+
+
+def csi_source(volume: PersistentVolume, plugin: str) -> CsiVolumeSource | None:
+    """Return the driver and handle of a plugin's volume; None if it has no translation."""
+    handle, spec = "", volume.spec
+    if plugin == AWS and spec.aws_elastic_block_store is not None:
+        handle = _aws_handle(spec.aws_elastic_block_store.volume_id)
+    elif plugin == GCE and spec.gce_persistent_disk is not None:
+        handle = _gce_handle(volume, spec.gce_persistent_disk.pd_name)
+    elif plugin == AZURE and spec.azure_disk is not None:
+        handle = spec.azure_disk.disk_uri if spec.azure_disk.kind.lower() == _MANAGED else ""
+    elif plugin == CINDER and spec.cinder is not None:
+        handle = spec.cinder.volume_id
+    elif plugin == PORTWORX and spec.portworx_volume is not None:
+        handle = spec.portworx_volume.volume_id
+    return CsiVolumeSource(CSI_DRIVERS[plugin], handle) if handle else None
+
+
+def _aws_handle(volume_id: str) -> str:
+    """Return the id of a disk from "aws://zone/vol-1" or "vol-1"; "" if it is neither."""
+    if not volume_id.startswith("aws://"):
+        return volume_id
+    name = urlsplit(volume_id).path.strip("/")
+    return name if _AWS_VOLUME.match(name) else ""
+
+
+def _gce_handle(volume: PersistentVolume, disk: str) -> str:
+    labels = volume.metadata.labels
+    zones = (labels.get(BETA_ZONE) or labels.get(ZONE, "")).split(ZONE_DELIMITER)
+    if len(zones) == 1:
+        return f"projects/UNSPECIFIED/zones/{zones[0] or 'UNSPECIFIED'}/disks/{disk}"
+    parts = [zone.split("-") for zone in zones]
+    regions = {"-".join(each[:2]) for each in parts}
+    if len(regions) != 1 or any(len(each) != _GCE_ZONE_PARTS for each in parts):
+        return ""
+    return f"projects/UNSPECIFIED/regions/{regions.pop()}/disks/{disk}"
+
+
+def translated_terms(volume: PersistentVolume, plugin: str, terms: Terms | None) -> Terms | None:
+    """Return the node affinity of a plugin's volume with the labels of its driver; None if it has none."""
+    key, labels = ZONE_KEYS.get(plugin), _topology_labels(volume, terms or ())
+    if key is None:
+        return terms
+    zones = _values_of(labels.zone, terms or ())
+    if zones:
+        terms = _with_key_replaced(terms or (), labels.zone, key)
+    elif labels.zone in volume.metadata.labels:
+        terms = _with_zones(terms, key, volume.metadata.labels[labels.zone].split(ZONE_DELIMITER))
+    return _with_key_replaced(terms, BETA_REGION, REGION) if terms and labels.region == BETA_REGION else terms
+
+
+def _topology_labels(volume: PersistentVolume, terms: Terms) -> TopologyLabels:
+    keys, current = {one.key for term in terms for one in term.match_expressions}, TopologyLabels(ZONE, REGION)
+    for found in (keys, volume.metadata.labels.keys()):
+        if ZONE in found:
+            return current
+        if BETA_ZONE in found:
+            return TopologyLabels(BETA_ZONE, BETA_REGION)
+    return current
+
+
+def _values_of(key: str, terms: Terms) -> set[str]:
+    return {value for term in terms for one in term.match_expressions if one.key == key for value in one.values}
+
+
+def _with_key_replaced(terms: Terms, before: str, after: str) -> Terms:
+    return tuple(
+        replace(
+            term,
+            match_expressions=tuple(
+                replace(one, key=after) if one.key == before else one for one in term.match_expressions
+            ),
+        )
+        for term in terms
+    )
+
+
+def _with_zones(terms: Terms | None, key: str, zones: Iterable[str]) -> Terms | None:
+    """Return terms that also require a zone; the same ones if no zone has a name."""
+    values = tuple(sorted({zone.strip() for zone in zones} - {""}))
+    if not values:
+        return terms
+    required = NodeSelectorRequirement(key, "In", values)
+    return tuple(
+        replace(term, match_expressions=(*term.match_expressions, required)) for term in terms or (NodeSelectorTerm(),)
+    )
