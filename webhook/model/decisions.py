@@ -190,6 +190,7 @@ class KeepReason(StrEnum):
     VOLUME_UNREACHABLE = (
         "VolumeUnreachable",
         "its volumes cannot be used, or may soon not be, on any node with such a slice or share",
+        "Ask the admin for such slices or shares where the volumes are.",
     )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
