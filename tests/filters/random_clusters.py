@@ -1,4 +1,4 @@
-"""Random clusters with everything that ties a pod to nodes, apart from volumes.
+"""Random clusters with everything that ties a pod to nodes.
 
 Names, labels and amounts come from small sets, so that much fits and much does not. All of it is valid.
 """
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tests.builders import Json
 from tests.filters.random_affinity import pod_affinity, random_labels, required_node_affinity, topology_spread
 from tests.filters.random_requests import CPUS, MEMORIES, node_amounts, random_containers
+from tests.filters.random_volumes import pod_volumes, random_volumes
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import format_nano, parse_nano
@@ -55,7 +56,7 @@ def random_cluster(random: Random, *, running: int = 30, waiting: int = 5, pods:
     holders = [_running_pod(random, f"running-{number}", random.choice(names)) for number in range(running)]
     for node in random.sample(nodes, k=3):
         _leave_little(random, node, holders)
-    objects += holders
+    objects += [*holders, *random_volumes(random, NAMESPACES, names)]
     objects += [_waiting_pod(random, f"waiting-{number}", names) for number in range(waiting)]
     return RandomCluster(objects, [random_pod(random, f"pod-{number}", names) for number in range(pods)])
 
@@ -120,6 +121,8 @@ def random_pod(random: Random, name: str, nodes: Sequence[str]) -> Json:
         spec["affinity"] = affinity
     if random.random() < 0.2:
         spec["topologySpreadConstraints"] = topology_spread(random)
+    if random.random() < 0.25:
+        spec["volumes"] = pod_volumes(random)
     metadata = {
         "name": name,
         "namespace": random.choice(NAMESPACES),

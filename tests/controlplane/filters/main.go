@@ -20,12 +20,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -102,13 +104,34 @@ func answered(text []byte) []byte {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	sched := newScheduler(ctx, decoded(asked.Objects))
+	objects, probes := decoded(asked.Objects), decoded(asked.Probes)
+	for _, probe := range probes {
+		objects = append(objects, ephemeralClaims(probe.(*v1.Pod))...)
+	}
+	sched := newScheduler(ctx, objects)
 	given := answer{Pods: map[string]rejections{}}
-	for _, probe := range decoded(asked.Probes) {
+	for _, probe := range probes {
 		pod := probe.(*v1.Pod)
 		given.Pods[pod.Name] = rejectionsOf(ctx, sched, pod)
 	}
 	return marshaled(given)
+}
+
+// ephemeralClaims returns the claims that a controller creates for the generic ephemeral volumes of a pod.
+func ephemeralClaims(pod *v1.Pod) []apiruntime.Object {
+	var claims []apiruntime.Object
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		if volume.Ephemeral == nil {
+			continue
+		}
+		claim := &v1.PersistentVolumeClaim{Spec: volume.Ephemeral.VolumeClaimTemplate.Spec}
+		claim.Name, claim.Namespace = ephemeral.VolumeClaimName(pod, volume), pod.Namespace
+		claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))}
+		claim.Status.Phase = v1.ClaimPending
+		claims = append(claims, claim)
+	}
+	return claims
 }
 
 // decoded returns objects with the defaults that the API server sets.
