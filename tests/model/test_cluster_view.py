@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.model.nodes import A100, GPU, SHARED, node
 from webhook.model.assumed_pods import MAX_KINDS
+from webhook.model.claims import DeviceClassSpec
 from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.fleet import Fleet
@@ -359,6 +360,20 @@ def test_cached_limits_and_quotas_are_replaced() -> None:
     assert later.ranges("other") == NO_LIMIT_RANGES
 
 
+def test_what_is_known_about_a_namespace_follows_its_labels_and_the_device_classes() -> None:
+    view = ClusterView(Fleet(()), namespaces={"team": Namespace(ObjectMeta(labels={"tier": "a"}))})
+    assert view.view_namespace("team").labels["tier"] == "a"
+    assert view.view_namespace("other").labels == {"kubernetes.io/metadata.name": "other"}
+
+    classes = {"big": DeviceClassSpec(extended_resource_name="example.com/gpu")}
+    later = view.with_objects({"team": Namespace(ObjectMeta(labels={"tier": "b"}))}, {}, {}).with_classes(classes)
+    assert later.view_namespace("team").labels["tier"] == "b"
+    assert later.view_namespace("team").claims.classes == classes
+    assert later.claimable_names == {"example.com/gpu"}
+    assert view.view_namespace("team").labels["tier"] == "a"
+
+
 def _first_amounts(view: ClusterView) -> tuple[int, int]:
-    ranges, quotas = view.ranges("team"), view.remaining_quotas("team")
+    namespace = view.view_namespace("team")
+    ranges, quotas = namespace.ranges, namespace.remaining_quotas
     return ranges[0].bounds[0].amount.unscaled, quotas[0].remaining[0][1]
