@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,9 @@ NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters"}
 
 GPU_TESTS = pytest.StashKey[int]()
 """How many tests were left out for want of being asked for."""
+
+GPU_TESTS_OUTPUT = "gpu_tests"
+"""Key of that number in the output of a worker process of pytest-xdist."""
 
 
 settings.register_profile("rightslice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,6 +50,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or ROOT / "tests" / "cluster" in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Report the number of GPU tests from a worker process to the one that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[GPU_TESTS_OUTPUT] = session.config.stash.get(GPU_TESTS, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep the number that a worker reported; every worker collects all tests, so all report the same."""
+    node.config.stash[GPU_TESTS] = getattr(node, "workeroutput", {}).get(GPU_TESTS_OUTPUT, 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -19,8 +19,12 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 START_SECONDS = 180
 """An API server starts in 5 s on an idle machine, and in more than 60 s on a busy one."""
 
-PORTS = range(20_000, 32_000)
-"""Below the ports of outgoing connections, so that a restarted program gets its port again."""
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+PORTS = range(20_000, 32_000)[WORKER::WORKERS]
+"""Below the ports of outgoing connections, so that a restarted program gets its port again. Each worker process of
+pytest-xdist has its own: otherwise one could take a port while another restarts its program."""
 
 UNUSED_PORTS = set(PORTS)
 """Ports that have not been returned yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -24,19 +24,19 @@ ADJECTIVES = re.compile(
 VERBS_AND_NOUNS = {"need", "seed", "feed", "embed", "exceed", "speed", "enable", "disable", "table", "variable"}
 
 
-def parse_package() -> Iterator[tuple[str, ast.Module]]:
-    """Yield every module of the package with its name."""
-    for file in sorted((ROOT / "webhook").rglob("*.py")):
-        yield ".".join(file.relative_to(ROOT).with_suffix("").parts), ast.parse(file.read_text("utf-8"))
-
-
-MODULES = dict(parse_package())
+@cache
+def parse_package() -> dict[str, ast.Module]:
+    """Return every module of the package by its name."""
+    files = sorted((ROOT / "webhook").rglob("*.py"))
+    return {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): ast.parse(file.read_text("utf-8")) for file in files
+    }
 
 
 def find_duplicates(kinds: tuple[type[ast.stmt], ...]) -> dict[str, list[str]]:
     """Return the public names that several modules define at their top level, with these modules."""
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for module, tree in MODULES.items():
+    for module, tree in parse_package().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(node, kinds):
                 places[node.name].append(module)
@@ -59,7 +59,7 @@ def test_a_public_function_name_is_used_once() -> None:
 def test_no_public_function_is_named_by_a_participle_or_an_adjective() -> None:
     functions = [
         f"{module}.{node.name}"
-        for module, tree in MODULES.items()
+        for module, tree in parse_package().items()
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_bare_modifier(node.name)
     ]
@@ -79,7 +79,7 @@ def test_docstrings_open_with_what_the_thing_does_or_is() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [
         f"{module}: {docstring.splitlines()[0]}"
-        for module, tree in MODULES.items()
+        for module, tree in parse_package().items()
         for node in ast.walk(tree)
         if isinstance(node, kinds) and (docstring := ast.get_docstring(node)) and OPENINGS.match(docstring)
     ]
