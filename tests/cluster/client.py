@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 Json = dict[str, Any]
 
-SECONDS = 120
-"""The deadline of a request; deleting hundreds of pods takes a minute on a busy machine."""
+SECONDS = 600
+"""The deadline of a request, as of the API server: deleting a thousand pods takes minutes on a busy machine."""
 
 PATCHES = {
     "merge": "application/merge-patch+json",

@@ -74,6 +74,8 @@ def apiserver(
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
         "--shutdown-watch-termination-grace-period=2s",  # otherwise it waits a minute for watchers to disconnect
+        "--request-timeout=10m",  # a busy machine may need more than the usual minute to delete a thousand pods
+        "--delete-collection-workers=8",
         f"--audit-policy-file={folder / 'audit-policy.json'}",
         f"--audit-log-path={folder / 'audit.log'}",
         *feature_gates(gates),
@@ -90,6 +92,7 @@ def controller_manager(program: Path, credentials: Credentials, gates: Mapping[s
         "--secure-port=0",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
+        "--resource-quota-sync-period=24h",  # usually 5 min; it would undo the usage that tests write into a status
         *feature_gates(gates),
     ]
 

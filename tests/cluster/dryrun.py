@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from tests.cluster.polling import PATIENCE_SECONDS
 from tests.cluster.random_objects import OVERHEAD, PRIORITIES, RUNTIME_CLASSES
 
 Json = dict[str, Any]
 MARKER_RESOURCE = "rightslice.test/marker"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 RUNTIMES = "/apis/node.k8s.io/v1/runtimeclasses"
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = PATIENCE_SECONDS
 CONNECTIONS = 24
 NO_LABELS: Mapping[str, str] = {}
 

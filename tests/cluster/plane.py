@@ -19,6 +19,9 @@ from tests.cluster.processes import Process, free_port
 
 STAGES = Path(__file__).with_name("stages.yaml")
 
+KUBECTL_SECONDS = 600
+"""The deadline of a kubectl command: it ends earlier by its own deadline, or hangs."""
+
 
 class Plane:
     """etcd, the API server, its controllers, the scheduler, and kwok for the nodes; they run within a `with` block.
@@ -139,7 +142,7 @@ class Plane:
             env={**os.environ, **home, "NO_PROXY": "127.0.0.1"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=KUBECTL_SECONDS,
             check=False,
         )
         assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
@@ -171,7 +174,7 @@ class Plane:
             self.api.delete(f"{path}/pods", gracePeriodSeconds="0")
             return False
 
-        eventually(is_gone, within=120)
+        eventually(is_gone)
 
     @contextmanager
     def scheduler_with(self, **more: Any) -> Iterator[None]:

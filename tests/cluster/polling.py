@@ -11,8 +11,13 @@ T = TypeVar("T")
 POLL_SECONDS = 0.05
 """Seconds between two polls."""
 
+PATIENCE_SECONDS = 180
+"""The usual deadline: what takes a second on an idle machine takes half a minute on a busy one."""
 
-def eventually(get_result: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = 30) -> T:
+
+def eventually(
+    get_result: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = PATIENCE_SECONDS
+) -> T:
     """Return the first result that satisfies `until`.
 
     Args:

@@ -12,7 +12,7 @@ from tests.builders import PodMaker
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.end_to_end.test_outages import assert_keeps_working, is_fully_working, unscheduled_pod
 from tests.cluster.end_to_end.test_pods import GPU, SLICE
-from tests.cluster.installation import Installation
+from tests.cluster.installation import Installation, patient_api_server
 from tests.cluster.plane import Plane
 from tests.cluster.pod_creation import create_pods
 from tests.cluster.polling import eventually
@@ -111,7 +111,8 @@ def stored_version(plane: Plane) -> int:
 def test_many_clients_create_pods_without_a_failure_or_a_further_write(site: Installation, team: str) -> None:
     """Others write too, such as leases: far less than one write per pod is left for them."""
     before = stored_version(site.plane)
-    answers = create_pods(site.plane, slices(team, CREATES), clients=CLIENTS, patience=300)
+    with patient_api_server(site.plane):
+        answers = create_pods(site.plane, slices(team, CREATES), clients=CLIENTS, patience=300)
     written = stored_version(site.plane) - before
 
     assert [each for each in answers if not each.created] == []
