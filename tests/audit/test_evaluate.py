@@ -170,6 +170,54 @@ def test_resources_that_the_api_server_rejects_are_invalid(
         assert sentence in result.reason
 
 
+MISSPELLED: dict[str, tuple[Json, str, str]] = {
+    "the case of a field of the pod": ({"spec": {"nodeselector": {}}}, "spec.nodeselector", "nodeSelector"),
+    "a singular": ({"spec": {"toleration": []}}, "spec.toleration", "tolerations"),
+    "a field of a container": (
+        {"spec": {"containers": [{"name": "a"}, {"name": "b", "imagePullPolcy": "Always"}]}},
+        "spec.containers[1].imagePullPolcy",
+        "imagePullPolicy",
+    ),
+    "a field of an init container": (
+        {"spec": {"initContainers": [{"name": "a", "enviroment": [], "volumeMount": []}]}},
+        "spec.initContainers[0].volumeMount",
+        "volumeMounts",
+    ),
+    "a field deep in affinity": (
+        {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecutions": {}}}}},
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecutions",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+    ),
+    "a field of its metadata": ({"spec": {}, "metadata": {"label": {}}}, "metadata.label", "labels"),
+}
+
+
+@pytest.mark.parametrize(("template", "path", "meant"), MISSPELLED.values(), ids=MISSPELLED)
+def test_misspelled_fields_of_a_template_are_invalid(
+    template: Json, path: str, meant: str, context: EvaluationContext
+) -> None:
+    template["spec"].setdefault("containers", [{"name": "main", "image": "x"}])
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    result = evaluate_data({**deployment, "spec": {"template": template}}, context)
+    assert result.invalid
+    assert result.reason.startswith(f"spec.template.{path}: must be a known field"), result.reason
+    assert result.reason.endswith(f"Write {meant}"), result.reason
+
+
+def test_a_custom_resource_may_have_fields_of_its_own(context: EvaluationContext) -> None:
+    step = {"container": {"name": "a"}, "containers": [{"name": "a", "image": "x"}]}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}}
+    replicas = {"Worker": {"replicas": 1, "template": {"spec": step}}}
+    assert not evaluate_data({**job, "spec": {"pytorchReplicaSpecs": replicas}}, context).invalid
+
+
+def test_fields_of_a_newer_kubernetes_are_no_misspelled_ones(context: EvaluationContext) -> None:
+    pod = make_pod().gpus(1).build()
+    pod["spec"] |= {"quantumEntanglement": {"qubits": 2}}
+    pod["spec"]["containers"][0] |= {"teleport": True}
+    assert not evaluate_data(pod, context).invalid
+
+
 def test_a_gpu_at_pod_level_is_invalid(context: EvaluationContext) -> None:
     result = evaluate_data(make_pod().spec(resources={"limits": {"nvidia.com/gpu": 1}}).build(), context)
     assert "the name must be cpu, memory or hugepages-<size>" in result.reason

@@ -2,7 +2,7 @@
 
 A pod whose GPU amounts are wrong is left to the finding that policies report for it.
 
-Source: `pkg/apis/core/validation`, and kubectl's strict field validation for misspelled fields of `resources`.
+Source: `pkg/apis/core/validation`, and the strict field validation that kubectl asks for, which rejects unknown fields.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.limit_ranges import ParsedLimitRange
+from webhook.model.pod_fields import find_misspelled_fields
 from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import Pod
 from webhook.model.quantity import suggest_quantity
@@ -26,6 +27,8 @@ Locate = Callable[[FieldPath], FieldPath]
 
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _RESOURCE_FIELDS = ("limits", "requests", "claims")
+_KUBERNETES_GROUPS = ("", "apps", "batch")
+_UNKNOWN_FIELD = "must be a known field: kubectl rejects it, and other clients drop it"
 
 
 def check_pod(pod: Pod, data: Any, ranges: Sequence[ParsedLimitRange] = (), locate: Locate = tuple) -> None:
@@ -43,9 +46,21 @@ def check_pod(pod: Pod, data: Any, ranges: Sequence[ParsedLimitRange] = (), loca
         _reject(locate(path), str(error), suggest_quantity(amount).removesuffix("."))
     for path in _misspelled_resource_fields(data):
         fix = f"Write {', '.join(_RESOURCE_FIELDS[:-1])} or {_RESOURCE_FIELDS[-1]}"
-        _reject(locate(path), "must be a known field: kubectl rejects it, and other clients drop it", fix)
+        _reject(locate(path), _UNKNOWN_FIELD, fix)
     for invalid in _invalid_amounts(pod, ranges):
         _reject(locate(invalid.path), f"the API server rejects it: {invalid.message}")
+
+
+def check_field_names(group: str, data: Any, locate: Locate = tuple) -> None:
+    """Raise ReviewError for the first misspelled field of a pod or template.
+
+    Args:
+        group: API group of the object. Templates of custom resources may have fields of their own.
+        data: The plain data of the pod.
+        locate: Where the object has a field of the pod.
+    """
+    for misspelled in find_misspelled_fields(data) if group in _KUBERNETES_GROUPS else ():
+        _reject(locate(misspelled.path), _UNKNOWN_FIELD, f"Write {misspelled.meant}")
 
 
 def check_counts(data: Any, template: PodTemplate) -> None:
