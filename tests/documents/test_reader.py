@@ -89,10 +89,40 @@ def test_ambiguous_scalars(case: Value) -> None:
         assert read_documents(f"a: {case.text}", "f.yaml")[0].data == {"a": case.policy}
 
 
+POD_WITH_AMOUNT = """
+kind: {kind}
+metadata: {{name: {name}, namespace: team}}
+spec: {{containers: [{{name: a}}, {{name: b, resources: {{limits: {{nvidia.com/gpu: 1e402}}}}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (POD_WITH_AMOUNT.format(kind="Pod", name="huge"), "Pod team/huge: "),
+        (POD_WITH_AMOUNT.format(kind='"P\\e[1m"', name="huge"), "'P\\x1b[1m team/huge': "),
+        (POD_WITH_AMOUNT.partition("spec")[1] + POD_WITH_AMOUNT.partition("spec")[2].format(), ""),
+    ],
+    ids=["a pod", "a kind with an escape", "before the name"],
+)
+def test_an_infinite_amount_is_reported_with_its_object_and_field(text: str, place: str) -> None:
+    with pytest.raises(DocumentError) as error:
+        read_documents(text, "pod.yaml", aliases=True)
+    field = "spec.containers[1].resources.limits['nvidia.com/gpu']"
+    assert error.value.message.startswith(f"{place}{field}: must be a finite number or text, found 1e402")
+
+
+def test_an_infinite_amount_in_a_list_is_reported_with_its_item() -> None:
+    pods = [POD_WITH_AMOUNT.format(kind="Pod", name=name).strip().replace("\n", "\n  ") for name in ("a", "b")]
+    text = "kind: List\nitems:\n- " + pods[0].replace("1e402", "1") + "\n- " + pods[1]
+    with pytest.raises(DocumentError, match="Pod team/b: spec"):
+        read_documents(text, "list.yaml", aliases=True)
+
+
 @pytest.mark.parametrize("text", [".inf", "-.Inf", ".nan", "1e999"])
 @pytest.mark.parametrize("aliases", [True, False])
 def test_infinities_and_nan_are_rejected(text: str, aliases: bool) -> None:
-    with pytest.raises(DocumentError, match=r"f\.yaml:1:4: must be .* quotes"):
+    with pytest.raises(DocumentError, match=rf"f\.yaml:1:4: {'a: ' if aliases else ''}must be .* quotes"):
         read_documents(f"a: {text}", "f.yaml", aliases=aliases)
 
 

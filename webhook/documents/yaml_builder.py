@@ -19,11 +19,15 @@ from yaml import events
 
 from webhook.documents.document import Document, Mark, Positions, PositionTree, SizeBounds, start_mark
 from webhook.errors import DocumentError, SourceLocation, quote_text, shorten_text
+from webhook.model.field_paths import format_path
 
 Scalar = str | int | float | bool | None
 
 MAX_SCALAR_LENGTH = 64
 """Longer scalars are text, which bounds the time to parse a number."""
+
+MAX_PLACE_LENGTH = 200
+"""Characters of an object's name, and of a field, in a message."""
 
 _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -152,8 +156,22 @@ class DocumentBuilder:
             return value
         value = parse_like_kubectl(text)
         if not is_finite(value):
-            self._reject(mark, f"must be a finite number or text, found {shorten_text(text)}. Put text in quotes")
+            must = f"must be a finite number or text, found {shorten_text(text)}. Put text in quotes"
+            self._reject(mark, f"{self._describe_place()}{must}")
         return value
+
+    def _describe_place(self) -> str:
+        """Return the object and the field of the value that comes next; of the object only what stands before it."""
+        steps: list[str | int] = []
+        owner = ""
+        for each in self._open_collections:
+            metadata = each.data.get("metadata") if isinstance(each.data, dict) else None
+            if isinstance(metadata, dict) and isinstance(kind := each.data.get("kind"), str):
+                names = [str(metadata[key]) for key in ("namespace", "name") if metadata.get(key)]
+                words = shorten_text(f"{kind} {'/'.join(names)}".strip(), MAX_PLACE_LENGTH)
+                owner, steps = f"{words if words.isprintable() else quote_text(words)}: ", []
+            steps.append(len(each.data) if isinstance(each.data, list) else each.key or "")
+        return f"{owner}{shorten_text(format_path(tuple(steps)), MAX_PLACE_LENGTH)}: " if steps else owner
 
     def _read_key(self, key: str, mark: Mark, *, merge: bool) -> None:
         collection = self._open_collections[-1]
