@@ -16,6 +16,7 @@ from webhook.audit.pod_audit import audit_pods, deduplicate_pods
 from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation
 from webhook.model.cluster_view import ClusterView
+from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.pods import parse_pod
 from webhook.policy.loader import load_policies
 from webhook.report.audit import audit_document
@@ -377,27 +378,35 @@ def spread(name: str, node: str, key: str = "kubernetes.io/hostname") -> dict[st
 
 
 A, B, C = 0b001, 0b010, 0b100
-ANTI_AFFINITY: dict[str, tuple[list[dict[str, Any]], int]] = {
-    "alone": ([spread("own", "a")], 0),
-    "waiting alone": ([spread("own", "")], 0),
-    "another pod on another node": ([spread("own", "a"), spread("other", "b")], B),
-    "another pod on its node, before anti-affinity was observed": ([spread("own", "a"), spread("other", "a")], A),
-    "another pod in its zone": ([spread("own", "a", "zone"), spread("other", "b", "zone")], A | B),
-    "another pod that waits": ([spread("own", "a"), spread("other", "")], A | B | C),
-    "another term": ([spread("own", "a"), spread("other", "c", "zone")], C),
-    "a pod that is not in the cluster": ([spread("other", "a")], A),
+ANTI_AFFINITY: dict[str, tuple[list[dict[str, Any]], ExclusionByOthers]] = {
+    "alone": ([spread("own", "a")], ExclusionByOthers(0)),
+    "waiting alone": ([spread("own", "")], ExclusionByOthers(0)),
+    "another pod on another node": ([spread("own", "a"), spread("other", "b")], ExclusionByOthers(B)),
+    "another pod on its node, before anti-affinity was observed": (
+        [spread("own", "a"), spread("other", "a")],
+        ExclusionByOthers(A),
+    ),
+    "another pod in its zone": ([spread("own", "a", "zone"), spread("other", "b", "zone")], ExclusionByOthers(A | B)),
+    "another pod that waits": (
+        [spread("own", "a"), spread("other", "")],
+        ExclusionByOthers(0, (("kubernetes.io/hostname", 1),)),
+    ),
+    "another term": ([spread("own", "a"), spread("other", "c", "zone")], ExclusionByOthers(C)),
+    "a pod that is not in the cluster": ([spread("other", "a")], ExclusionByOthers(A)),
 }
 
 
 @pytest.mark.parametrize(("pods", "excluded"), ANTI_AFFINITY.values(), ids=ANTI_AFFINITY)
-def test_a_pod_is_excluded_only_by_the_anti_affinity_of_others(pods: list[dict[str, Any]], excluded: int) -> None:
+def test_a_pod_is_excluded_only_by_the_anti_affinity_of_others(
+    pods: list[dict[str, Any]], excluded: ExclusionByOthers
+) -> None:
     nodes = [
         make_node(name, {"kubernetes.io/hostname": name, "zone": zone}, **{"nvidia.com/gpu": 8})
         for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))
     ]
     view = view_of_objects((each, SourceLocation("f")) for each in (*nodes, *pods))
     adjusted = without_pod_usage(view, "team", parse_pod(spread("own", "a")), runs=True)
-    assert adjusted.nodes_excluded_by_pods("team", (("app", "a"),)) == excluded
+    assert adjusted.exclusion_by_pods("team", (("app", "a"),)) == excluded
 
 
 ENDING = quota(scopes=("Terminating",), pods="1", requests_cpu="4")

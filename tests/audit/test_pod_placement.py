@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -22,7 +22,8 @@ from tests.placement.clusters import (
 )
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
-from webhook.audit.pod_placement import place_pods
+from webhook.audit.pod_placement import node_filter_reasons, place_pods
+from webhook.model.pods import parse_pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import PlacementResult, placement_document, placement_lines
@@ -318,18 +319,15 @@ def test_pod_on_its_own_has_no_gang() -> None:
 
 BY_HOST = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]
 REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": BY_HOST}
-SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+BY_INDEX = {"labelSelector": {"matchLabels": {"apps.kubernetes.io/pod-index": "0"}}}
+SPREAD = {**BY_HOST[0], "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 UNEVALUATED: dict[str, tuple[Json, list[str]]] = {
     "nothing": ({}, []),
-    "anti-affinity": (
-        {"affinity": {"podAntiAffinity": REQUIRED}},
-        ["required pod anti-affinity"],
-    ),
-    "pod affinity": ({"affinity": {"podAffinity": REQUIRED}}, ["required pod affinity"]),
-    "a required topology spread": ({"topologySpreadConstraints": [SPREAD]}, ["required topology spread"]),
-    "a preferred topology spread": (
-        {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
-        [],
+    "anti-affinity": ({"affinity": {"podAntiAffinity": REQUIRED}}, []),
+    "a required topology spread": ({"topologySpreadConstraints": [SPREAD]}, []),
+    "affinity by the index of a pod": (
+        {"affinity": {"podAntiAffinity": {next(iter(REQUIRED)): [BY_HOST[0] | BY_INDEX]}}},
+        ["affinity or spread by the index of a pod in its workload, or by terms that are too large"],
     ),
     "a resource claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
     "a volume": (
@@ -513,3 +511,51 @@ def test_ports_of_pods_on_the_host_network_are_host_ports() -> None:
     found = place_pod(pod.build(), gpu_node("a"))
 
     assert found.fits == 1
+
+
+class TieCase(NamedTuple):
+    """A pod, a running one on node b, the nodes that exclude the pod, and the scheduler's message."""
+
+    pod: Json
+    running: Json
+    excluded: str
+    message: str
+
+
+TIES = {
+    "affinity": TieCase({"affinity": {"podAffinity": REQUIRED}}, {}, "a", "node(s) didn't match pod affinity rules"),
+    "anti-affinity": TieCase(
+        {"affinity": {"podAntiAffinity": REQUIRED}}, {}, "b", "node(s) didn't match pod anti-affinity rules"
+    ),
+    "anti-affinity of a running pod": TieCase(
+        {}, {"affinity": {"podAntiAffinity": REQUIRED}}, "b", "node(s) didn't satisfy existing pods anti-affinity rules"
+    ),
+    "spread": TieCase(
+        {"topologySpreadConstraints": [SPREAD]}, {}, "b", "node(s) didn't match pod topology spread constraints"
+    ),
+    "spread over a label that no node has": TieCase(
+        {"topologySpreadConstraints": [SPREAD | {"topologyKey": "zone"}]},
+        {},
+        "ab",
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TIES.values(), ids=TIES)
+def test_ties_to_running_pods_exclude_nodes_with_the_words_of_the_scheduler(case: TieCase) -> None:
+    pod = make_pod().gpus(1).label("app", "a").spec(**case.pod).build()
+    cluster = (gpu_node("a"), gpu_node("b"), make_pod("o").label("app", "a").spec(nodeName="b", **case.running).build())
+    placement = placement_input(*cluster)
+    reasons = {
+        placement.snapshot.fleet.nodes[node].name: [reason.scheduler_message for reason in found]
+        for node, found in node_filter_reasons(parse_pod(pod), placement).items()
+    }
+    assert reasons == {node: [case.message] for node in case.excluded}
+    assert nodes(place_pod(pod, *cluster)) == [node for node in "ab" if node not in case.excluded]
+
+
+def test_replicas_that_must_run_apart_are_named_because_each_is_placed_alone() -> None:
+    pod = make_pod().gpus(1).spec(affinity={"podAntiAffinity": REQUIRED}).build()
+    found = place_pod(deployment(6, pod), gpu_node("a"))
+    assert list(placement_document(found)["unevaluated"]) == ["anti-affinity between the replicas"]

@@ -22,14 +22,16 @@ from webhook.cache.stored_objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
+from webhook.model.filters.pod_ties import ties_of
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, parse_pod
 from webhook.model.pools import QuotaPool, QuotaReservation
 from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource
 
 HOST = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 COUNTS = [CountedResource(GPU, "requests"), CountedResource("cpu", "requests"), CountedResource("memory", "limits")]
 DEVICES = "gpus.deviceclass.resource.k8s.io/devices"
@@ -59,7 +61,16 @@ def node(name: str, gpus: int = 4, **fields: Any) -> Json:
 
 
 def pod(
-    name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU, avoids: str = "", port: int = 0
+    name: str,
+    on: str = "",
+    gpus: int = 1,
+    phase: str = "Running",
+    resource: str = GPU,
+    avoids: str = "",
+    port: int = 0,
+    app: str = "",
+    *,
+    terminating: bool = False,
 ) -> Json:
     """Return a pod, on a node unless `on` is ""; it may exclude others from nodes by a label, or by a host port."""
     made = make_pod(name).requests("cpu", "2").requests("memory", "8Gi")
@@ -69,9 +80,13 @@ def pod(
     if avoids:
         key, _, value = avoids.partition("=")
         term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {key: value}}}
-        made.spec(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+        made.spec(affinity={"podAntiAffinity": {REQUIRED: [term]}})
     if port:
         made.container("web", ports=[{"hostPort": port}])
+    if app:
+        made.label("app", app)
+    if terminating:
+        made.data["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return made.spec(nodeName=on, resourceClaims=claims).build() | {"status": {"phase": phase}}
 
 
@@ -167,8 +182,10 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             (name, label): {each.name for i, each in enumerate(fleet.nodes) if excluded >> i & 1}
             for name in namespaces
             for label in (("app", "a"), ("app", "b"))
-            for excluded in [view.nodes_excluded_by_pods(name, (label,))]
+            for excluded in [view.exclusion_by_pods(name, (label,)).nodes]
         },
+        "waiting": {label: view.exclusion_by_pods("team", (("app", label),)).waiting for label in "ab"},
+        "tied": {(label, kind): _tied_nodes(view, label, kind) for label in "ab" for kind in ("near", "spread")},
         "ports": {
             number: {each.name for i, each in enumerate(fleet.nodes) if in_use >> i & 1}
             for number in (80, 81)
@@ -177,6 +194,20 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
         "pod_classes": view.pod_classes,
         "pools": [(view.pool_usage(pool), view.pool_holders(pool)) for pool in POOLS],
     }
+
+
+def _tied_nodes(view: ClusterView, label: str, kind: str) -> Any:
+    """Return the nodes that affinity to pods with a label, or spread of them, leaves a new pod, by name."""
+    selected = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": label}}}
+    near, even = {"podAffinity": {REQUIRED: [selected]}, "podAntiAffinity": {REQUIRED: [selected]}}, []
+    if kind == "spread":
+        near, even = {}, [{**selected, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+    probe = parse_pod(make_pod().label("app", "a").spec(affinity=near, topologySpreadConstraints=even).build())
+    found = view.find_tied_nodes(ties_of(probe), (), view.fleet.all_nodes, view.fleet.all_nodes)
+    assert found is not None
+    masks = (found.matching, found.excluded, found.spread)
+    names = [{node.name for i, node in enumerate(view.fleet.nodes) if mask >> i & 1} for mask in masks]
+    return names, found.is_first, found.on_nodes, found.blocked
 
 
 def snapshot_view(objects: dict[str, dict[str, Json]]) -> ClusterView:
@@ -198,6 +229,8 @@ PODS = st.builds(
     st.sampled_from([GPU, GPU, SMALL]),
     st.sampled_from(["", "", "app=a", "app=b"]),
     st.sampled_from([0, 0, 80, 81]),
+    st.sampled_from(["", "a", "b"]),
+    terminating=st.booleans(),
 )
 OBJECTS = {
     "nodes": NODES,

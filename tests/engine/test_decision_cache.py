@@ -20,8 +20,8 @@ from webhook.engine.decide import decide
 from webhook.engine.decision_cache import MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_BYTES, DecisionCache
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
+from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
-from webhook.model.pod_affinity import EXCLUDES_ALL
 from webhook.model.workloads import INDEX_KEYS
 from webhook.policy.policy_set import PolicySet
 
@@ -114,7 +114,7 @@ def cluster_states(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
             AssumedPod("", SMALL, view.fleet.all_nodes, taken, NOW.timestamp() + 1e6), NOW.timestamp()
         )
     if draw(st.booleans()):
-        view = view.with_exclusions({EXCLUDES_ALL: draw(st.sampled_from([(), ("",)]))})
+        view = view.with_tie_counts({EXCLUDES_ALL: draw(st.sampled_from([{}, {"": 1}]))})
     return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
 
 
@@ -167,7 +167,7 @@ def test_capacity_used_since_then_invalidates_the_cache() -> None:
 
 
 def test_the_first_anti_affinity_of_a_cluster_invalidates_the_cache_and_so_does_its_end() -> None:
-    cache, excluding = DecisionCache(), VIEW.with_exclusions({EXCLUDES_ALL: ("",)})
+    cache, excluding = DecisionCache(), VIEW.with_tie_counts({EXCLUDES_ALL: {"": 1}})
     outcomes = [
         cache.decide(request_of(renamed(number)), SIZING, view, NO_USAGE, NOW).outcome
         for number, view in enumerate((VIEW, excluding, VIEW))

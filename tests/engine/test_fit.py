@@ -167,8 +167,11 @@ CASES = {
     "running pods' anti-affinity on one node of two": Case(
         small().label("noisy", "yes"), SMALL, (*NODES, mig_node("other"), quiet_pod())
     ),
-    "a waiting pod's anti-affinity, which may get any node": Case(
-        small().label("noisy", "yes"), KeepReason.ANTI_AFFINITY, (*NODES, mig_node("other"), quiet_pod(on=""))
+    "a waiting pod's anti-affinity, which may get the only node with slices": Case(
+        small().label("noisy", "yes"), KeepReason.ANTI_AFFINITY, (*NODES, quiet_pod(on=""))
+    ),
+    "a waiting pod's anti-affinity, which leaves one node of two": Case(
+        small().label("noisy", "yes"), SMALL, (*NODES, mig_node("other"), quiet_pod(on=""))
     ),
     "anti-affinity of pods of another namespace to pods of their own": Case(
         small().label("noisy", "yes"), SMALL, (*NODES, quiet_pod(namespace="other"))
@@ -321,6 +324,8 @@ NOTHING_TO_DO = {
     KeepReason.NO_OFFER,
     KeepReason.SAVING_TOO_SMALL,
     KeepReason.ANTI_AFFINITY,
+    KeepReason.POD_AFFINITY,
+    KeepReason.TOPOLOGY_SPREAD,
     KeepReason.HOST_PORT,
     KeepReason.UNREACHABLE,
 }

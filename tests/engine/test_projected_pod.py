@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import pytest
@@ -87,10 +88,11 @@ CASES = {
         ROOMY,
         KeepRequest(KeepReason.NO_FREE_CAPACITY, f"{SLICE} on a node with enough ephemeral-storage"),
     ),
-    "a required spread": Case(
+    "a required spread that allows the slices' node": Case((SIZING, enforced(SPREAD)), ROOMY, pod=of_workload()),
+    "a required spread that the slices' node would violate": Case(
         (SIZING, enforced(SPREAD)),
-        ROOMY,
-        KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "spread over kubernetes.io/hostname"),
+        (*ROOMY, of_workload().spec(nodeName="s1").build()),
+        KeepRequest(KeepReason.TOPOLOGY_SPREAD, SLICE),
         of_workload(),
     ),
     "the same, for a single pod": Case((SIZING, enforced(SPREAD)), ROOMY),
@@ -116,7 +118,10 @@ TEMPLATES = {
 
 @pytest.mark.parametrize(("kind", "group", "tied"), TEMPLATES.values(), ids=TEMPLATES)
 def test_pods_of_a_template_get_warnings_about_their_spread(kind: str, group: str, tied: bool) -> None:
-    decision = review(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=ROOMY)
+    nodes = deepcopy(ROOMY)
+    for each in nodes:
+        del each["metadata"]["labels"]["kubernetes.io/hostname"]  # so that no node satisfies the spread
+    decision = review(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=nodes)
     assert isinstance(decision.outcome, KeepRequest) == tied
     assert (decision.gpu_milli_after == decision.gpu_milli_before) == tied
     assert codes(decision)[0] == ("warn GPU-R103" if tied else "warn GPU-R101")

@@ -9,8 +9,11 @@ from tests.example_cluster import mig_node, review, whole_node
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 
 SIZING = "mode: enforce\nrightSizing: {}"
-TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "z"}}}
-REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+BY_INDEX = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {"apps.kubernetes.io/pod-index": "0"}},
+}
 
 
 def small() -> PodMaker:
@@ -19,17 +22,19 @@ def small() -> PodMaker:
 
 
 TIES = {
-    "required affinity to other pods": (
-        small().spec(affinity={"podAffinity": REQUIRED}),
-        "required affinity between pods",
+    "affinity to pods by their index": (
+        small().spec(affinity={"podAffinity": {REQUIRED: [BY_INDEX]}}),
+        "affinity or spread between pods",
     ),
-    "required anti-affinity to other pods": (
-        small().spec(affinity={"podAntiAffinity": REQUIRED}),
-        "required affinity between pods",
+    "a spread of pods by their index": (
+        small().spec(
+            topologySpreadConstraints=[{**BY_INDEX, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+        ),
+        "affinity or spread between pods",
     ),
-    "a required spread": (
-        small().spec(topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
-        "spread over zone",
+    "terms of affinity that are too large": (
+        small().spec(affinity={"podAntiAffinity": {REQUIRED: [BY_INDEX | {"namespaces": ["x" * 60] * 80}]}}),
+        "affinity or spread between pods",
     ),
 }
 
@@ -37,7 +42,9 @@ TIES = {
 @pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
 def test_a_pod_with_unmodeled_constraints_is_unchanged(pod: PodMaker, tie: str) -> None:
     nodes = (whole_node(), mig_node())
-    assert review(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELED_CONSTRAINT, tie)
+    outcome = review(pod, SIZING, nodes=nodes).outcome
+    assert isinstance(outcome, KeepRequest)
+    assert (outcome.reason, outcome.detail) == (KeepReason.UNMODELED_CONSTRAINT, tie)
     assert isinstance(review(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)
 
 

@@ -15,6 +15,7 @@ from webhook.model.assumed_pods import MAX_KINDS
 from webhook.model.claims import DeviceClassSpec
 from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
+from webhook.model.filters.pod_ties import PendingPod
 from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
@@ -96,7 +97,9 @@ def test_each_assumed_pod_with_the_same_host_port_takes_a_node_whatever_is_free_
         return view.has_free_node(GPU, 1, 0b111, 0, 0, (), holds)
 
     for uid, expected in (("1", True), ("2", False)):  # one node may be taken by its port, and one by its unit
-        view = view.with_assumed(msgspec.structs.replace(_pod(uid, 0b111), ports=ports), 0.0)
+        view = view.with_assumed(
+            msgspec.structs.replace(_pod(uid, 0b111), pending=PendingPod("team", (), (), ports)), 0.0
+        )
         assert has_free_node(view) is expected
     assert has_free_node(view, holds=())
     assert has_free_node(view, holds=(HostPort(81, "TCP", ALL_INTERFACES),))

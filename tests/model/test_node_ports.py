@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import make_node, make_pod
-from webhook.model.assumed_pods import MAX_PORT_SETS, AssumedPod, AssumedPods
+from webhook.model.assumed_pods import MAX_PENDING_KINDS, AssumedPod, AssumedPods
 from webhook.model.filters.node_ports import (
     ALL_INTERFACES,
     EVERY_PORT,
@@ -21,6 +21,7 @@ from webhook.model.filters.node_ports import (
     held_ports,
     index_host_ports,
 )
+from webhook.model.filters.pod_ties import PendingPod
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Node
 from webhook.model.pods import parse_pod
@@ -111,9 +112,14 @@ def test_the_index_equals_the_plain_rule(
     assert index.nodes_in_use(requested) == expected
 
 
+def holding(*ports: HostPort) -> PendingPod:
+    """Return a pod with host ports, as other pods see it."""
+    return PendingPod("team", (), (), ports)
+
+
 def test_assumed_pods_hold_their_ports_until_they_expire_or_are_observed() -> None:
-    pod = AssumedPod("a", "nvidia.com/gpu", 1, 1, 10.0, ports=(WEB,), times=2)
-    other = AssumedPod("b", "nvidia.com/gpu", 1, 1, 20.0, ports=(WEB._replace(number=81),))
+    pod = AssumedPod("a", "nvidia.com/gpu", 1, 1, 10.0, pending=holding(WEB), times=2)
+    other = AssumedPod("b", "nvidia.com/gpu", 1, 1, 20.0, pending=holding(WEB._replace(number=81)))
     assumed = AssumedPods().with_pod(pod).with_pod(pod).with_pod(other)
     assert assumed.count_port_holders([WEB]) == 2
     assert assumed.count_port_holders([WEB, WEB._replace(number=81)]) == 3
@@ -121,13 +127,13 @@ def test_assumed_pods_hold_their_ports_until_they_expire_or_are_observed() -> No
     assert assumed.without_expired(10.0).count_port_holders([WEB._replace(number=81)]) == 1
 
 
-def test_every_assumed_pod_with_ports_counts_if_there_are_too_many_different_ones() -> None:
+def test_one_assumed_pod_too_many_counts_as_holding_every_port() -> None:
     assumed = AssumedPods()
-    for number in range(1, MAX_PORT_SETS + 2):
-        pod = AssumedPod(str(number), "nvidia.com/gpu", 1, 1, 10.0, ports=(WEB._replace(number=number),))
-        expected = number if number > MAX_PORT_SETS else number >= 80
+    for number in range(1, MAX_PENDING_KINDS + 2):
+        pod = AssumedPod(str(number), "nvidia.com/gpu", 1, 1, 10.0, pending=holding(WEB._replace(number=number)))
+        expected = (number >= 80) + (number > MAX_PENDING_KINDS)
         assumed = assumed.with_pod(pod)
         assert assumed.count_port_holders([WEB]) == expected
-    assert assumed.count_port_holders([EVERY_PORT]) == MAX_PORT_SETS + 1
-    every = AssumedPods([AssumedPod("a", "nvidia.com/gpu", 1, 1, 10.0, ports=(EVERY_PORT,))])
+    assert assumed.count_port_holders([EVERY_PORT]) == MAX_PENDING_KINDS + 1
+    every = AssumedPods([AssumedPod("a", "nvidia.com/gpu", 1, 1, 10.0, pending=holding(EVERY_PORT))])
     assert every.count_port_holders([WEB]) == 1

@@ -105,9 +105,8 @@ def preemption_plan(placement: PlacementInput, pod: PodMaker) -> PreemptionPlan 
     """Return the preemption plan for a pod that fits on no node."""
     parsed, nodes = parse_pod(pod.build()), placement.snapshot.fleet.nodes
     free = [placement.others.get(node.name, {}) for node in nodes]
-    return find_preemption(
-        placement.snapshot, pod_requirements(parsed, placement.snapshot.fleet), iter(placement.pods), parsed, free
-    )
+    requirements = pod_requirements(parsed, placement.snapshot.fleet)
+    return find_preemption(placement.snapshot, requirements, placement.pods, parsed, free, placement.tied_pods)
 
 
 def ranked_nodes(placement: PlacementInput, pod: PodMaker, **how: Any) -> list[RankedNode]:

@@ -83,7 +83,7 @@ def test_an_admitted_pod_holds_its_host_ports() -> None:
     with serve_site(decide, state=state) as site:
         site.evaluate(review(pod.build()))
     (assumed,) = state.view.assumed_pods
-    assert assumed.ports == (web,)
+    assert assumed.pending.ports == (web,)
 
 
 def submitted(name: str = "a", prefix: str = "") -> Json:

@@ -12,7 +12,9 @@ from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.claims import ClaimContext, ClaimSpec, DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import NAMESPACE_NAME, ClusterView
+from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
+from webhook.model.filters.pod_ties import PodTies, TiedNodes
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pods import ObjectMeta, Pod
 
@@ -65,9 +67,15 @@ class AdjustedView(ClusterView):
             self._released_quotas = release_pod_usage(found, pod, claims)
         return self._released_quotas
 
-    def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
-        """Return the mask of the excluded nodes; the pod that is recreated excludes nothing."""
-        return ClusterView.nodes_excluded_by_pods(self._without_recreated_pod(), namespace, labels)
+    def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
+        """Return the nodes from which pods exclude a new one; the pod that is recreated excludes nothing."""
+        return ClusterView.exclusion_by_pods(self._without_recreated_pod(), namespace, labels)
+
+    def find_tied_nodes(
+        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int
+    ) -> TiedNodes | None:
+        """Return the nodes to which its ties allow a pod; the pod that is recreated is not there."""
+        return ClusterView.find_tied_nodes(self._without_recreated_pod(), ties, excluding, selected, tolerated)
 
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
         """Return the mask of the nodes on which such ports are in use; the pod that is recreated holds none."""
@@ -77,7 +85,7 @@ class AdjustedView(ClusterView):
         if self._with_pod is None or self._recreated_pod is None:
             return self
         home, pod, _ = self._recreated_pod
-        return self.with_exclusions(self._with_pod._usage.nodes_of_others(home, pod.metadata.name))
+        return self.with_tie_counts(self._with_pod._usage.tie_counts_of_others(home, pod.metadata.name))
 
 
 def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:

@@ -233,7 +233,7 @@ class ClusterReader:
             usage.summaries(),
             group_by_namespace(await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)),
             device_classes_by_name(await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)),
-            usage.nodes_by_term(),
+            usage.all_tie_counts(),
             usage.waiting_counts(),
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )

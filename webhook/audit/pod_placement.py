@@ -17,7 +17,14 @@ from webhook.model.filters.node_resources_fit import count_fitting_pods, other_r
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
-from webhook.placement.nodes.filtering import filter_reasons, stock_filter_reasons, unsupported_constraints
+from webhook.placement.nodes.filtering import (
+    FilterReason,
+    constraints_between_replicas,
+    filter_reasons,
+    pod_tie_reasons,
+    stock_filter_reasons,
+    unsupported_constraints,
+)
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.preemption import find_preemption
@@ -84,17 +91,39 @@ def _sum_by_domain(snapshot: SchedulingSnapshot, label: str, pods_by_node: Mappi
     return totals
 
 
+def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
+    """Return every reason against each node that does not take a pod now, by its position among the nodes."""
+    snapshot, stock = placement.snapshot, find_stock_reasons(pod, placement)
+    required = pod_requirements(pod, snapshot.fleet)
+    found = {
+        node: (*filter_reasons(snapshot, required, node), *stock.get(node, ()))
+        for node in range(len(snapshot.fleet.nodes))
+    }
+    return {node: reasons for node, reasons in found.items() if reasons}
+
+
+def find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
+    """Return the reasons of the filters that do not look at CPU, memory and GPUs, by node position."""
+    nodes = placement.snapshot.fleet.nodes
+    free = [placement.others.get(node.name, {}) for node in nodes]
+    found = stock_filter_reasons(pod, nodes, free, placement.ports)
+    for node, reasons in pod_tie_reasons(pod, placement.tied_pods, placement.snapshot.fleet).items():
+        found[node] = (*found.get(node, ()), *reasons)
+    return found
+
+
 def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
     checked, pod, replicas, daemon, allowed, *_ = admitted
     snapshot = placement.snapshot
     required = pod_requirements(pod, snapshot.fleet)
     free = [placement.others.get(node.name, {}) for node in snapshot.fleet.nodes]
-    requests, filtered = other_requests(pod), stock_filter_reasons(pod, snapshot.fleet.nodes, free, placement.ports)
+    requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
     ranked = ranking.rank(eligible, gang)
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
+    together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
     most = 1 if daemon or host_ports(pod) else UNLIMITED_PODS
     others = [node for node in range(len(snapshot.fleet.nodes)) if node not in feasible]
     capacity = {
@@ -108,13 +137,13 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
         snapshot=snapshot,
         feasible=tuple(ranked),
         reasons={node: (*filter_reasons(snapshot, required, node), *filtered.get(node, ())) for node in others},
-        nearest=None if ranked else find_preemption(snapshot, required, placement.pods, pod, free),
+        nearest=None if ranked else find_preemption(snapshot, required, placement.pods, pod, free, placement.tied_pods),
         replicas=replicas,
         admitted=allowed,
         on_each_node=daemon,
         fits=sum(capacity.values()),
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
-        unevaluated=tuple(unsupported_constraints(pod)),
+        unevaluated=(*unsupported_constraints(pod), *together),
         keep_reason=checked.decision.keep_reason,
     )

@@ -22,14 +22,15 @@ from webhook.model.claims import (
 )
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
+from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
-from webhook.model.pod_summary import ExclusionTerm, PodSummary, summarize_pod
+from webhook.model.pod_summary import PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
-from webhook.model.quota_usage import PodSummaries
+from webhook.model.quota_usage import PodSummaries, count_by_tie
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
@@ -68,7 +69,7 @@ def build_view(
         claim_templates=templates,
         device_classes=classes,
         pods=summaries,
-        exclusions=_nodes_by_term(pod for some in summaries.values() for pod in some.values()),
+        ties=count_by_tie(pod for some in summaries.values() for pod in some.values()),
         waiting=Counter(kind for some in summaries.values() for pod in some.values() for kind in waiting_kinds(pod)),
         quotas=quotas_with_status,
     )
@@ -92,7 +93,7 @@ def build_live_view(
     summaries: PodSummaries,
     claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
     device_classes: DeviceClasses,
-    terms: Mapping[ExclusionTerm, Sequence[str]],
+    ties: Mapping[TieKey, Mapping[str, int]],
     waiting: Mapping[WaitingKind, int],
     storage: tuple[StorageObjects, VolumeUsers],
 ) -> BuiltView:
@@ -108,7 +109,7 @@ def build_live_view(
         limit_ranges, quotas: By namespace, with the defaults and status of the API server.
         summaries: The active pods.
         claim_templates: By namespace.
-        terms: Terms by which pods exclude others, with the names of the nodes of these pods.
+        ties: Numbers of pods by what ties them to others and by the name of the node.
         waiting: Numbers of pods without a node.
         storage: The objects about storage, and the pods that use claims.
     """
@@ -123,7 +124,7 @@ def build_live_view(
         claim_templates=claim_templates,
         device_classes=device_classes,
         pods=summaries,
-        exclusions=terms,
+        ties=ties,
         waiting=waiting,
         complete=True,
     )
@@ -143,14 +144,6 @@ def group_by_namespace(objects: Iterable[Namespaced]) -> Mapping[str, list[Names
 def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
     """Summarize the pods of one namespace by name; pods without a name get a number."""
     return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
-
-
-def _nodes_by_term(pods: Iterable[PodSummary]) -> dict[ExclusionTerm, set[str]]:
-    nodes: dict[ExclusionTerm, set[str]] = {}
-    for pod in pods:
-        for term in pod.exclusions:
-            nodes.setdefault(term, set()).add(pod.node)
-    return nodes
 
 
 def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, FreeResources]:

@@ -22,11 +22,12 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model.assumed_pods import ObservedPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.filters.pod_ties import TieKey
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
-from webhook.model.pod_summary import ExclusionTerm, PodSummary
+from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.storage_view import ClaimKey, StorageObjects, VolumeUsers
@@ -64,7 +65,7 @@ class ViewChanges:
         device_classes: A DeviceClass changed.
         pod_classes: A RuntimeClass or PriorityClass changed.
         pod_namespaces: Namespaces in which pods came or went.
-        terms: Terms by which pods exclude others that came, went or moved.
+        ties: What pods that came, went or moved are counted by, with the names of their nodes.
         claims: Volume claims whose pods came, went or moved.
         storage: An object about storage changed, or a pod that uses claims.
         waiting: What pods wait for that came or went, or got a node.
@@ -84,7 +85,7 @@ class ViewChanges:
     device_classes: bool = False
     pod_classes: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
-    terms: set[ExclusionTerm] = field(default_factory=set)
+    ties: dict[TieKey, set[str]] = field(default_factory=dict)
     waiting: set[WaitingKind] = field(default_factory=set)
     claims: set[ClaimKey] = field(default_factory=set)
     storage: bool = False
@@ -193,7 +194,7 @@ class ViewPublisher:
             self.pods.summaries(),
             self._templates.all(),
             device_classes_by_name(self.device_classes.items.values()),
-            self.pods.nodes_by_term(),
+            self.pods.all_tie_counts(),
             self.pods.waiting_counts(),
             (self._storage, self._users),
         )
@@ -228,8 +229,8 @@ class ViewPublisher:
             view = view.with_pod_classes(self._pod_classes())
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
-        if changes.terms:
-            view = view.with_exclusions(self.pods.nodes_by_term(changes.terms))
+        if changes.ties:
+            view = view.with_tie_counts(self.pods.tie_counts(changes.ties))
         if changes.waiting:
             view = view.with_waiting(self.pods.waiting_counts(changes.waiting))
         if changes.storage or self.storage.missing != self._storage.missing:
@@ -328,7 +329,8 @@ class ViewPublisher:
         if before != after and self._listed is None:
             changes.pod_namespaces.add(object_namespace(pod))
             for each in filter(None, (before, after)):
-                changes.terms.update(each.exclusions)
+                for key in each.ties:
+                    changes.ties.setdefault(key, set()).add(each.node)
                 changes.waiting.update(waiting_kinds(each))
                 if each.node:
                     changes.nodes.add(each.node)

@@ -14,11 +14,13 @@ from typing import NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
-from webhook.model.filters.node_ports import EVERY_PORT, HostPort
+from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL, MAX_TERMS, RequiredTerm
+from webhook.model.filters.node_ports import EVERY_PORT
+from webhook.model.filters.pod_ties import TieKey
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
-from webhook.model.pod_affinity import EXCLUDES_ALL, MAX_TERMS
+from webhook.model.pod_groups import MAX_GROUPS, UNKNOWN_LABELS, PodGroup
 from webhook.model.pod_resources import MANY_RESOURCES, MAX_OTHER_RESOURCES, ResourceAmounts
-from webhook.model.pod_summary import ExclusionTerm, PodSummary, pod_amounts, summarize_pod
+from webhook.model.pod_summary import PodSummary, pod_amounts, summarize_pod
 from webhook.model.pod_volumes import PodClaims
 from webhook.model.pods import Pod, PodSpec, QuantityText
 from webhook.model.quantity import NANO
@@ -48,7 +50,7 @@ class UsageTotals(NamedTuple):
         summaries: By namespace and name.
         by_node: Nano-units by resource by node; the number of pods under "pods".
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
-        exclusions: Pods by node by term that excludes others: required anti-affinity, or a host port.
+        ties: Pods by node by what other pods count them by: labels, required anti-affinity, or a host port.
         waiting: Pods without a node, by what they wait for.
         claims: By namespace and name of a volume claim: the number of its pods on each node; "" without a node.
         claims_on_node: By node: the claims of its pods, with their numbers.
@@ -58,7 +60,7 @@ class UsageTotals(NamedTuple):
     summaries: dict[str, dict[str, PodSummary]]
     by_node: dict[str, dict[str, int]]
     shared_namespaces: set[str]
-    exclusions: dict[ExclusionTerm, dict[str, int]]
+    ties: dict[TieKey, dict[str, int]]
     waiting: Counter[WaitingKind]
     claims: dict[ClaimKey, dict[str, int]]
     claims_on_node: dict[str, dict[ClaimKey, int]]
@@ -72,7 +74,7 @@ class UsageTotals(NamedTuple):
             for summary, sign in ((before, -1), (after, 1)):
                 if summary is not None:
                     self._add_to_node(summary, sign)
-                    self._add_to_terms(summary, sign)
+                    self._add_to_ties(summary, sign)
                     self._add_to_waiting(summary, sign)
                     if summary.volumes:
                         self._add_to_claims(namespace, summary, sign)
@@ -102,9 +104,9 @@ class UsageTotals(NamedTuple):
         if not sums[POD_COUNT]:
             del self.by_node[summary.node]
 
-    def _add_to_terms(self, summary: PodSummary, sign: int) -> None:
-        for term in summary.exclusions:
-            _add_count(self.exclusions, term, summary.node, sign)
+    def _add_to_ties(self, summary: PodSummary, sign: int) -> None:
+        for key in summary.ties:
+            _add_count(self.ties, key, summary.node, sign)
 
     def _add_to_claims(self, namespace: str, summary: PodSummary, sign: int) -> None:
         for use in summary.volumes:
@@ -159,7 +161,7 @@ class NodeUsage:
         self.totals = empty_usage()
         self._incoming: UsageTotals | None = None
         self._amounts: dict[PodShape, tuple[ResourceAmounts, ResourceAmounts]] = {}
-        self._terms: dict[tuple[ExclusionTerm, ...], tuple[ExclusionTerm, ...]] = {}
+        self._ties: dict[tuple[TieKey, ...], tuple[TieKey, ...]] = {}
 
     def on_node(self, node: str) -> Mapping[str, int]:
         """Return the requests on a node, nano-units by resource, and the number of pods under "pods"."""
@@ -171,10 +173,19 @@ class NodeUsage:
         self.totals.shared_namespaces.update(self.totals.summaries.keys() & names)
         return {name: self.totals.summaries.get(name, {}) for name in names}
 
-    def nodes_by_term(self, terms: Iterable[ExclusionTerm] | None = None) -> dict[ExclusionTerm, tuple[str, ...]]:
-        """Return the names of the nodes of pods with some or all terms that exclude others; "" without a node."""
-        found = self.totals.exclusions
-        return {term: tuple(found.get(term, ())) for term in (list(found) if terms is None else terms)}
+    def all_tie_counts(self) -> dict[TieKey, dict[str, int]]:
+        """Return the numbers of pods by what ties them to others and by the name of the node; "" without one."""
+        return {key: dict(by_node) for key, by_node in self.totals.ties.items()}
+
+    def tie_counts(self, changes: Mapping[TieKey, Iterable[str]]) -> dict[TieKey, Mapping[str, int]]:
+        """Return the numbers of some terms and ports on all nodes, and of some groups on the nodes that changed."""
+        found = self.totals.ties
+        return {
+            key: {node: found.get(key, NO_USAGE).get(node, 0) for node in nodes}
+            if isinstance(key, PodGroup)
+            else dict(found.get(key, NO_USAGE))
+            for key, nodes in changes.items()
+        }
 
     def waiting_counts(self, kinds: Iterable[WaitingKind] | None = None) -> dict[WaitingKind, int]:
         """Return the numbers of pods without a node, of some or all kinds."""
@@ -236,19 +247,19 @@ class NodeUsage:
 
     def _summarize(self, pod: Pod) -> PodSummary:
         summary = summarize_pod(pod, self._amounts_of)
-        return replace(summary, exclusions=self._share(summary.exclusions)) if summary.exclusions else summary
+        return replace(summary, ties=self._share(summary.ties)) if summary.ties else summary
 
-    def _share(self, terms: tuple[ExclusionTerm, ...]) -> tuple[ExclusionTerm, ...]:
-        """Return equal terms of another pod, which need no memory of their own; in a cluster full of terms, a bound."""
-        if (shared := self._terms.get(terms)) is not None:
+    def _share(self, ties: tuple[TieKey, ...]) -> tuple[TieKey, ...]:
+        """Return equal ties of another pod, which need no memory of their own; in a cluster full of them, a bound."""
+        if (shared := self._ties.get(ties)) is not None:
             return shared
-        known = (self._incoming or self.totals).exclusions
-        if len(known) + len(terms) > MAX_TERMS and not known.keys() >= set(terms):
-            return (EXCLUDES_ALL if any(not isinstance(term, HostPort) for term in terms) else EVERY_PORT,)
-        if len(self._terms) >= MAX_TERMS:
-            self._terms.clear()
-        self._terms[terms] = terms
-        return terms
+        known = (self._incoming or self.totals).ties
+        if len(known) + len(ties) > MAX_TERMS + MAX_GROUPS and not known.keys() >= set(ties):
+            return _bounded_ties(ties)
+        if len(self._ties) >= MAX_TERMS + MAX_GROUPS:
+            self._ties.clear()
+        self._ties[ties] = ties
+        return ties
 
     def _amounts_of(self, pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
         shape = _pod_shape(pod.spec)
@@ -261,6 +272,17 @@ class NodeUsage:
             if shape:
                 self._amounts[shape] = amounts
         return amounts
+
+
+def _bounded_ties(ties: Iterable[TieKey]) -> tuple[TieKey, ...]:
+    """Return what stands for ties that are not kept: of each kind, one that counts for all."""
+    bounds: dict[TieKey, None] = {}
+    for key in ties:
+        if isinstance(key, PodGroup):
+            bounds[key._replace(labels=UNKNOWN_LABELS)] = None
+        else:
+            bounds[EXCLUDES_ALL if isinstance(key, RequiredTerm) else EVERY_PORT] = None
+    return tuple(bounds)
 
 
 def _counted_requests(requests: ResourceAmounts) -> ResourceAmounts:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 
 from webhook.cache.build_view import free_resources_by_node
 from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order
-from webhook.model.cluster_view import FreeResources
+from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
 from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
+from webhook.model.filters.pod_ties import NO_CLUSTER_PODS, ClusterPods, index_cluster_pods
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
-from webhook.model.objects import Node
+from webhook.model.objects import Namespace, Node
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
@@ -38,6 +39,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         pods: The active pods in order of creation.
         others: Free nano-units by node of resources other than CPU, memory and GPUs.
         ports: Host ports in use, by node.
+        tied_pods: The pods as affinity and spread between pods see them.
     """
 
     snapshot: SchedulingSnapshot
@@ -46,6 +48,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...]
     others: Mapping[str, Mapping[str, int]] = {}
     ports: Mapping[str, Set[HostPort]] = {}
+    tied_pods: ClusterPods = NO_CLUSTER_PODS
 
 
 def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> PlacementInput:
@@ -63,7 +66,14 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
         counter.add(pod)
     others = _free_other_resources([item for item in objects if isinstance(item, Node)], pods)
     profiles = _mig_profile_counts(snapshot, pods)
-    return PlacementInput(snapshot, counter.mix(), profiles, pods, others, _host_ports_by_node(pods))
+    tied_pods = index_cluster_pods(pods, fleet, _namespace_labels(objects))
+    return PlacementInput(snapshot, counter.mix(), profiles, pods, others, _host_ports_by_node(pods), tied_pods)
+
+
+def _namespace_labels(objects: Iterable[SnapshotObject]) -> Callable[[str], Mapping[str, str]]:
+    """Return the labels of namespaces by name; one that is not in the snapshot has only that of its name."""
+    known = {each.metadata.name: each.metadata.labels for each in objects if isinstance(each, Namespace)}
+    return lambda name: {**known.get(name, {}), NAMESPACE_NAME: name}
 
 
 def _host_ports_by_node(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:

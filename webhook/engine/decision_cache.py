@@ -29,7 +29,9 @@ from webhook.engine.decide import decide
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
+from webhook.model.filters.pod_ties import PodTies, TiedNodes
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
@@ -152,9 +154,15 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.fit_volumes, namespace, uses) if uses else ANY_VOLUMES
 
-    def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
+    def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Record the query."""
-        return self._record_answer(ClusterView.nodes_excluded_by_pods, namespace, labels)
+        return self._record_answer(ClusterView.exclusion_by_pods, namespace, labels)
+
+    def find_tied_nodes(
+        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int
+    ) -> TiedNodes | None:
+        """Record the query."""
+        return self._record_answer(ClusterView.find_tied_nodes, ties, excluding, selected, tolerated)
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """Record the query."""

@@ -248,12 +248,6 @@ def unmodeled_constraints(pod: Pod) -> Iterator[str]:
     A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
     policy lets pods wait (`whenFull: wait`).
     """
-    spec, affinity, containers = pod.spec, pod.spec.affinity, (*pod.spec.containers, *pod.spec.init_containers)
-    terms = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
-    if any(part is not None and part.required for part in terms):
-        yield "required affinity between pods"
-    for constraint in spec.topology_spread_constraints:
-        if constraint.when_unsatisfiable == "DoNotSchedule":
-            yield f"spread over {constraint.topology_key}"
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
     names = (name for one in containers for name in (*one.resources.requests, *one.resources.limits))
     yield from (f"resource {name}" for name in names if name.startswith(DEVICE_CLASS_PREFIX))

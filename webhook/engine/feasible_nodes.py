@@ -7,7 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.model.cluster_view import ClusterView
+from webhook.model.filters.inter_pod_affinity import ExclusionByOthers, PodIdentity, identity_of
 from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
@@ -56,16 +58,16 @@ class FeasibleNodes:
         tolerate_gpu_taints: True if policies add tolerations for GPU taints.
         required: Node affinity expressions of policies, a list per section. A list that leaves too few nodes is
             not added to the pod, and is ignored.
-        excluded: Mask of the nodes from which running pods exclude it.
-        namespace: The namespace of its volume claims.
+        identity: Its namespace and labels as they will be stored; None if they are those of the pod.
+        exclusion: The nodes from which other pods exclude it; None if the view is to tell.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
 
     Attributes:
         pod: The pod that has to fit.
-        namespace: Its namespace.
         selected: Mask of the nodes that node selector and required affinity allow, with additions.
         tolerated: Mask of the nodes whose taints the pod tolerates, with additions.
-        excluded: Mask of the nodes from which running pods exclude it by their anti-affinity.
+        identity: Its namespace and labels as they will be stored.
+        exclusion: The nodes from which other pods exclude it by their anti-affinity.
         nodes: Mask of the nodes that may take the pod now, apart from resources.
         ports: The host ports of the pod.
         ignored_requirements: The lists of `required` that are ignored.
@@ -74,10 +76,11 @@ class FeasibleNodes:
     __slots__ = (
         "_amounts",
         "_nodes_with_ports",
+        "_ties",
         "_volumes",
-        "excluded",
+        "exclusion",
+        "identity",
         "ignored_requirements",
-        "namespace",
         "nodes",
         "pod",
         "ports",
@@ -95,14 +98,15 @@ class FeasibleNodes:
         tolerate_gpu_taints: bool = False,
         required: tuple[tuple[NodeSelectorRequirement, ...], ...] = (),
         leaves_enough: NodeMaskTest | None = None,
-        excluded: int = 0,
-        namespace: str = "",
+        identity: PodIdentity | None = None,
+        exclusion: ExclusionByOthers | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self.pod = pod
         self._nodes_with_ports = -1
         self._amounts: RequestedAmounts | None = None
+        self._ties: PodTies | None = None
         self.ports = held_ports(pod)
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
@@ -116,9 +120,10 @@ class FeasibleNodes:
         if tolerate_gpu_taints:
             tolerations += _gpu_taint_tolerations(fleet)
         self.tolerated = fleet.tolerated_nodes(tolerations)
-        self.excluded, self.namespace = excluded, namespace
+        self.identity = own = identity or identity_of(pod)
+        self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
         self._volumes: VolumeFit | None = None
-        self.nodes = self.selected & self.tolerated & fleet.usable_nodes & ~excluded
+        self.nodes = self.selected & self.tolerated & fleet.usable_nodes & ~self.exclusion.nodes
 
     def _has_gpu_nodes(self, nodes: int) -> bool:
         fleet = self.view.fleet
@@ -132,11 +137,41 @@ class FeasibleNodes:
             {}, (NodeSelectorTerm(match_expressions=tuple(expressions)),)
         )
 
-    def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
-        """Return whether a node of the mask has these units, and what else the pod requests, free now."""
-        nodes = self.with_free_ports(nodes) & self.volumes.nodes
-        takers = self.volumes.takers if nodes & self.volumes.exclusive else 0
+    def has_free_node(self, resource: str, count: int, nodes: int, selected: int | None = None) -> bool:
+        """Return whether a node of the mask has these units, and what else the pod requests, free now.
+
+        Pods without a node may exclude it from some domains, so that more of these must have a free node.
+
+        Args:
+            selected: The nodes that its node affinity will select, if they are not `selected`.
+        """
+        tied = self.tied_nodes(self.selected if selected is None else selected)
+        if tied is None:
+            return False
+        allowed = self.with_free_ports(nodes) & tied.allowed & self.volumes.nodes
+        if not tied.blocked:
+            return self._has_free_node(resource, count, allowed, tied.on_nodes)
+        domains = (allowed & domain for domain in tied.domains)
+        return sum(self._has_free_node(resource, count, each, tied.on_nodes) for each in domains) > tied.blocked
+
+    def _has_free_node(self, resource: str, count: int, nodes: int, takers: int) -> bool:
+        takers += self.volumes.takers if nodes & self.volumes.exclusive else 0
         return self.view.has_free_node(resource, count, nodes, *self.amounts(), self.ports, takers)
+
+    def tied_nodes(self, selected: int) -> TiedNodes | None:
+        """Return the nodes to which its ties to other pods allow the pod; None if they are not known.
+
+        Args:
+            selected: The nodes that its node affinity selects.
+        """
+        ties, waiting = self.ties(), self.exclusion.waiting
+        return self.view.find_tied_nodes(ties, waiting, selected, self.tolerated) if ties or waiting else UNTIED
+
+    def ties(self) -> PodTies:
+        """Return what ties the pod to others. Computed once."""
+        if self._ties is None:
+            self._ties = ties_of(self.pod, self.identity)
+        return self._ties
 
     def with_free_ports(self, nodes: int) -> int:
         """Return the nodes of a mask on which no running or waiting pod holds a host port of the pod."""
@@ -156,5 +191,5 @@ class FeasibleNodes:
     def volumes(self) -> VolumeFit:
         """The nodes on which the pod can use its volume claims, whatever other pods take first. Computed once."""
         if self._volumes is None:
-            self._volumes = self.view.fit_volumes(self.namespace, pod_volumes(self.pod))
+            self._volumes = self.view.fit_volumes(self.identity.namespace, pod_volumes(self.pod))
         return self._volumes

@@ -176,16 +176,14 @@ def _reason_against_offers(
     resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
     eligible = nodes & feasible.nodes
     if not eligible:
-        excluded = nodes & feasible.excluded & feasible.selected & feasible.tolerated
+        excluded = nodes & feasible.exclusion.nodes & feasible.selected & feasible.tolerated
         return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
     if not eligible & feasible.volumes.lasting_nodes:
         return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
-    if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, eligible):
-        if not eligible & feasible.volumes.nodes:
-            return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
-        if not feasible.with_free_ports(eligible):
-            return KeepRequest(KeepReason.HOST_PORT, resource)
-        return KeepRequest(KeepReason.NO_FREE_CAPACITY, _describe_with_others(resource, feasible))
+    if not right_sizing.rule.wait_when_full:
+        reason = _reason_by_capacity(feasible, offers, eligible)
+        if reason is not None:
+            return reason
     # Would the added node affinity also select nodes where the name stands for another size?
     others = context.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
     if others and others & feasible.matching_nodes(offer_affinity(offers)):
@@ -198,6 +196,33 @@ def _reason_against_offers(
     if resource == WHOLE_GPU:
         return None
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
+
+
+def _reason_by_capacity(feasible: FeasibleNodes, offers: tuple[GpuOffer, ...], eligible: int) -> KeepRequest | None:
+    """Return why no eligible node is sure to be free for the pod with an offer.
+
+    Its ties to other pods must allow the node before and after the change, because spread counts the nodes that the
+    pod's node affinity selects.
+    """
+    resource, selected = offers[0].resource, feasible.matching_nodes(offer_affinity(offers))
+    now, changed = feasible.tied_nodes(feasible.selected), feasible.tied_nodes(selected)
+    if now is None or changed is None:
+        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "affinity or spread between pods")
+    allowed = eligible & now.allowed & changed.allowed
+    if now.is_first or not eligible & now.matching:
+        return KeepRequest(KeepReason.POD_AFFINITY, resource)
+    if not allowed:
+        excluded = not eligible & now.matching & ~now.excluded
+        return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.TOPOLOGY_SPREAD, resource)
+    if feasible.has_free_node(resource, 1, allowed, selected):
+        return None
+    if not allowed & feasible.volumes.nodes:
+        return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
+    if not feasible.with_free_ports(allowed):
+        return KeepRequest(KeepReason.HOST_PORT, resource)
+    if changed.on_nodes or changed.blocked:
+        return KeepRequest(KeepReason.TOPOLOGY_SPREAD if feasible.ties().spread else KeepReason.ANTI_AFFINITY, resource)
+    return KeepRequest(KeepReason.NO_FREE_CAPACITY, _describe_with_others(resource, feasible))
 
 
 def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import NEED_ANNOTATIONS, NOTHING_DECLARED, declared_need_of, gpu_requests_of_pod
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus, remove_injected_gpus, without_injected_gpus
-from webhook.engine.matched_policies import MatchedPolicies, combine_policies, without_additions, without_changes
+from webhook.engine.matched_policies import combine_policies, without_additions, without_changes
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
@@ -19,6 +19,7 @@ from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.cluster_view import ClusterView, NamespaceView
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
+from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED, ExclusionByOthers, PodIdentity, combine_exclusions
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import Pod
 from webhook.model.usage import UsageView
@@ -78,13 +79,15 @@ def build_context(submitted: PodContext) -> PodContext:
         return replace(submitted, gpu_requests=gpu_requests, policies=policies, limit_range_gpus=injected)
     fleet, additions = view.fleet, policies.additions
     need = NOTHING_DECLARED if NEED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else declared_need_of(pod)
+    added = dict(label for _, section in policies.injections for label in section.labels)
+    identity = PodIdentity(submitted.request.namespace, added | pod.metadata.labels)
     feasible = FeasibleNodes(
         view,
         pod,
         additions.tolerations,
         tolerate_gpu_taints=additions.tolerate_gpu_taints,
-        excluded=_excluded_nodes(submitted.request.namespace, pod, policies, view) if view.has_anti_affinity else 0,
-        namespace=submitted.request.namespace,
+        identity=identity,
+        exclusion=_exclusion_by_pods(identity, pod, view) if view.has_anti_affinity else NOT_EXCLUDED,
     )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(
@@ -95,14 +98,13 @@ def build_context(submitted: PodContext) -> PodContext:
     )
 
 
-def _excluded_nodes(namespace: str, pod: Pod, policies: MatchedPolicies, view: ClusterView) -> int:
+def _exclusion_by_pods(identity: PodIdentity, pod: Pod, view: ClusterView) -> ExclusionByOthers:
     """Return the nodes from which other pods exclude a pod, with its labels or with those that policies add."""
-    labels = pod.metadata.labels
-    excluded = view.nodes_excluded_by_pods(namespace, tuple(labels.items()))
-    added = dict(label for _, section in policies.injections for label in section.labels)
-    if added.keys() <= labels.keys():
+    excluded = view.exclusion_by_pods(identity.namespace, tuple(pod.metadata.labels.items()))
+    if len(identity.labels) == len(pod.metadata.labels):
         return excluded
-    return excluded | view.nodes_excluded_by_pods(namespace, tuple((added | labels).items()))
+    with_added = view.exclusion_by_pods(identity.namespace, tuple(identity.labels.items()))
+    return combine_exclusions([excluded, with_added])
 
 
 def context_without_changes(context: PodContext) -> PodContext:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
@@ -75,8 +76,8 @@ def _feasible_with_additions(
         tolerate_gpu_taints=additions.tolerate_gpu_taints,
         required=additions.required,
         leaves_enough=leaves_enough,
-        excluded=context.feasible.excluded,
-        namespace=context.request.namespace,
+        identity=context.feasible.identity,
+        exclusion=context.feasible.exclusion,
     )
 
 
@@ -93,7 +94,7 @@ def _project_pod(context: GpuPodContext, additions: PodAdditions) -> Pod:
         spec = replace(spec, containers=tuple(containers))
     constraint = host_spread_constraint(pod, required=True) if additions.spread else None
     if constraint is not None:
-        added = TopologySpreadConstraint(constraint["topologyKey"], constraint["whenUnsatisfiable"])
+        added = msgspec.convert(constraint, TopologySpreadConstraint)
         spec = replace(spec, topology_spread_constraints=(*spec.topology_spread_constraints, added))
     return pod if spec is pod.spec else replace(pod, spec=spec)
 

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL
 from webhook.model.filters.node_ports import EVERY_PORT, HostPort
+from webhook.model.filters.pod_ties import PendingPod
+from webhook.model.pod_groups import UNKNOWN_LABELS
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import MANY_CLAIMS, NO_CLAIMS, PodClaims
 from webhook.model.unit_kinds import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
@@ -27,8 +30,11 @@ MAX_ASSUMED_PODS = 8192
 MAX_KINDS = 256
 """Kinds of units per resource; the pods of one workload are one kind."""
 
-MAX_PORT_SETS = 64
-"""Different sets of host ports that are compared; of more, every pod with any counts as holding all."""
+MAX_PENDING_KINDS = 256
+"""Kinds of pods by namespace, labels, anti-affinity and host ports; one more counts with whatever it may have."""
+
+NO_PENDING_POD = PendingPod("", ())
+"""A pod that no other pod sees."""
 
 MAX_CLAIM_SETS = 512
 """Different sets of volume claims that are counted apart."""
@@ -52,8 +58,8 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         others: Nano-units of its other resources that nodes advertise, by name.
         admitted_at: Earliest time of its admission, Unix seconds: a pod created before is another one.
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
-        ports: Its host ports.
         claims: Its namespace and volume claims.
+        pending: What other pods see of it.
     """
 
     key: str
@@ -67,8 +73,8 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     admitted_at: float = -math.inf
     times: int = 1
     others: ResourceAmounts = ()
-    ports: tuple[HostPort, ...] = ()
     claims: PodClaims = NO_CLAIMS
+    pending: PendingPod = NO_PENDING_POD
 
     @property
     def kind(self) -> UnitKind:
@@ -97,13 +103,14 @@ class AssumedPods:
         claims: Numbers of pods by their volume claims.
     """
 
-    __slots__ = ("_end", "_log", "_port_holders", "_positions", "_start", "_units", "claims")
+    __slots__ = ("_end", "_excluding", "_log", "_pending", "_positions", "_start", "_units", "claims")
 
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
         self._positions: dict[str, int] = {}
         self._units: UnitsByResource = {}
-        self._port_holders: Mapping[tuple[HostPort, ...], int] = {}
+        self._pending: Mapping[PendingPod, int] = {}
+        self._excluding = 0
         self.claims: Mapping[PodClaims, int] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
@@ -126,25 +133,36 @@ class AssumedPods:
 
     def count_port_holders(self, ports: Collection[HostPort]) -> int:
         """Return how many pods may hold a host port that conflicts with one of these, whatever their addresses."""
-        if len(self._port_holders) > MAX_PORT_SETS or EVERY_PORT in ports:
-            return sum(self._port_holders.values())
         numbers = {port[:2] for port in (*ports, EVERY_PORT)}
-        holders = self._port_holders.items()
-        return sum(count for held, count in holders if any(port[:2] in numbers for port in held))
+        return sum(
+            count
+            for pod, count in self._pending.items()
+            if pod.ports and (EVERY_PORT in ports or any(port[:2] in numbers for port in pod.ports))
+        )
+
+    @property
+    def pending_pods(self) -> Mapping[PendingPod, int]:
+        """The numbers of all pods by what other pods see of them."""
+        return self._pending
+
+    @property
+    def has_anti_affinity(self) -> bool:
+        """True if any pod has required anti-affinity."""
+        return self._excluding > 0
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, remaining, holders, claims = self._start, self._units, self._port_holders, self.claims
+        start, remaining, pending, claims = self._start, self._units, self._pending, self.claims
         while start < self._end and self._log[start].expires_at <= now:
             remaining = _with_pod_counted(remaining, self._log[start], -1)
-            holders = _with_holder_counted(holders, self._log[start], -1)
+            pending = _with_pending_counted(pending, self._log[start], -1)
             claims = _with_claims_counted(claims, self._log[start], -1)
             start += 1
         if start == self._start:
             return self
         if start == self._end or (start > COMPACT_AT and start * 2 > self._end):
             return AssumedPods(self._log[start : self._end])
-        return self._share_log(start, self._end, remaining, holders, claims)
+        return self._share_log(start, self._end, remaining, pending, claims)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
         """Return one more pod; itself if its key is known, or if it is full."""
@@ -154,12 +172,14 @@ class AssumedPods:
             pod = _with_rounded_amounts(pod)
         if len(self.claims) >= MAX_CLAIM_SETS and pod.claims not in self.claims and pod.claims != NO_CLAIMS:
             pod = msgspec.structs.replace(pod, claims=("", MANY_CLAIMS))
+        if len(self._pending) >= MAX_PENDING_KINDS and pod.pending not in self._pending:
+            pod = _with_unknown_ties(pod)
         shared = len(self._log) == self._end and (
             self._start == self._end or self._log[-1].expires_at <= pod.expires_at
         )
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
-        assumed_pods = self._share_log(self._start, self._end, self._units, self._port_holders, self.claims)
+        assumed_pods = self._share_log(self._start, self._end, self._units, self._pending, self.claims)
         assumed_pods._append(pod)
         return assumed_pods
 
@@ -196,12 +216,13 @@ class AssumedPods:
         start: int,
         end: int,
         units: UnitsByResource,
-        holders: Mapping[tuple[HostPort, ...], int],
+        pending: Mapping[PendingPod, int],
         claims: Mapping[PodClaims, int],
     ) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
         assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
-        assumed_pods._start, assumed_pods._end, assumed_pods._port_holders = start, end, holders
+        assumed_pods._start, assumed_pods._end, assumed_pods._pending = start, end, pending
+        assumed_pods._excluding = self._excluding if pending is self._pending else _count_excluding(pending)
         assumed_pods.claims = claims
         return assumed_pods
 
@@ -210,7 +231,8 @@ class AssumedPods:
         self._log.append(pod)
         self._end += 1
         self._units = _with_pod_counted(self._units, pod, 1)
-        self._port_holders = _with_holder_counted(self._port_holders, pod, 1)
+        self._pending = _with_pending_counted(self._pending, pod, 1)
+        self._excluding += pod.times if pod.pending.anti_affinity else 0
         self.claims = _with_claims_counted(self.claims, pod, 1)
 
 
@@ -218,15 +240,13 @@ def _with_pod_counted(units: UnitsByResource, pod: AssumedPod, sign: int) -> Uni
     return with_units_changed(units, pod.resource, pod.kind, sign * pod.times)
 
 
-def _with_holder_counted(
-    holders: Mapping[tuple[HostPort, ...], int], pod: AssumedPod, sign: int
-) -> Mapping[tuple[HostPort, ...], int]:
-    if not pod.ports:
-        return holders
-    count = holders.get(pod.ports, 0) + sign * pod.times
-    after = {**holders, pod.ports: count}
+def _with_pending_counted(pending: Mapping[PendingPod, int], pod: AssumedPod, sign: int) -> Mapping[PendingPod, int]:
+    if pod.pending is NO_PENDING_POD:
+        return pending
+    count = pending.get(pod.pending, 0) + sign * pod.times
+    after = {**pending, pod.pending: count}
     if not count:
-        del after[pod.ports]
+        del after[pod.pending]
     return after
 
 
@@ -237,6 +257,17 @@ def _with_claims_counted(claims: Mapping[PodClaims, int], pod: AssumedPod, sign:
     if not after[pod.claims]:
         del after[pod.claims]
     return after
+
+
+def _count_excluding(pending: Mapping[PendingPod, int]) -> int:
+    return sum(count for pod, count in pending.items() if pod.anti_affinity)
+
+
+def _with_unknown_ties(pod: AssumedPod) -> AssumedPod:
+    """Return a pod that counts for no less and is one of a few kinds."""
+    terms = (EXCLUDES_ALL,) if pod.pending.anti_affinity else ()
+    ports = (EVERY_PORT,) if pod.pending.ports else ()
+    return msgspec.structs.replace(pod, pending=PendingPod("", UNKNOWN_LABELS, terms, ports))
 
 
 def _with_rounded_amounts(pod: AssumedPod) -> AssumedPod:

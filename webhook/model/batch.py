@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
+from webhook.model.filters.inter_pod_affinity import PodAffinityTerm, parse_affinity_term
 from webhook.model.node_labels import CLIQUE_LABEL, parse_count
-from webhook.model.pod_affinity import PodAffinityTerm, PodLabelSelector, parse_affinity_term
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, PodLabelSelector
 from webhook.model.ranks import NODES_VARIABLE, stated_ranks, states_one_pod
 
 QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})

@@ -17,17 +17,33 @@ from webhook.model.claims import (
     claim_templates_by_name,
     extended_names,
 )
+from webhook.model.filters.inter_pod_affinity import (
+    NOT_EXCLUDED,
+    ExclusionByOthers,
+    RequiredTerm,
+    combine_exclusions,
+    excluding_pods,
+    index_anti_affinity,
+)
 from webhook.model.filters.node_ports import HostPort, index_host_ports, nodes_by_name
+from webhook.model.filters.pod_ties import (
+    ClusterPods,
+    PodTies,
+    Takers,
+    TiedNodes,
+    TieKey,
+    find_exclusion_by_pending,
+    find_tied_nodes,
+)
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
-from webhook.model.pod_affinity import AntiAffinityTerm, excluded_nodes, index_anti_affinity
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
+from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
 from webhook.model.pod_resources import ResourceAmounts
-from webhook.model.pod_summary import ExclusionTerm
 from webhook.model.pod_volumes import PodVolumes
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
@@ -111,7 +127,6 @@ class ClusterView:
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
-        has_anti_affinity: True if a pod of the cluster excludes others by required anti-affinity.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         pod_versions: How new its pods are.
@@ -129,7 +144,7 @@ class ClusterView:
         claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] | None = None,
         device_classes: DeviceClasses | None = None,
         pods: PodSummaries | None = None,
-        exclusions: Mapping[ExclusionTerm, Iterable[str]] | None = None,
+        ties: Mapping[TieKey, Mapping[str, int]] | None = None,
         waiting: Mapping[WaitingKind, int] | None = None,
         assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
@@ -140,7 +155,7 @@ class ClusterView:
         Args:
             free: Free resources by node name; other nodes are empty.
             pods: Pods that have not ended, by namespace and name.
-            exclusions: Terms by which pods exclude others, with the names of their nodes; "" for a pod without node.
+            ties: Numbers of pods by what ties them to others and by the name of the node; "" without one.
             waiting: Numbers of pods without a node.
             assumed: Pods admitted a moment ago.
         """
@@ -161,9 +176,9 @@ class ClusterView:
         self.claimable_names = extended_names(self.classes)
         self.pod_classes = NO_POD_CLASSES
         self._usage = QuotaUsage(fleet, pods or {})
-        terms, ports = _split_exclusions(exclusions or {})
+        terms, ports, groups = _split_ties(ties or {})
         self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
-        self.has_anti_affinity = bool(self._anti_affinity)
+        self._pod_groups = NO_POD_GROUPS.with_changes(groups, fleet)
         self._waiting = WaitingPods(waiting or {}, fleet)
         self._assumed = AssumedPods(assumed)
         self.storage = StorageView(fleet, NO_STORAGE, VolumeUsers())
@@ -294,16 +309,39 @@ class ClusterView:
         classes = self.claim_context(namespace), self.pod_classes
         return (self.complete, self.stale, self.has_anti_affinity, *namespaced, *classes)
 
-    def nodes_excluded_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> int:
-        """Return the mask of the nodes from which other pods exclude a new one by their required anti-affinity.
+    @property
+    def has_anti_affinity(self) -> bool:
+        """True if any pod has required anti-affinity, also one that was just admitted."""
+        return bool(self._anti_affinity) or self._assumed.has_anti_affinity
 
-        Pods without a node may get any, so they exclude it from all.
+    def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
+        """Return the nodes from which other pods exclude a new one by their required anti-affinity.
 
         Args:
             namespace: Namespace of the new pod.
             labels: Its labels.
         """
-        return self._anti_affinity.excluded_nodes(namespace, self.labels_of(namespace), dict(labels))
+        if not self.has_anti_affinity:
+            return NOT_EXCLUDED
+        own, home = dict(labels), self.labels_of(namespace)
+        found = [self._anti_affinity.exclusion(namespace, home, own)]
+        if self._assumed.has_anti_affinity:
+            found.append(find_exclusion_by_pending(namespace, own, self._assumed.pending_pods, self.labels_of))
+        return combine_exclusions(found)
+
+    def find_tied_nodes(
+        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int
+    ) -> TiedNodes | None:
+        """Return the nodes to which its ties to other pods allow a new pod; None if they are not known.
+
+        Args:
+            excluding: By topology key, how many pods without a node exclude it: see `exclusion_by_pods`.
+            selected: Mask of the nodes that its node selector and required node affinity select.
+            tolerated: Mask of the nodes whose taints it tolerates.
+        """
+        takers = Takers(self._assumed.pending_pods, max(0, 2 * self.replicas - 1), excluding)
+        pods = ClusterPods(self._pod_groups, self._anti_affinity, self.labels_of)
+        return find_tied_nodes(ties, pods, self.fleet, selected, tolerated, takers)
 
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
         """Return the mask of the nodes on which a host port that conflicts with one of these is in use.
@@ -439,15 +477,14 @@ class ClusterView:
         """Return the view with all pods of some namespaces replaced."""
         return self._with_usage(self._usage.with_pods(pods))
 
-    def with_exclusions(self, nodes_by_term: Mapping[ExclusionTerm, Collection[str]]) -> ClusterView:
-        """Return the view with the nodes of pods with some terms that exclude others replaced."""
-        terms, ports = _split_exclusions(nodes_by_term)
-        masks = {term: excluded_nodes(term, tuple(on), self.fleet) if on else 0 for term, on in terms.items()}
-        anti_affinity = self._anti_affinity.with_changes(masks)
+    def with_tie_counts(self, ties: Mapping[TieKey, Mapping[str, int]]) -> ClusterView:
+        """Return the view with numbers of pods replaced: those of some groups on some nodes, and of some terms."""
+        terms, ports, groups = _split_ties(ties)
+        excluding = {term: excluding_pods(term, by_node, self.fleet) for term, by_node in terms.items()}
         return self._copy_with(
-            _anti_affinity=anti_affinity,
-            has_anti_affinity=bool(anti_affinity),
-            _ports=self._ports.with_changes({port: nodes_by_name(tuple(on), self.fleet) for port, on in ports.items()}),
+            _anti_affinity=self._anti_affinity.with_changes(excluding),
+            _ports=self._ports.with_changes({port: nodes_by_name(on, self.fleet) for port, on in ports.items()}),
+            _pod_groups=self._pod_groups.with_changes(groups, self.fleet),
         )
 
     def with_ports_held(self, ports: Iterable[HostPort], node: int) -> ClusterView:
@@ -597,11 +634,27 @@ def _with_others_changed(
     return index.with_changes(amounts) if any(old != new for _, old, new in amounts) else index
 
 
-def _split_exclusions(
-    exclusions: Mapping[ExclusionTerm, Iterable[str]],
-) -> tuple[dict[AntiAffinityTerm, Iterable[str]], dict[HostPort, Iterable[str]]]:
-    terms = {term: on for term, on in exclusions.items() if isinstance(term, AntiAffinityTerm)}
-    return terms, {term: on for term, on in exclusions.items() if isinstance(term, HostPort)}
+NodeNumbers = Mapping[str, int]
+"""Numbers of pods by the name of the node; "" for pods without one. A node with none may have 0."""
+
+
+def _split_ties(
+    ties: Mapping[TieKey, NodeNumbers],
+) -> tuple[dict[RequiredTerm, NodeNumbers], dict[HostPort, NodeNumbers], dict[PodGroup, NodeNumbers]]:
+    """Return the numbers of pods by term, by host port, and by group."""
+    terms: dict[RequiredTerm, NodeNumbers] = {}
+    ports: dict[HostPort, NodeNumbers] = {}
+    groups: dict[PodGroup, NodeNumbers] = {}
+    for key, by_node in ties.items():
+        if isinstance(key, PodGroup):
+            groups[key] = by_node
+        else:
+            present = {node: number for node, number in by_node.items() if number}
+            if isinstance(key, RequiredTerm):
+                terms[key] = present
+            else:
+                ports[key] = present
+    return terms, ports, groups
 
 
 def _with_name_label(name: str, namespace: Namespace) -> Namespace:

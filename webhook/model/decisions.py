@@ -161,7 +161,16 @@ class KeepReason(StrEnum):
     )
     ANTI_AFFINITY = (
         "ExcludedByAntiAffinity",
-        "running pods exclude it by their required anti-affinity from every node with such a slice or share",
+        "required anti-affinity, its own or that of other pods, excludes it, or may soon, from every node with such a "
+        "slice or share",
+    )
+    POD_AFFINITY = (
+        "ExcludedByAffinity",
+        "it has required affinity to pods that run near no such slice or share, or to none but pods like itself",
+    )
+    TOPOLOGY_SPREAD = (
+        "ExcludedByTopologySpread",
+        "its topology spread constraints exclude it, or may soon, from every node with such a slice or share",
     )
     HOST_PORT = (
         "HostPortInUse",
@@ -205,6 +214,8 @@ NEEDS_NODES = frozenset(
         KeepReason.AMBIGUOUS_NAME,
         KeepReason.NO_FREE_CAPACITY,
         KeepReason.ANTI_AFFINITY,
+        KeepReason.POD_AFFINITY,
+        KeepReason.TOPOLOGY_SPREAD,
         KeepReason.HOST_PORT,
         KeepReason.VOLUME_UNKNOWN,
         KeepReason.VOLUME_UNBOUND,

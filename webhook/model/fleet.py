@@ -35,6 +35,9 @@ from webhook.model.taints import CORDON_TAINT, HARD_EFFECTS, taint_sort_key, tol
 MAX_CACHED_ANSWERS = 1024
 """Selectors, toleration lists and names per cache: workloads share a few."""
 
+FEW_NODES = 8
+"""Fewer nodes than a share of all values of a label by this divisor are looked up one by one."""
+
 MAX_CPU_MILLI, MAX_MEMORY = 1 << 40, 1 << 60
 """Millicores and bytes of a node that count; sums of them over all nodes stay numbers of a machine."""
 
@@ -62,6 +65,20 @@ class UnitWeight(NamedTuple):
 
     products: tuple[str, ...]
     milli: int | None
+
+
+class LabelDomains(NamedTuple):
+    """The nodes with a label, by its value.
+
+    Attributes:
+        masks: For each value, the mask of its nodes.
+        nodes: Mask of all of them.
+        are_single_nodes: True if each value has one node, as `kubernetes.io/hostname` does.
+    """
+
+    masks: tuple[int, ...]
+    nodes: int
+    are_single_nodes: bool
 
 
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +153,7 @@ class Fleet:
         self._offering: BoundedCache[tuple[tuple[str, ...], int], OfferSet] = BoundedCache(MAX_CACHED_ANSWERS)
         self._units: BoundedCache[tuple[str, int], UnitWeight] = BoundedCache(MAX_CACHED_ANSWERS)
         self._hardware: BoundedCache[int, frozenset[NodeHardware]] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._domains: BoundedCache[str, LabelDomains] = BoundedCache(MAX_CACHED_ANSWERS)
         self._by_hardware: dict[NodeHardware, int] | None = None
 
         names = sorted({name for node in self.nodes for name in node.gpus})
@@ -301,11 +319,22 @@ class Fleet:
         """Return the nodes with a label, whatever its value."""
         return self._index.keys.get(key, 0)
 
-    def nodes_in_domain(self, key: str, node: str) -> int:
-        """Return the nodes with the same value of a label as a node; none if it has no such label or is unknown."""
-        index = self.by_name.get(node)
-        value = self.nodes[index].labels.get(key) if index is not None else None
-        return self._index.nodes_with(key, value) if value is not None else 0
+    def domains_of_label(self, key: str) -> LabelDomains:
+        """Return the sets of nodes with equal values of a label. Cached."""
+        if (found := self._domains.get(key)) is None:
+            masks = tuple(self._index.values.get(key, {}).values())
+            are_single = all(mask & (mask - 1) == 0 for mask in masks)
+            found = self._domains.store(key, LabelDomains(masks, self.nodes_with_label(key), are_single))
+        return found
+
+    def nodes_in_domains(self, key: str, nodes: int) -> int:
+        """Return the nodes with the same value of a label as any node of a mask that has it."""
+        domains, nodes = self.domains_of_label(key), nodes & self.nodes_with_label(key)
+        if domains.are_single_nodes or not nodes:
+            return nodes
+        if nodes.bit_count() * FEW_NODES > len(domains.masks):
+            return union_masks(mask for mask in domains.masks if mask & nodes)
+        return union_masks(self._index.nodes_with(key, self.nodes[bit].labels[key]) for bit in bit_positions(nodes))
 
     def max_units(self, resource: str, nodes: int) -> int:
         """Return the most units of a GPU resource on one node of the mask; 0 for none."""

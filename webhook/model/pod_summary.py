@@ -8,17 +8,16 @@ from sys import intern
 import msgspec
 
 from webhook.model.bounded_cache import request_cache
-from webhook.model.filters.node_ports import HostPort, held_ports
+from webhook.model.filters.inter_pod_affinity import identity_of, required_anti_affinity
+from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.pod_affinity import AntiAffinityTerm, anti_affinity_terms
+from webhook.model.pod_groups import group_of_pod
 from webhook.model.pod_resources import ResourceAmounts, count_gpu_units, effective_amount, effective_requests
 from webhook.model.pod_volumes import PodVolumes, VolumeUse, pod_volumes
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
-
-ExclusionTerm = AntiAffinityTerm | HostPort
-"""A term by which a pod excludes others from nodes."""
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +37,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         constraints: Where it may run, while it has no node.
         kind: Scopes by which quotas count it.
         claim_templates: Names of its ResourceClaimTemplates.
-        exclusions: Its required anti-affinity and its host ports.
+        ties: Its labels if others may count it, its required anti-affinity, and its host ports.
         volumes: Its volume claims; of a pod with a node only their names.
         is_gated: True while a scheduling gate keeps it from getting a node.
     """
@@ -49,7 +48,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     constraints: NodeConstraints | None = None
     kind: PodScopeAttributes = PodScopeAttributes()
     claim_templates: tuple[str, ...] = ()
-    exclusions: tuple[ExclusionTerm, ...] = ()
+    ties: tuple[TieKey, ...] = ()
     is_gated: bool = False
     volumes: PodVolumes = ()
 
@@ -82,9 +81,11 @@ def summarize_pod(
     constraints = node_constraints(pod) if requests_gpus and not node else None
     templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
     names = tuple(intern(name) for name in templates if name)
-    exclusions: tuple[ExclusionTerm, ...] = (*anti_affinity_terms(pod), *held_ports(pod))
     gated, volumes = bool(pod.spec.scheduling_gates), _stored_volumes(pod)
-    return PodSummary(node, requests, limits, constraints, kind, names, exclusions, gated, volumes)
+    group = group_of_pod(pod)
+    counted = (group,) if node or not (gated or group.terminating) else ()
+    ties = (*counted, *required_anti_affinity(pod, identity_of(pod)), *held_ports(pod))
+    return PodSummary(node, requests, limits, constraints, kind, names, ties, gated, volumes)
 
 
 def _stored_volumes(pod: Pod) -> PodVolumes:

@@ -36,7 +36,11 @@ class OwnerReference(ApiStruct, frozen=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True):
-    """Object metadata."""
+    """Object metadata.
+
+    Attributes:
+        deletion_timestamp: Set while the object is being deleted; only its presence counts.
+    """
 
     name: str = ""
     generate_name: str = ""
@@ -45,6 +49,7 @@ class ObjectMeta(ApiStruct, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+    deletion_timestamp: Any = None
 
 
 class ResourceRequirements(ApiStruct, frozen=True):
@@ -210,11 +215,29 @@ class Affinity(ApiStruct, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
+class PodLabelSelector(ApiStruct, frozen=True):
+    """Labels that a pod or a namespace must have."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+
+    def requirements(self) -> tuple[NodeSelectorRequirement, ...]:
+        """Return all of it as expressions."""
+        equal = [NodeSelectorRequirement(key, "In", (value,)) for key, value in sorted(self.match_labels.items())]
+        return (*equal, *self.match_expressions)
+
+
 class TopologySpreadConstraint(ApiStruct, frozen=True):
-    """A topology spread constraint."""
+    """A topology spread constraint. Without a selector, it counts no pod."""
 
     topology_key: str = ""
     when_unsatisfiable: str = ""
+    max_skew: int = 1
+    label_selector: PodLabelSelector | None = None
+    min_domains: int = 1
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class PodResourceClaim(ApiStruct, frozen=True):

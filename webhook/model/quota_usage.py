@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.model.claims import ClaimContext
+from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
-from webhook.model.pod_summary import ExclusionTerm, PodSummary
+from webhook.model.pod_summary import PodSummary
 from webhook.model.pools import (
     NO_QUOTA_RESERVATIONS,
     GpuWeight,
@@ -54,7 +55,7 @@ class QuotaUsage:
         reserved: Pods that were admitted a moment ago and have not been observed since.
     """
 
-    __slots__ = ("_fleet", "_members", "_pods", "_pods_by_term", "_usage_by_pool", "_users", "_weights", "reserved")
+    __slots__ = ("_fleet", "_members", "_pods", "_pods_by_tie", "_usage_by_pool", "_users", "_weights", "reserved")
 
     def __init__(self, fleet: Fleet, pods: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
         self._fleet, self._pods, self.reserved = fleet, pods, reserved
@@ -62,7 +63,7 @@ class QuotaUsage:
         self._weights: dict[str, GpuWeight] = {}
         self._members: dict[tuple[QuotaPool, str], bool] = {}
         self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
-        self._pods_by_term: dict[ExclusionTerm, Counter[str]] | None = None
+        self._pods_by_tie: dict[TieKey, Counter[str]] | None = None
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> tuple[QuotaConsumer, ...]:
         """Return the pods that use what a quota counts, the largest first."""
@@ -156,15 +157,14 @@ class QuotaUsage:
         pods = self._pods.get(namespace, {})
         return self.with_pods({namespace: {key: pod for key, pod in pods.items() if key != name}})
 
-    def nodes_of_others(self, namespace: str, name: str) -> Mapping[ExclusionTerm, Collection[str]]:
-        """Return the terms by which one pod excludes others, with the names of the nodes of other pods with each."""
+    def tie_counts_of_others(self, namespace: str, name: str) -> Mapping[TieKey, Mapping[str, int]]:
+        """Return what one pod is counted by, with the numbers of other pods with each by the name of the node."""
         pod = self._pods.get(namespace, {}).get(name)
-        if pod is None or not pod.exclusions:
+        if pod is None or not pod.ties:
             return {}
-        if self._pods_by_term is None:
-            self._pods_by_term = _count_by_term(pod for pods in self._pods.values() for pod in pods.values())
-        counts = {term: self._pods_by_term[term] for term in pod.exclusions}
-        return {term: [node for node in on if node != pod.node or on[node] > 1] for term, on in counts.items()}
+        if self._pods_by_tie is None:
+            self._pods_by_tie = count_by_tie(pod for pods in self._pods.values() for pod in pods.values())
+        return {key: {**self._pods_by_tie[key], pod.node: self._pods_by_tie[key][pod.node] - 1} for key in pod.ties}
 
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""
@@ -185,9 +185,10 @@ class QuotaUsage:
         return after
 
 
-def _count_by_term(pods: Iterable[PodSummary]) -> dict[ExclusionTerm, Counter[str]]:
-    counts: dict[ExclusionTerm, Counter[str]] = {}
+def count_by_tie(pods: Iterable[PodSummary]) -> dict[TieKey, Counter[str]]:
+    """Return the numbers of pods by what ties them to others and by the name of the node; "" without one."""
+    counts: dict[TieKey, Counter[str]] = {}
     for pod in pods:
-        for term in pod.exclusions:
-            counts.setdefault(term, Counter())[pod.node] += 1
+        for key in pod.ties:
+            counts.setdefault(key, Counter())[pod.node] += 1
     return counts

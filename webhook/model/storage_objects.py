@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import field
 
 from webhook.model.api_struct import ApiStruct
-from webhook.model.pod_affinity import PodLabelSelector
-from webhook.model.pods import NodeSelector, OwnerReference, QuantityText
+from webhook.model.pods import NodeSelector, OwnerReference, PodLabelSelector, QuantityText
 
 STORAGE = "storage"
 """Key of the size in requests and capacities."""

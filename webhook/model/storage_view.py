@@ -9,9 +9,8 @@ from typing import NamedTuple
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import ThresholdIndex, bit_positions, union_masks
-from webhook.model.pod_affinity import PodLabelSelector
 from webhook.model.pod_volumes import PodVolumes, VolumeUse
-from webhook.model.pods import NodeSelectorTerm, QuantityText
+from webhook.model.pods import NodeSelectorTerm, PodLabelSelector, QuantityText
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.storage_objects import (
     READ_WRITE_ONCE_POD,

@@ -13,7 +13,7 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import Decision, OfferChoice
-from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.pod_ties import pending_pod
 from webhook.model.pod_volumes import NO_CLAIMS, pod_volumes
 from webhook.model.pods import pod_display_name
 from webhook.model.pools import QuotaReservation
@@ -175,6 +175,7 @@ class AdmissionState:
         uid = pod.metadata.uid or (f"{request.namespace}/{name}" if pod.metadata.name else request.uid)
         given = decision.outcome.resource if decision.applied and isinstance(decision.outcome, OfferChoice) else ""
         earliest, expires_at = now.timestamp() - MAX_CLOCK_SKEW_SECONDS, seconds + ASSUME_TTL_SECONDS
+        pending = pending_pod(pod, request.namespace)
         for resource, nodes, count in use.units:
             if is_final and self.unvalidated.remove((*full_name, resource), seconds):
                 continue
@@ -183,8 +184,8 @@ class AdmissionState:
             assumed = AssumedPod(
                 *(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times),
                 others=use.others,
-                ports=held_ports(pod),
                 claims=(request.namespace, claims) if (claims := pod_volumes(pod)) else NO_CLAIMS,
+                pending=pending,
             )
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:

@@ -16,9 +16,8 @@ import msgspec
 from webhook.model.csi_migration import csi_source, plugin_of_volume, translated_terms
 from webhook.model.filters.volume_rejections import VolumeProblem, VolumeRejection
 from webhook.model.node_masks import union_masks
-from webhook.model.pod_affinity import PodLabelSelector
 from webhook.model.pod_volumes import VolumeUse
-from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, PodLabelSelector
 from webhook.model.storage_objects import (
     STORAGE,
     PersistentVolume,

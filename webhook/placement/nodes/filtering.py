@@ -1,24 +1,39 @@
 """All reasons why a node cannot run a pod, in the scheduler's words and with our details; and constraints not modeled.
 
-Source of the scheduler's messages: its plugins NodeUnschedulable, NodeName, NodeAffinity, NodePorts, TaintToleration
-and NodeResourcesFit, as `kubectl describe pod` shows them; of the API server's, its check for negative amounts.
+Source of the scheduler's messages: its plugins NodeUnschedulable, NodeName, NodeAffinity, NodePorts, TaintToleration,
+InterPodAffinity, PodTopologySpread and NodeResourcesFit, as `kubectl describe pod` shows them; of the API server's, its
+check for negative amounts.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from webhook.model.enums import GpuForm
+from webhook.model.filters.inter_pod_affinity import (
+    AFFINITY_UNMATCHED,
+    ANTI_AFFINITY_VIOLATED,
+    EXISTING_ANTI_AFFINITY_VIOLATED,
+)
 from webhook.model.filters.node_ports import HostPort, find_port_conflicts, host_ports
 from webhook.model.filters.node_resources_fit import Amounts, find_shortages, other_requests
-from webhook.model.fleet import FleetNode, is_gpu_setup_settled
+from webhook.model.filters.pod_ties import ClusterPods, find_own_affinity, ties_of
+from webhook.model.filters.pod_topology_spread import (
+    SPREAD_KEY_MISSING,
+    SPREAD_VIOLATED,
+    find_skewed_nodes,
+    find_spread_nodes,
+)
+from webhook.model.fleet import Fleet, FleetNode, is_gpu_setup_settled
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
+from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import effective_requests, negative_resources
-from webhook.model.pods import Pod
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
 from webhook.placement.nodes.device_plugin import (
@@ -217,6 +232,35 @@ def stock_filter_reasons(
     return {node: reasons for node, reasons in found.items() if reasons}
 
 
+def pod_tie_reasons(pod: Pod, pods: ClusterPods, fleet: Fleet) -> dict[int, tuple[FilterReason, ...]]:
+    """Return why affinity and spread between pods exclude a pod from nodes, by node position.
+
+    Terms that name the index of a pod, or are too large, are not evaluated: see `unsupported_constraints`.
+    """
+    ties = ties_of(pod)
+    others = pods.anti_affinity.exclusion(ties.namespace, pods.labels_of(ties.namespace), pod.metadata.labels)
+    if not ties and not others.nodes:
+        return {}
+    found: defaultdict[int, list[FilterReason]] = defaultdict(list)
+
+    def add(nodes: int, message: str, detail: str) -> None:
+        for node in bit_positions(nodes):
+            found[node].append(FilterReason(message, detail))
+
+    selected, tolerated = fleet.nodes_selected_by(pod.spec), fleet.tolerated_nodes(pod.spec.tolerations)
+    affinity = find_own_affinity(ties, pods, fleet)
+    if affinity is not None:
+        unmatched = fleet.all_nodes & ~affinity.matching
+        add(unmatched, AFFINITY_UNMATCHED, "no pod that its required affinity selects runs in the node's domain")
+        add(affinity.excluded, ANTI_AFFINITY_VIOLATED, "a pod that its required anti-affinity selects runs there")
+    add(others.nodes, EXISTING_ANTI_AFFINITY_VIOLATED, "the required anti-affinity of a pod there selects it")
+    spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated) or ()
+    without_key, skewed = find_skewed_nodes(spread, fleet)
+    add(without_key, SPREAD_KEY_MISSING, "it lacks the label of a topology spread constraint")
+    add(skewed, SPREAD_VIOLATED, "its domain has too many pods of a topology spread constraint")
+    return {node: tuple(reasons) for node, reasons in found.items()}
+
+
 def _node_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
     if pod.spec.node_name not in ("", node.name):
         yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
@@ -234,24 +278,37 @@ def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[Ho
 def unsimulated_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints that nothing here checks, and those that `place` checks but no simulation."""
     yield from unsupported_constraints(pod)
-    spec = pod.spec
+    spec, ties = pod.spec, ties_of(pod)
+    if ties.affinity:
+        yield "required pod affinity"
+    if ties.anti_affinity:
+        yield "required pod anti-affinity"
+    if ties.spread:
+        yield "required topology spread"
     if spec.node_name:
         yield "spec.nodeName"
     yield from (f"resource {name}" for name in other_requests(pod) if name != ACCOUNTING_RESOURCE)
 
 
+def constraints_between_replicas(pod: Pod) -> Iterator[str]:
+    """Yield what the replicas of a pod require of each other: each is checked against running pods only."""
+    ties, home = ties_of(pod), pod.metadata.namespace or DEFAULT_NAMESPACE
+    labels = pod.metadata.labels
+    if any(each.pods.selects(home, {}, labels) for each in ties.affinity):
+        yield "affinity between the replicas"
+    if any(each.pods.selects(home, {}, labels) for each in ties.anti_affinity):
+        yield "anti-affinity between the replicas"
+    if any(each.counts_itself for each in ties.spread):
+        yield "topology spread between the replicas"
+
+
 def unsupported_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that nothing here checks; none for most pods."""
-    affinity = pod.spec.affinity
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "required pod affinity"
-    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
-        yield "required pod anti-affinity"
-    if any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints):
-        yield "required topology spread"
     if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
         yield "resource claims"
     if any(each.persistent_volume_claim or each.ephemeral for each in pod.spec.volumes):
         yield "volume topology"
+    if any(map(is_unknown_selection, ties_of(pod).selections())):
+        yield "affinity or spread by the index of a pod in its workload, or by terms that are too large"
     if pod.spec.scheduling_gates:
         yield "scheduling gates, which keep it off every node until they are removed"

@@ -16,13 +16,14 @@ import msgspec
 from webhook.model.cluster_view import FreeResources
 from webhook.model.filters.node_ports import find_port_conflicts, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, Amounts, other_requests
+from webhook.model.filters.pod_ties import ClusterPods
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO
 from webhook.placement.devices import NodeDevices
 from webhook.placement.nodes.device_plugin import largest_request
-from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons, stock_filter_reasons
+from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons, pod_tie_reasons, stock_filter_reasons
 from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_mask, gpu_sets
@@ -34,6 +35,9 @@ MAX_SHORTCUT_NODES = 16
 """Nodes for which elimination is tried, those first that may need the fewest victims."""
 
 EvictedPods = tuple[Pod, ...]
+
+TieTest = Callable[[int, EvictedPods], bool]
+"""Tests whether affinity or spread between pods excludes the pod from a node without some evicted pods."""
 
 
 class PreemptionPlan(msgspec.Struct, frozen=True):
@@ -95,14 +99,25 @@ class CandidateNode(NamedTuple):
 
 
 def find_preemption(
-    snapshot: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+    snapshot: SchedulingSnapshot,
+    requirements: PodRequirements,
+    pods: Sequence[Pod],
+    pod: Pod,
+    free: Sequence[Amounts],
+    tied_pods: ClusterPods,
 ) -> PreemptionPlan | None:
     """Return the plan with the fewest victims, and of equal ones those that hold least, for a pod that fits on no node.
 
     Pods of DaemonSets and static pods are never victims: they would be recreated. `free`: free amounts of other
-    resources than CPU, memory and GPUs, by node.
+    resources than CPU, memory and GPUs, by node. `tied_pods`: the pods as affinity and spread see them.
     """
-    candidates = _candidate_nodes(snapshot, requirements, pods, pod, free)
+
+    def is_tied_elsewhere(node: int, evicted: EvictedPods) -> bool:
+        remaining = (each for each in pods if each not in evicted)
+        after = tied_pods.without_pods(evicted, remaining, snapshot.fleet)
+        return node in pod_tie_reasons(pod, after, snapshot.fleet)
+
+    candidates = _candidate_nodes(snapshot, requirements, pods, pod, free, is_tied_elsewhere)
     bounded = [(each, low) for each in candidates if (low := each.min_victims) <= each.max_victims]
     smallest = max(1, min((low for _, low in bounded), default=1))
     largest = max((each.max_victims for each, _ in bounded), default=0)
@@ -122,7 +137,12 @@ def find_preemption(
 
 
 def _candidate_nodes(
-    snapshot: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+    snapshot: SchedulingSnapshot,
+    requirements: PodRequirements,
+    pods: Iterable[Pod],
+    pod: Pod,
+    free: Sequence[Amounts],
+    is_tied_elsewhere: TieTest,
 ) -> Iterator[CandidateNode]:
     running: defaultdict[str, list[Pod]] = defaultdict(list)
     for each in pods:
@@ -132,7 +152,7 @@ def _candidate_nodes(
         if not on_node or any(exclusion_reasons(snapshot, requirements, node)):
             continue
         if _may_connect_gpus(snapshot, requirements, node):
-            yield from _candidate_node(snapshot, requirements, node, on_node, pod, free[node])
+            yield from _candidate_node(snapshot, requirements, node, on_node, pod, free[node], is_tied_elsewhere)
 
 
 def _may_connect_gpus(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
@@ -151,6 +171,7 @@ def _candidate_node(
     running: Sequence[Pod],
     pod: Pod,
     free: Amounts,
+    is_tied_elsewhere: TieTest,
 ) -> Iterator[CandidateNode]:
     """Yield the node, or nothing if it rejects the pod whatever is evicted."""
     known, requested = snapshot.fleet.nodes[node], host_ports(pod)
@@ -165,7 +186,7 @@ def _candidate_node(
         ports = {known.name: {port for each in remaining for port in host_ports(each)}} if requested else {}
         held = [effective_requests(each) for each in evicted]
         after = {name: amount + sum(each.get(name, 0) for each in held) for name, amount in free.items()}
-        if stock_filter_reasons(pod, (known,), (after,), ports):
+        if stock_filter_reasons(pod, (known,), (after,), ports) or is_tied_elsewhere(node, evicted):
             return False
         return not filter_reasons(_snapshot_without_pods(snapshot, node, evicted), requirements, node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,17 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_node, make_pod
-from webhook.model.fleet import Fleet
-from webhook.model.objects import Node
-from webhook.model.pod_affinity import (
+from webhook.model.filters.inter_pod_affinity import (
     EXCLUDES_ALL,
     MAX_TERM_BYTES,
     MAX_TERMS_CHECKED,
     AntiAffinityIndex,
-    AntiAffinityTerm,
-    anti_affinity_terms,
+    ExcludingPods,
+    ExclusionByOthers,
+    RequiredTerm,
+    identity_of,
     index_anti_affinity,
+    may_select,
+    required_anti_affinity,
 )
+from webhook.model.fleet import Fleet
+from webhook.model.objects import Node
+from webhook.model.pod_groups import PodSelector
 from webhook.model.pods import NodeSelectorRequirement, parse_pod
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -35,10 +41,11 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 RESEARCH = {"tier": "research", "kubernetes.io/metadata.name": "team"}
 
 
-def quiet(*terms: Json, namespace: str = "team") -> tuple[AntiAffinityTerm, ...]:
+def quiet(*terms: Json, namespace: str = "team") -> tuple[RequiredTerm, ...]:
     """Return the required anti-affinity of a pod."""
     data = make_pod().namespace(namespace).spec(affinity={"podAntiAffinity": {REQUIRED: list(terms)}}).build()
-    return anti_affinity_terms(parse_pod(data))
+    pod = parse_pod(data)
+    return required_anti_affinity(pod, identity_of(pod))
 
 
 def term(key: str = HOST, **fields: Any) -> Json:
@@ -63,7 +70,7 @@ CASES = {
     "the node of the running pod": Case(term(), "a"),
     "every node of its zone": Case(term(ZONE), "ab"),
     "no node, where its node has no zone": Case(term(ZONE), "", on="d"),
-    "every node, where it has none yet": Case(term(), "abcd", on=""),
+    "no node that is known, where it has none yet": Case(term(), "", on=""),
     "no node, where it is on a node that is gone": Case(term(), "", on="z"),
     "no pod with another value": Case(term(), "", labels={"noisy": "no"}),
     "no pod without the label": Case(term(), "", labels={}),
@@ -92,9 +99,11 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_term_excludes(case: Case) -> None:
-    index = index_anti_affinity({each: [case.on] for each in quiet(case.term)}, FLEET)
+    index = index_anti_affinity({each: {case.on: 1} for each in quiet(case.term)}, FLEET)
     namespace_labels = RESEARCH if case.namespace == "team" else {}
-    assert names(index.excluded_nodes(case.namespace, namespace_labels, case.labels)) == case.excluded
+    found = index.exclusion(case.namespace, namespace_labels, case.labels)
+    assert names(found.nodes) == case.excluded
+    assert found.waiting == (((HOST, 1),) if not case.on else ())
 
 
 def names(mask: int) -> str:
@@ -104,13 +113,15 @@ def names(mask: int) -> str:
 def test_a_pod_without_required_anti_affinity_excludes_nothing() -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term()}]}
     for affinity in ({}, {"podAntiAffinity": preferred}, {"podAffinity": {REQUIRED: [term()]}}):
-        assert anti_affinity_terms(parse_pod(make_pod().spec(affinity=affinity).build())) == ()
+        pod = parse_pod(make_pod().spec(affinity=affinity).build())
+        assert required_anti_affinity(pod, identity_of(pod)) == ()
 
 
 def test_terms_that_are_too_large_exclude_everything() -> None:
     large = term(**expression("noisy", "In", *(f"value-{i}" for i in range(MAX_TERM_BYTES // 8))))
     assert quiet(large) == (EXCLUDES_ALL,)
-    assert index_anti_affinity({EXCLUDES_ALL: ["d"]}, FLEET).excluded_nodes("other", {}, {}) == FLEET.all_nodes
+    assert index_anti_affinity({EXCLUDES_ALL: {"d": 1}}, FLEET).exclusion("other", {}, {}).nodes == FLEET.all_nodes
+    assert index_anti_affinity({EXCLUDES_ALL: {"": 1}}, FLEET).exclusion("other", {}, {}).nodes == FLEET.all_nodes
 
 
 KEYS, VALUES = st.sampled_from(["app", "noisy"]), st.sampled_from(["x", "y"])
@@ -121,32 +132,40 @@ EXPRESSIONS = st.builds(
     st.lists(VALUES, min_size=1).map(tuple),
 )
 TERMS = st.builds(
-    AntiAffinityTerm,
+    RequiredTerm,
     st.sampled_from([HOST, ZONE]),
-    st.lists(EXPRESSIONS, max_size=2).map(tuple),
-    st.sampled_from([(), ("team",)]),
-    st.sampled_from([None, ()]),
+    st.builds(
+        PodSelector,
+        st.lists(EXPRESSIONS, max_size=2).map(tuple),
+        st.sampled_from([(), ("team",)]),
+        st.sampled_from([None, ()]),
+    ),
 )
 LABELS = st.dictionaries(KEYS, VALUES)
-CLUSTERS = st.dictionaries(TERMS, st.integers(0, 15), max_size=MAX_TERMS_CHECKED)
+EXCLUDING = st.builds(ExcludingPods, st.integers(0, 15), st.integers(0, 3))
+CLUSTERS = st.dictionaries(TERMS, EXCLUDING, max_size=MAX_TERMS_CHECKED)
 
 
 @given(CLUSTERS, CLUSTERS, LABELS, st.sampled_from(["team", "other"]))
 def test_the_index_finds_the_nodes_of_every_term_that_selects_the_pod(
-    before: dict[AntiAffinityTerm, int], changes: dict[AntiAffinityTerm, int], labels: dict[str, str], namespace: str
+    before: dict[RequiredTerm, ExcludingPods],
+    changes: dict[RequiredTerm, ExcludingPods],
+    labels: dict[str, str],
+    namespace: str,
 ) -> None:
     index = AntiAffinityIndex(before).with_changes(changes)
-    excluded = 0
-    for each, nodes in (before | changes).items():
-        if each.selects(namespace, {}, labels):
-            excluded |= nodes
-    assert index.excluded_nodes(namespace, {}, labels) == excluded
-    assert bool(index) is any((before | changes).values())
+    nodes, waiting = 0, Counter[str]()
+    for each, excluding in (before | changes).items():
+        if may_select(each, namespace, {}, labels):
+            nodes |= excluding.nodes
+            waiting[each.topology_key] += excluding.waiting
+    assert index.exclusion(namespace, {}, labels) == ExclusionByOthers(nodes, tuple(sorted((+waiting).items())))
+    assert bool(index) is any(map(any, (before | changes).values()))
 
 
 @given(st.integers(MAX_TERMS_CHECKED + 1, 200), LABELS)
 def test_many_terms_for_one_label_exclude_every_pod_with_it(count: int, labels: dict[str, str]) -> None:
     noisy = NodeSelectorRequirement("noisy", "In", ("x",))
-    terms = [AntiAffinityTerm(HOST, (noisy,), (f"ns-{i}",)) for i in range(count)]
-    index = AntiAffinityIndex({each: 1 << i % 4 for i, each in enumerate(terms)})
-    assert index.excluded_nodes("other", {}, labels) == (0b1111 if labels.get("noisy") == "x" else 0)
+    terms = [RequiredTerm(HOST, PodSelector((noisy,), (f"ns-{i}",))) for i in range(count)]
+    index = AntiAffinityIndex({each: ExcludingPods(1 << i % 4) for i, each in enumerate(terms)})
+    assert index.exclusion("other", {}, labels).nodes == (0b1111 if labels.get("noisy") == "x" else 0)

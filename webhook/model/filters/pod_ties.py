@@ -1,0 +1,301 @@
+"""The nodes to which its ties to other pods allow a new pod: InterPodAffinity and PodTopologySpread together.
+
+A pod that waits for a node, or was admitted a moment ago, may get one before the new pod does. Each such pod may
+exclude the new one from one more domain, so these are counted against the domains that are left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from webhook.model.filters.inter_pod_affinity import (
+    AffinityNodes,
+    AntiAffinityIndex,
+    ExclusionByOthers,
+    PodIdentity,
+    RequiredTerm,
+    find_affinity_nodes,
+    identity_of,
+    index_anti_affinity,
+    may_select,
+    required_affinity,
+    required_anti_affinity,
+)
+from webhook.model.filters.node_ports import HostPort, held_ports
+from webhook.model.filters.pod_topology_spread import SpreadConstraint, SpreadNodes, find_spread_nodes, required_spread
+from webhook.model.fleet import Fleet
+from webhook.model.pod_groups import (
+    NO_POD_GROUPS,
+    UNKNOWN_LABELS,
+    PodGroup,
+    PodGroups,
+    PodLabels,
+    PodSelector,
+    group_of_pod,
+    is_unknown_selection,
+    pod_labels,
+)
+from webhook.model.pods import Pod
+
+MAX_DOMAINS = 32
+"""Domains of a key from which pods without a node may exclude a pod, before that counts as not known."""
+
+TieKey = RequiredTerm | HostPort | PodGroup
+"""What pods are counted by on each node: a term or host port that excludes others, or the labels that terms select."""
+
+
+class PodTies(NamedTuple):
+    """The required affinity, anti-affinity and spread of a new pod, with the labels that selectors see."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    affinity: tuple[RequiredTerm, ...] = ()
+    anti_affinity: tuple[RequiredTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.affinity or self.anti_affinity or self.spread)
+
+    def selections(self) -> tuple[PodSelector, ...]:
+        """Return what selects pods in it."""
+        return (*(each.pods for each in (*self.affinity, *self.anti_affinity)), *(each.pods for each in self.spread))
+
+
+def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
+    """Return what ties a pod to other pods; `identity` replaces its namespace and labels."""
+    own, spec = identity or identity_of(pod), pod.spec
+    known = own.namespace, tuple(own.labels.items())
+    if spec.affinity is None and not spec.topology_spread_constraints:
+        return PodTies(*known)
+    return PodTies(*known, required_affinity(pod, own), required_anti_affinity(pod, own), required_spread(pod, own))
+
+
+class PendingPod(NamedTuple):
+    """A pod that was admitted a moment ago, as other pods see it.
+
+    Attributes:
+        labels: Its labels; `UNKNOWN_LABELS` for any.
+        anti_affinity: Its required anti-affinity.
+        ports: Its host ports.
+    """
+
+    namespace: str
+    labels: PodLabels
+    anti_affinity: tuple[RequiredTerm, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+
+
+class ClusterPods(NamedTuple):
+    """The pods of a cluster, as affinity and spread see them.
+
+    Attributes:
+        labels_of: Returns the labels of a namespace.
+    """
+
+    groups: PodGroups
+    anti_affinity: AntiAffinityIndex
+    labels_of: Callable[[str], Mapping[str, str]]
+
+    def with_pod_added(self, pod: Pod, node: str, fleet: Fleet, change: int = 1) -> ClusterPods:
+        """Return the pods after one was bound to a node, or with a negative change, without its labels there."""
+        group = group_of_pod(pod)
+        before = self.groups.count_in_group(group).count_on(fleet.by_name[node]) if node in fleet.by_name else 0
+        groups = self.groups.with_changes({group: {node: before + change}}, fleet)
+        terms = required_anti_affinity(pod, identity_of(pod)) if change > 0 else ()
+        return self._replace(groups=groups, anti_affinity=self.anti_affinity.with_terms_added(terms, node, fleet))
+
+    def without_pods(self, removed: Collection[Pod], remaining: Iterable[Pod], fleet: Fleet) -> ClusterPods:
+        """Return the pods without some of them."""
+        pods = self
+        for each in removed:
+            pods = pods.with_pod_added(each, each.spec.node_name, fleet, -1)
+        if any(required_anti_affinity(each, identity_of(each)) for each in removed):
+            return pods._replace(anti_affinity=index_anti_affinity(count_by_term(remaining), fleet))
+        return pods
+
+
+def index_cluster_pods(
+    pods: Collection[Pod], fleet: Fleet, labels_of: Callable[[str], Mapping[str, str]]
+) -> ClusterPods:
+    """Index the active pods of a snapshot."""
+    by_group: dict[PodGroup, Counter[str]] = {}
+    for pod in pods:
+        if pod.spec.node_name:
+            by_group.setdefault(group_of_pod(pod), Counter())[pod.spec.node_name] += 1
+    groups = NO_POD_GROUPS.with_changes(by_group, fleet)
+    return ClusterPods(groups, index_anti_affinity(count_by_term(pods), fleet), labels_of)
+
+
+def count_by_term(pods: Iterable[Pod]) -> dict[RequiredTerm, Counter[str]]:
+    """Return the numbers of pods with each required anti-affinity term by the name of the node."""
+    counts: dict[RequiredTerm, Counter[str]] = {}
+    for pod in pods:
+        for term in required_anti_affinity(pod, identity_of(pod)):
+            counts.setdefault(term, Counter())[pod.spec.node_name] += 1
+    return counts
+
+
+class TiedNodes(NamedTuple):
+    """The nodes to which its ties allow a pod.
+
+    Attributes:
+        matching: Mask of the nodes that its affinity allows.
+        excluded: Mask of those from which its anti-affinity excludes it.
+        spread: Mask of those that its spread constraints allow.
+        is_first: True if it is the first of a group with affinity to itself: the others have to follow it.
+        on_nodes: How many pods without a node may each exclude it from one node.
+        domains: Masks of domains from which others of them may exclude it; () if none may.
+        blocked: From how many of these, at most.
+    """
+
+    matching: int
+    excluded: int
+    spread: int
+    is_first: bool = False
+    on_nodes: int = 0
+    domains: tuple[int, ...] = ()
+    blocked: int = 0
+
+    @property
+    def allowed(self) -> int:
+        """Mask of the nodes that all of its ties allow."""
+        return self.matching & self.spread & ~self.excluded
+
+
+UNTIED = TiedNodes(-1, 0, -1)
+"""The nodes of a pod without ties: all."""
+
+
+class Takers(NamedTuple):
+    """Pods that may get a node before a new pod does.
+
+    Attributes:
+        assumed: Numbers of pods that were admitted a moment ago.
+        unseen: Pods of the same workload that others may admit at the same time.
+        excluding: By topology key, how many pods without a node exclude the new one by their anti-affinity.
+    """
+
+    assumed: Mapping[PendingPod, int]
+    unseen: int = 0
+    excluding: tuple[tuple[str, int], ...] = ()
+
+
+NO_TAKERS = Takers({})
+
+
+def find_tied_nodes(
+    ties: PodTies, pods: ClusterPods, fleet: Fleet, selected: int, tolerated: int, takers: Takers = NO_TAKERS
+) -> TiedNodes | None:
+    """Return the nodes to which its own ties allow a pod; None if that is not known.
+
+    Args:
+        selected: Mask of the nodes that its node selector and required node affinity select.
+        tolerated: Mask of the nodes whose taints it tolerates.
+    """
+    if any(map(is_unknown_selection, ties.selections())):
+        return None
+    nodes = find_own_affinity(ties, pods, fleet)
+    spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated)
+    if nodes is None or spread is None:
+        return None
+    allowed = fleet.all_nodes
+    for each in spread:
+        allowed &= each.allowed
+    first = nodes.is_first and bool(ties.affinity)
+    found = TiedNodes(nodes.matching, nodes.excluded, allowed, first)
+    by_key = Counter(dict(takers.excluding))
+    for term in ties.anti_affinity:
+        waiting = _count_pending(term.pods, pods, takers, is_like=_selects_itself(term, ties, pods))
+        if waiting is None:
+            return None
+        by_key[term.topology_key] += waiting
+    return _with_takers(found, by_key, spread, pods, takers, fleet)
+
+
+def find_own_affinity(ties: PodTies, pods: ClusterPods, fleet: Fleet) -> AffinityNodes | None:
+    """Return the nodes that its own affinity and anti-affinity allow a pod; None if that is not known."""
+    return find_affinity_nodes(
+        *(ties.affinity, ties.anti_affinity, pods.groups, fleet, pods.labels_of),
+        lambda term: _selects_itself(term, ties, pods),
+    )
+
+
+def _selects_itself(term: RequiredTerm, ties: PodTies, pods: ClusterPods) -> bool:
+    return term.pods.selects(ties.namespace, pods.labels_of(ties.namespace), dict(ties.labels))
+
+
+def _count_pending(selector: PodSelector, pods: ClusterPods, takers: Takers, *, is_like: bool) -> int | None:
+    """Return how many selected pods may get a node at any time; `is_like`: the new pod is one that it selects."""
+    counts = pods.groups.count((selector,), pods.labels_of)
+    if counts is None:
+        return None
+    assumed = sum(
+        number
+        for pod, number in takers.assumed.items()
+        if pod.labels == UNKNOWN_LABELS
+        or selector.selects(pod.namespace, pods.labels_of(pod.namespace), dict(pod.labels))
+    )
+    return counts.waiting + assumed + (takers.unseen if is_like else 0)
+
+
+def _with_takers(
+    found: TiedNodes,
+    by_key: Counter[str],
+    spread: Iterable[SpreadNodes],
+    pods: ClusterPods,
+    takers: Takers,
+    fleet: Fleet,
+) -> TiedNodes | None:
+    """Return the nodes with those from which pods without a node may exclude the new one; None if it may be all."""
+    on_nodes, blocked = 0, Counter[str]()
+    for key, count in by_key.items():
+        domains = fleet.domains_of_label(key)
+        if domains.are_single_nodes:
+            on_nodes += count if domains.nodes else 0
+        else:
+            blocked[key] += count
+    for each in spread:
+        constraint = each.constraint
+        waiting = _count_pending(constraint.pods, pods, takers, is_like=constraint.counts_itself) or 0
+        if not constraint.pods.labels or not waiting:
+            continue
+        if fleet.domains_of_label(constraint.topology_key).are_single_nodes:
+            on_nodes += waiting
+        else:
+            blocked[constraint.topology_key] += each.most_excluded(waiting, fleet)
+    keys = [key for key, count in blocked.items() if count]
+    if not keys:
+        return found._replace(on_nodes=on_nodes)
+    if len(keys) > 1:
+        return None
+    masks = fleet.domains_of_label(keys[0]).masks
+    if len(masks) > MAX_DOMAINS:
+        return None
+    return found._replace(on_nodes=on_nodes, domains=masks, blocked=blocked[keys[0]])
+
+
+def pending_pod(pod: Pod, namespace: str) -> PendingPod:
+    """Return what other pods see of a pod that was just admitted to a namespace."""
+    terms = required_anti_affinity(pod, PodIdentity(namespace, pod.metadata.labels))
+    return PendingPod(namespace, pod_labels(pod), terms, held_ports(pod))
+
+
+def find_exclusion_by_pending(
+    namespace: str,
+    labels: Mapping[str, str],
+    pods: Mapping[PendingPod, int],
+    labels_of: Callable[[str], Mapping[str, str]],
+) -> ExclusionByOthers:
+    """Return by topology key how many pods that were admitted a moment ago exclude a pod by their anti-affinity."""
+    home, found = labels_of(namespace), Counter[str]()
+    for pod, number in pods.items():
+        for term in pod.anti_affinity:
+            if may_select(term, namespace, home, labels):
+                found[term.topology_key] += number
+    everywhere = -1 if found.pop("", 0) else 0
+    return ExclusionByOthers(everywhere, tuple(sorted(found.items())))
+
+
+NO_CLUSTER_PODS = ClusterPods(NO_POD_GROUPS, AntiAffinityIndex({}), lambda _namespace: {})

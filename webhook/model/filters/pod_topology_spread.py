@@ -1,0 +1,167 @@
+"""PodTopologySpread: the nodes that constraints with `whenUnsatisfiable: DoNotSchedule` allow.
+
+Source: the PodTopologySpread plugin of kube-scheduler. A constraint counts the pods of the new pod's namespace that its
+selector selects, without those that are being deleted, by domain: nodes with the same value of its topology key. A node
+is allowed if its domain would exceed the least count of a domain by at most `maxSkew`. Only nodes that have all keys
+count, and only those that the pod's node affinity selects (`nodeAffinityPolicy`, honored by default) and whose taints
+it tolerates (`nodeTaintsPolicy`, ignored by default). With fewer domains than `minDomains`, the least count is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import itemgetter
+from typing import NamedTuple
+
+from webhook.model.filters.inter_pod_affinity import PodIdentity, with_label_keys
+from webhook.model.fleet import Fleet
+from webhook.model.node_counts import NodeCounts
+from webhook.model.node_masks import union_masks
+from webhook.model.pod_groups import NO_PODS, NOTHING_SELECTED, PodCounts, PodGroups, PodSelector, satisfies_all
+from webhook.model.pods import Pod, TopologySpreadConstraint
+
+SPREAD_VIOLATED = "node(s) didn't match pod topology spread constraints"
+SPREAD_KEY_MISSING = f"{SPREAD_VIOLATED} (missing required label)"
+
+
+class SpreadConstraint(NamedTuple):
+    """A constraint with `whenUnsatisfiable: DoNotSchedule`.
+
+    Attributes:
+        pods: The pods that it counts.
+        counts_itself: Whether its selector selects the new pod.
+    """
+
+    topology_key: str
+    max_skew: int
+    pods: PodSelector
+    counts_itself: bool
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+def required_spread(pod: Pod, identity: PodIdentity) -> tuple[SpreadConstraint, ...]:
+    """Return the constraints of a pod that keep it from nodes."""
+    return tuple(
+        _parse_constraint(each, identity)
+        for each in pod.spec.topology_spread_constraints
+        if each.when_unsatisfiable == "DoNotSchedule"
+    )
+
+
+def _parse_constraint(written: TopologySpreadConstraint, identity: PodIdentity) -> SpreadConstraint:
+    selector, (namespace, own) = written.label_selector, identity
+    requirements = NOTHING_SELECTED
+    if selector is not None:
+        requirements = with_label_keys(selector.requirements(), written.match_label_keys, "In", own)
+    return SpreadConstraint(
+        written.topology_key,
+        written.max_skew,
+        PodSelector(requirements, (namespace,)),
+        satisfies_all(requirements, own),
+        written.min_domains,
+        written.node_affinity_policy != "Ignore",
+        written.node_taints_policy == "Honor",
+    )
+
+
+class SpreadNodes(NamedTuple):
+    """The nodes that one constraint allows, by the pods that run.
+
+    Attributes:
+        allowed: Their mask.
+        counts: Pods of the constraint on each node that counts.
+        nodes: Mask of the nodes that count.
+        least: The least number of pods of a domain.
+        domains: The number of domains that count.
+        waiting: Pods of the constraint without a node.
+    """
+
+    constraint: SpreadConstraint
+    allowed: int
+    counts: NodeCounts
+    nodes: int
+    least: int
+    domains: int
+    waiting: int
+
+    def most_in_domain(self) -> int:
+        """Return how many pods of the constraint a domain may have when the new pod comes."""
+        return self.constraint.max_skew + self.least - self.constraint.counts_itself
+
+    def most_excluded(self, more: int, fleet: Fleet) -> int:
+        """Return from how many allowed domains, at most, so many more pods of the constraint exclude the new one.
+
+        The domain with the fewest pods is always allowed, unless there are fewer domains than `minDomains`.
+        """
+        excluded = 0
+        for _, needed in sorted(self.pods_until_excluded(fleet), key=itemgetter(1)):
+            more -= max(1, needed)
+            excluded += more >= 0
+        return excluded if self.domains < self.constraint.min_domains else min(excluded, self.domains - 1)
+
+    def pods_until_excluded(self, fleet: Fleet) -> Iterator[tuple[int, int]]:
+        """Yield each allowed domain that counts: its nodes, and how many more pods exclude the new one from it."""
+        most = self.most_in_domain()
+        for domain in fleet.domains_of_label(self.constraint.topology_key).masks:
+            if domain & self.nodes & self.allowed:
+                yield domain, most + 1 - self.counts.total(domain)
+
+
+def find_spread_nodes(
+    constraints: Collection[SpreadConstraint], pods: PodGroups, fleet: Fleet, selected: int, tolerated: int
+) -> tuple[SpreadNodes, ...] | None:
+    """Return the nodes that each constraint allows, by the pods that run; None if that is not known.
+
+    Args:
+        selected: Mask of the nodes that the pod's node selector and required node affinity select.
+        tolerated: Mask of the nodes whose taints it tolerates.
+    """
+    with_keys = fleet.all_nodes
+    for each in constraints:
+        with_keys &= fleet.nodes_with_label(each.topology_key)
+    found = []
+    for each in constraints:
+        # The plugin counts no pods for an empty selector, though it selects the new pod.
+        counts = pods.count((each.pods,), _no_labels) if each.pods.labels else NO_PODS
+        if counts is None:
+            return None
+        nodes = with_keys & (selected if each.honors_affinity else -1) & (tolerated if each.honors_taints else -1)
+        found.append(_nodes_of_constraint(each, counts, nodes, fleet))
+    return tuple(found)
+
+
+def _no_labels(_namespace: str) -> Mapping[str, str]:
+    return {}
+
+
+def _nodes_of_constraint(constraint: SpreadConstraint, pods: PodCounts, nodes: int, fleet: Fleet) -> SpreadNodes:
+    domains = fleet.domains_of_label(constraint.topology_key)
+    counts = pods.running.within(nodes)
+    by_domain: list[tuple[int, int]] = []
+    if domains.are_single_nodes:
+        number, least = nodes.bit_count(), counts.least(nodes) if nodes else 0
+    else:
+        by_domain = [(mask, counts.total(mask)) for mask in domains.masks if mask & nodes]
+        number, least = len(by_domain), min([count for _, count in by_domain], default=0)
+    least = least if number >= constraint.min_domains else 0
+    spread = SpreadNodes(constraint, 0, counts, nodes, least, number, pods.waiting)
+    most = spread.most_in_domain()
+    if domains.are_single_nodes:
+        return spread._replace(allowed=counts.nodes_with_at_most(most, domains.nodes))
+    excluded = domains.nodes if most < 0 else union_masks(mask for mask, count in by_domain if count > most)
+    return spread._replace(allowed=domains.nodes & ~excluded)
+
+
+def find_skewed_nodes(spread: Iterable[SpreadNodes], fleet: Fleet) -> tuple[int, int]:
+    """Return the masks of the nodes that lack the key of a constraint, and of others that a constraint does not allow.
+
+    The plugin states the first reason that it finds.
+    """
+    without_key = skewed = 0
+    for each in spread:
+        lacking = fleet.all_nodes & ~fleet.nodes_with_label(each.constraint.topology_key)
+        without_key |= lacking & ~skewed
+        skewed |= fleet.all_nodes & ~lacking & ~each.allowed & ~without_key
+    return without_key, skewed
