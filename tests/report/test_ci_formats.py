@@ -12,7 +12,6 @@ from webhook.errors import SourceLocation
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
 from webhook.report.ci_formats import (
-    AnnotationLevel,
     CodeAnnotation,
     JUnitCase,
     finding_annotations,
@@ -76,7 +75,7 @@ def test_sarif_has_the_meaning_of_a_code() -> None:
 
 def test_sarif_of_a_file_without_a_line_has_no_region() -> None:
     [run] = sarif_document(
-        [CodeAnnotation(SourceLocation("a b.yaml"), AnnotationLevel.ERROR, "unreadable", HOSTILE)], "1"
+        [CodeAnnotation(SourceLocation("a b.yaml"), PolicyMode.ENFORCE, "unreadable", HOSTILE)], "1"
     )["runs"]
     physical = run["results"][0]["locations"][0]["physicalLocation"]
     assert physical == {"artifactLocation": {"uri": "a%20b.yaml"}}
@@ -84,23 +83,23 @@ def test_sarif_of_a_file_without_a_line_has_no_region() -> None:
 
 GITHUB = {
     "a denial is an error": (
-        CodeAnnotation(SourceLocation("a.yaml", 3, 5), AnnotationLevel.ERROR, "GPU-L102", "must be 1"),
+        CodeAnnotation(SourceLocation("a.yaml", 3, 5), PolicyMode.ENFORCE, "GPU-L102", "must be 1"),
         "::error file=a.yaml,line=3,col=5,title=GPU-L102::must be 1",
     ),
     "a file without a line": (
-        CodeAnnotation(SourceLocation("a.yaml"), AnnotationLevel.WARNING, "X", "y"),
+        CodeAnnotation(SourceLocation("a.yaml"), PolicyMode.WARN, "X", "y"),
         "::warning file=a.yaml,title=X::y",
     ),
     "line ends and percent signs are escaped in the message": (
-        CodeAnnotation(SourceLocation("a", 1, 1), AnnotationLevel.NOTE, "X", "50%\r\n::error::no"),
+        CodeAnnotation(SourceLocation("a", 1, 1), PolicyMode.AUDIT, "X", "50%\r\n::error::no"),
         r"::notice file=a,line=1,col=1,title=X::50%25\r%0A::error::no",
     ),
     "control characters are escaped": (
-        CodeAnnotation(SourceLocation("a\x1b[2J", 1, 1), AnnotationLevel.NOTE, "X", "pod \x1b]0;pwn\x07\u202e"),
+        CodeAnnotation(SourceLocation("a\x1b[2J", 1, 1), PolicyMode.AUDIT, "X", "pod \x1b]0;pwn\x07\u202e"),
         r"::notice file=a\x1b[2J,line=1,col=1,title=X::pod \x1b]0;pwn\x07\u202e",
     ),
     "colons and commas are escaped in a property": (
-        CodeAnnotation(SourceLocation("c:a,b", 1, 1), AnnotationLevel.NOTE, "X", "y"),
+        CodeAnnotation(SourceLocation("c:a,b", 1, 1), PolicyMode.AUDIT, "X", "y"),
         "::notice file=c%3Aa%2Cb,line=1,col=1,title=X::y",
     ),
 }

@@ -15,6 +15,7 @@ from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.audit.validation import check_counts, check_field_names, check_pod
+from webhook.documents.document import map_at
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation
@@ -227,8 +228,7 @@ def _parse_pod(stored: dict[str, Any]) -> Pod:
 
 def written_namespace(data: dict[str, Any]) -> str:
     """Return the namespace that an object names; "" if it names none."""
-    metadata = data.get("metadata")
-    return _text_field(metadata, "namespace") if isinstance(metadata, dict) else ""
+    return _text_field(map_at(data, "metadata"), "namespace")
 
 
 def api_group(api_version: str) -> str:
@@ -247,8 +247,7 @@ def _text_field(data: dict[str, Any], key: str) -> str:
 
 
 def _skipped_result(source: SourceObject) -> CheckResult:
-    metadata = source.data.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
+    metadata = map_at(source.data, "metadata")
     generate_name = _text_field(metadata, "generateName")
     return CheckResult(
         location=source.locate(),

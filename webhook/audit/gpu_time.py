@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
+from webhook.documents.document import map_at
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
 from webhook.model.fleet import Fleet
@@ -63,8 +64,7 @@ def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable
 
 
 def _pod_title(data: Json) -> str:
-    metadata = data.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
+    metadata = map_at(data, "metadata")
     return f"{metadata.get('namespace', 'default')}/{metadata.get('name', '(no name)')}"
 
 
@@ -130,8 +130,7 @@ def _timestamps(*moments: datetime | None) -> list[float]:
 
 def bound_node(pod: Mapping[str, Any]) -> str:
     """Return the name of the node that a pod is bound to; "" if it is pending."""
-    spec = pod.get("spec")
-    name = spec.get("nodeName") if isinstance(spec, dict) else None
+    name = map_at(pod, "spec").get("nodeName")
     return name if isinstance(name, str) else ""
 
 

@@ -34,6 +34,7 @@ from webhook.audit.gpu_time import allocated_milli, bound_node
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
+from webhook.documents.document import map_at
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
@@ -136,14 +137,12 @@ def is_pod(data: dict[str, Any]) -> bool:
 
 def is_active_pod(data: dict[str, Any]) -> bool:
     """Return whether an object is a Pod that has not ended."""
-    status = data.get("status")
-    return is_pod(data) and (status.get("phase") if isinstance(status, dict) else None) not in FINISHED_PHASES
+    return is_pod(data) and map_at(data, "status").get("phase") not in FINISHED_PHASES
 
 
 def is_stored(data: dict[str, Any]) -> bool:
     """Return whether an object was stored by an API server, which assigns a uid."""
-    metadata = data.get("metadata")
-    return isinstance(metadata, dict) and bool(metadata.get("uid"))
+    return bool(map_at(data, "metadata").get("uid"))
 
 
 def deduplicate_pods(documents: Sequence[SourceObject | SkippedDocument]) -> list[SourceObject | SkippedDocument]:
@@ -162,8 +161,7 @@ def _pod_key(document: SourceObject | SkippedDocument) -> tuple[str, ...]:
     """Return namespace and name of a pod; () for an unnamed pod and for everything else."""
     if not isinstance(document, SourceObject) or not is_pod(document.data):
         return ()
-    metadata = document.data.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    name = map_at(document.data, "metadata").get("name")
     return (written_namespace(document.data) or DEFAULT_NAMESPACE, name) if isinstance(name, str) and name else ()
 
 
@@ -228,7 +226,7 @@ def missed_admission(pod: Mapping[str, Any], namespace: str, decision: Decision)
     """
     if not decision.involves_gpus:
         return None
-    annotations = _annotation_map(pod.get("metadata"))
+    annotations = map_at(pod, "metadata", "annotations")
     if MIRROR_ANNOTATION in annotations:
         return UnevaluatedReason.STATIC
     if namespace in EXCLUDED_NAMESPACES:
@@ -254,14 +252,9 @@ def _patched_field(pointer: str) -> str:
     return "resources" if "resources" in steps else steps[1] if len(steps) > 1 else steps[0]
 
 
-def _annotation_map(metadata: Any) -> dict[str, Any]:
-    found = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
 def without_kubelet_annotations(metadata: Any) -> Any:
     """Return the metadata of a static pod without the annotations that the kubelet adds."""
-    annotations = _annotation_map(metadata)
+    annotations = map_at(metadata, "annotations")
     if MIRROR_ANNOTATION not in annotations:
         return metadata
     kept = {key: value for key, value in annotations.items() if not str(key).startswith(KUBELET_CONFIG_PREFIX)}
@@ -280,8 +273,7 @@ def created_since(
 
 def creation_time(data: Mapping[str, Any]) -> datetime | None:
     """Return the creation time of an object; None if it has none, or an invalid one."""
-    metadata = data.get("metadata")
-    text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
+    text = map_at(data, "metadata").get("creationTimestamp")
     try:
         moment = datetime.fromisoformat(str(text)) if text else None
     except ValueError:

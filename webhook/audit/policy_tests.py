@@ -18,7 +18,7 @@ from webhook.audit.object_files import (
     read_objects,
 )
 from webhook.cache.snapshot import DEMO, read_snapshot, view_of_objects
-from webhook.documents.document import Document
+from webhook.documents.document import Document, map_at
 from webhook.errors import LocatedError, SourceLocation
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_object
@@ -180,7 +180,7 @@ def _limits_problems(pod: Any, expected: Mapping[str, Mapping[str, str]]) -> Ite
         if name not in containers:
             yield f"want limits of container {name}, got containers {', '.join(map(str, containers)) or 'none'}"
             continue
-        written = _map_or_empty(_map_or_empty(containers[name].get("resources")).get("limits"))
+        written = map_at(containers[name], "resources", "limits")
         compared = {
             key: str(value) for key, value in written.items() if key in limits or parse_gpu_resource(key) is not None
         }
@@ -190,15 +190,10 @@ def _limits_problems(pod: Any, expected: Mapping[str, Mapping[str, str]]) -> Ite
 
 def all_containers(data: Any) -> Iterator[Json]:
     """Yield the containers of a pod, init containers first."""
-    spec = _map_or_empty(_map_or_empty(data).get("spec"))
     for key in ("initContainers", "containers"):
-        found = spec.get(key)
+        found = map_at(data, "spec").get(key)
         yield from (each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
 
 
 def _format_limits(limits: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in sorted(limits.items())) or "none"
-
-
-def _map_or_empty(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from webhook.documents.document import map_at
 from webhook.engine.limitrange.validation import InvalidAmount, find_invalid_amounts
 from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
 from webhook.errors import ReviewError, quote_text
@@ -84,12 +85,9 @@ def _invalid_amounts(pod: Pod, ranges: Sequence[ParsedLimitRange]) -> Iterator[I
 
 
 def _misspelled_resource_fields(data: Any) -> Iterator[FieldPath]:
-    spec = data.get("spec") if isinstance(data, dict) else None
-    lists = spec if isinstance(spec, dict) else {}
     for kind in _CONTAINER_LISTS:
-        containers = lists.get(kind)
+        containers = map_at(data, "spec").get(kind)
         for index, one in enumerate(containers if isinstance(containers, list) else ()):
-            resources = one.get("resources") if isinstance(one, dict) else None
-            for key in resources if isinstance(resources, dict) else ():
+            for key in map_at(one, "resources"):
                 if key not in _RESOURCE_FIELDS:
                     yield ("spec", kind, index, "resources", key)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -30,7 +27,7 @@ from webhook.cli.inputs import (
     shipped_path,
     snapshot_path,
 )
-from webhook.cli.output import exit_with_error, print_note
+from webhook.cli.output import exit_with_error, print_note, show_progress
 from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import ClusterAudit
 
 NO_PRICES = "none"
-T = TypeVar("T")
 
 AuditPaths = Annotated[
     list[str] | None,
@@ -204,14 +200,6 @@ def without_duplicate_pods(
         pods = pluralize(len(documents) - len(unique), "duplicate pod")
         print_note(f"note: {pods}: the last copy of each is evaluated")
     return unique
-
-
-@contextmanager
-def show_progress(items: Iterable[T], length: int) -> Iterator[Iterable[T]]:
-    """Show a progress bar on stderr if it is a terminal."""
-    interactive = sys.stderr.isatty() and not os.environ.get("CI")
-    with typer.progressbar(items, length=length, label="pods", file=sys.stderr, hidden=not interactive) as bar:
-        yield bar
 
 
 def parse_since(text: str, now: datetime) -> datetime | None:

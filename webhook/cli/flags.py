@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,10 +27,43 @@ def validate_namespace_name(name: str | None) -> str | None:
     return name
 
 
-def output_option(forms: str) -> Any:
-    """Return the option -o of a command that writes these formats."""
-    help_ = f"{forms}; FORMAT=PATH writes a file. Repeatable; at most one report goes to stdout. Default: table."
+def output_option(formats: Sequence[str], only: str = "") -> Any:
+    """Return the option -o of a command that writes these formats; `only` says which of them need what."""
+    choices = f"{', '.join(formats)}; {only}" if only else f"{', '.join(formats[:-1])} or {formats[-1]}"
+    help_ = f"{choices}; FORMAT=PATH writes a file. Repeatable; at most one report goes to stdout. Default: table."
     return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
+
+
+def cluster_option(help_: str = f"The cluster to evaluate: {CLUSTER_HELP}.") -> Any:
+    """Return the option --cluster, which takes a live cluster, a snapshot or the example."""
+    return typer.Option("--cluster", metavar=CLUSTER_FORMS, help=help_)
+
+
+def filename_option(help_: str) -> Any:
+    """Return the option -f for files, folders or standard input."""
+    return typer.Option("-f", "--filename", metavar="FILE|DIR|-", help=help_)
+
+
+def namespace_option(help_: str) -> Any:
+    """Return the option -n, which rejects a name that a namespace cannot have."""
+    return typer.Option("-n", "--namespace", metavar="NAME", callback=validate_namespace_name, help=help_)
+
+
+def policies_option(help_: str) -> Any:
+    """Return the option --policies."""
+    return typer.Option("--policies", metavar="FILE|DIR", help=help_)
+
+
+def policies_or_live_option(flag: str, which: str = "Policies to evaluate.") -> Any:
+    """Return the option --policies of a command whose default are the policies of a live cluster that `flag` names."""
+    default = f"with {flag} live the cluster's own policies, else {LIBRARY}"
+    return policies_option(f"{which} Repeatable. Default: {default}.")
+
+
+def policy_namespace_option(flag: str) -> Any:
+    """Return the option --policy-namespace for a live cluster that `flag` names."""
+    help_ = f"With {flag} live: the namespace of exceptions and of the ConfigMap rightslice-policies."
+    return typer.Option("--policy-namespace", metavar="NAME", help=help_)
 
 
 # Input
@@ -38,39 +72,16 @@ Paths = Annotated[
     list[str],
     typer.Argument(metavar="FILE|DIR|-", help="Files, folders (their YAML and JSON files) or - for standard input."),
 ]
-Policies = Annotated[
-    list[str] | None,
-    typer.Option("--policies", metavar="FILE|DIR", help=f"Policy files or folders. Repeatable. Default: {LIBRARY}."),
-]
-PoliciesOrLive = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policies",
-        metavar="FILE|DIR",
-        help="Policies to evaluate. Repeatable. Default: with --cluster live the cluster's own policies, else "
-        f"{LIBRARY}.",
-    ),
-]
-PolicyNamespace = Annotated[
-    str,
-    typer.Option(
-        "--policy-namespace",
-        metavar="NAME",
-        help="With --cluster live: the namespace of exceptions and of the ConfigMap rightslice-policies.",
-    ),
-]
+Policies = Annotated[list[str] | None, policies_option(f"Policy files or folders. Repeatable. Default: {LIBRARY}.")]
+PoliciesOrLive = Annotated[list[str] | None, policies_or_live_option("--cluster")]
+PolicyNamespace = Annotated[str, policy_namespace_option("--cluster")]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        metavar=CLUSTER_FORMS,
-        help=f"{CLUSTER_HELP}. Without it no nodes are known: nothing is right-sized, and placement is not checked.",
+    cluster_option(
+        f"{CLUSTER_HELP}. Without it no nodes are known: nothing is right-sized, and placement is not checked."
     ),
 ]
-AuditedCluster = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar=CLUSTER_FORMS, help=f"The cluster to evaluate: {CLUSTER_HELP}."),
-]
+AuditedCluster = Annotated[str | None, cluster_option()]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(
@@ -120,7 +131,6 @@ class FailOn(StrEnum):
     NEVER = "never"
 
 
-Output = Annotated[list[str] | None, output_option("table, wide, json, yaml, name, junit, sarif or github")]
 FailOnFlag = Annotated[
     FailOn,
     typer.Option(

@@ -6,16 +6,20 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import typer
 
+from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import Paint, TextStyle, without_style
 
 EXIT_OK, EXIT_FINDINGS, EXIT_INVALID_INPUT, EXIT_NO_ANSWER = 0, 1, 2, 3
 """Nothing to act on; findings; invalid input; the cluster did not answer."""
+
+T = TypeVar("T")
 
 ReportRenderer = Callable[[], str | Iterator[str]]
 """Renders one report, whole or in pieces."""
@@ -79,6 +83,11 @@ def write_reports(targets: Sequence[ReportTarget], renderers: Mapping[str, Repor
             exit_with_error(f"{target.path}: cannot be written: {error.strerror or error}")
 
 
+def document_reports(document: Callable[[], Any]) -> dict[str, ReportRenderer]:
+    """Return the renderers of plain data as JSON and as YAML."""
+    return {"json": lambda: json_text(document()), "yaml": lambda: yaml_text(document())}
+
+
 def join_lines(lines: Iterable[str]) -> str:
     """Join lines to text, each with a line feed."""
     return "".join(f"{line}\n" for line in lines)
@@ -105,6 +114,14 @@ def print_result(result: str | Iterable[str]) -> None:
         os.close(null)
         if not isinstance(error, BrokenPipeError):
             exit_with_error(f"stdout: cannot be written: {error.strerror or error}")
+
+
+@contextmanager
+def show_progress(items: Iterable[T], length: int) -> Iterator[Iterable[T]]:
+    """Show a progress bar on stderr if it is a terminal."""
+    interactive = sys.stderr.isatty() and not os.environ.get("CI")
+    with typer.progressbar(items, length=length, label="pods", file=sys.stderr, hidden=not interactive) as bar:
+        yield bar
 
 
 def print_note(line: str) -> None:

@@ -26,9 +26,7 @@ from webhook.report.text import pluralize, sanitize
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
 
-ClusterName = Annotated[
-    str, typer.Option("--cluster", metavar=flags.CLUSTER_FORMS, help=f"The cluster: {flags.CLUSTER_HELP}.")
-]
+ClusterName = Annotated[str, flags.cluster_option(f"The cluster: {flags.CLUSTER_HELP}.")]
 RankBy = Annotated[
     ScoringStrategy,
     typer.Option(
@@ -40,11 +38,6 @@ RankBy = Annotated[
 FillBy = Annotated[
     FillOrder, typer.Option("--fill", help="Among equal nodes, prefer the fullest (pack) or the emptiest (spread).")
 ]
-CapacityOutput = Annotated[
-    list[str] | None, flags.output_option("table, wide, json, yaml; with NODE or --links also svg")
-]
-PlaceOutput = Annotated[list[str] | None, flags.output_option("table, json or yaml")]
-SimulateOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or svg")]
 
 
 def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = False) -> PlacementInput:

@@ -7,7 +7,6 @@ Sources: OASIS, Static Analysis Results Interchange Format 2.1.0, sections 3.13 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from itertools import groupby
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -27,26 +26,15 @@ UNREADABLE = "unreadable"
 """The code of a file that could not be evaluated."""
 
 
-class AnnotationLevel(StrEnum):
-    """Severity of an annotation."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-ANNOTATION_LEVELS = {
-    PolicyMode.ENFORCE: AnnotationLevel.ERROR,
-    PolicyMode.WARN: AnnotationLevel.WARNING,
-    PolicyMode.AUDIT: AnnotationLevel.NOTE,
-}
+SARIF_LEVELS = {PolicyMode.ENFORCE: "error", PolicyMode.WARN: "warning", PolicyMode.AUDIT: "note"}
+GITHUB_LEVELS = SARIF_LEVELS | {PolicyMode.AUDIT: "notice"}
 
 
 class CodeAnnotation(msgspec.Struct, frozen=True):
-    """One message at one source location."""
+    """One message at one source location; the mode determines its severity."""
 
     location: SourceLocation
-    level: AnnotationLevel
+    mode: PolicyMode
     code: str
     message: str
 
@@ -55,15 +43,11 @@ def finding_annotations(results: Iterable[CheckResult]) -> Iterator[CodeAnnotati
     """Yield an annotation for every finding and every invalid file."""
     for result in results:
         if result.verdict is CheckVerdict.SKIPPED and result.invalid:
-            yield CodeAnnotation(result.location, AnnotationLevel.ERROR, UNREADABLE, result.reason)
+            yield CodeAnnotation(result.location, PolicyMode.ENFORCE, UNREADABLE, result.reason)
         for located in result.findings:
             finding = located.finding
             message = f"{result.title}: {finding_sentence(finding)}. {finding.fix}".strip()
-            level = ANNOTATION_LEVELS[finding.effective_mode]
-            yield CodeAnnotation(located.location, level, finding.code, message)
-
-
-_GITHUB_LEVELS = {AnnotationLevel.ERROR: "error", AnnotationLevel.WARNING: "warning", AnnotationLevel.NOTE: "notice"}
+            yield CodeAnnotation(located.location, finding.effective_mode, finding.code, message)
 
 
 def github_commands(annotations: Iterable[CodeAnnotation]) -> Iterator[str]:
@@ -75,7 +59,7 @@ def github_commands(annotations: Iterable[CodeAnnotation]) -> Iterator[str]:
             properties += [f"line={location.line}", f"col={location.column}"]
         properties.append(f"title={_escape_github_property(annotation.code)}")
         message = _escape_github_data(annotation.message)
-        yield f"::{_GITHUB_LEVELS[annotation.level]} {','.join(properties)}::{message}"
+        yield f"::{GITHUB_LEVELS[annotation.mode]} {','.join(properties)}::{message}"
 
 
 def _escape_github_data(text: str) -> str:
@@ -119,7 +103,7 @@ def _sarif_result(annotation: CodeAnnotation, rule: int) -> Json:
     return {
         "ruleId": annotation.code,
         "ruleIndex": rule,
-        "level": annotation.level.value,
+        "level": SARIF_LEVELS[annotation.mode],
         "message": {"text": sanitize(annotation.message)},
         "locations": [{"physicalLocation": physical}],
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
+from webhook.documents.document import map_at
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -73,7 +74,7 @@ def pod_history_lines(result: CheckResult, events: Sequence[str] = ()) -> Iterat
         return
     state = f"Running   on node {sanitize(result.node)}" if result.node else "Pending   no node yet"
     yield f"{state}; it will not be changed"
-    yield from record_lines(_dict_or_empty(_dict_or_empty(result.stored.get("metadata")).get("annotations")))
+    yield from record_lines(map_at(result.stored, "metadata", "annotations"))
     yield from events
     yield "Re-evaluated as if it were created now:"
 
@@ -147,17 +148,12 @@ def gpu_requests_text(data: Any) -> str:
 
 
 def _container_gpu_requests(data: Any) -> Iterator[str]:
-    spec = _dict_or_empty(_dict_or_empty(data).get("spec"))
+    spec = map_at(data, "spec")
     for key in ("initContainers", "containers"):
-        for container in spec.get(key) or () if isinstance(spec.get(key), list) else ():
-            limits = _dict_or_empty(_dict_or_empty(_dict_or_empty(container).get("resources")).get("limits"))
-            for resource, amount in limits.items():
+        for container in spec[key] if isinstance(spec.get(key), list) else ():
+            for resource, amount in map_at(container, "resources", "limits").items():
                 if parse_gpu_resource(str(resource)) is not None:
-                    yield f"{_dict_or_empty(container).get('name', '')}: {resource} {amount}"
-
-
-def _dict_or_empty(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+                    yield f"{map_at(container).get('name', '')}: {resource} {amount}"
 
 
 def event_lines(events: Iterable[CoreEvent], known: KnownUids = NO_UIDS) -> Iterator[str]:

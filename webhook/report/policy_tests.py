@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from webhook.errors import LocatedError, SourceLocation
-from webhook.report import ci_formats
-from webhook.report.ci_formats import UNREADABLE, AnnotationLevel, CodeAnnotation
+from webhook.model.enums import PolicyMode
+from webhook.report.ci_formats import UNREADABLE, CodeAnnotation, JUnitCase
 from webhook.report.text import Paint, TextStyle, pluralize, sanitize, without_style
 
 TEST_FAILED = "test-failed"
@@ -88,20 +88,20 @@ def policy_test_annotations(results: Iterable[FileResult]) -> Iterator[CodeAnnot
     """Yield an annotation for every failed case and every error."""
     for result in results:
         yield from (
-            CodeAnnotation(error.location, AnnotationLevel.ERROR, UNREADABLE, error.message) for error in result.errors
+            CodeAnnotation(error.location, PolicyMode.ENFORCE, UNREADABLE, error.message) for error in result.errors
         )
         for case in result.cases:
             if case.problems:
                 yield CodeAnnotation(
-                    case.location, AnnotationLevel.ERROR, TEST_FAILED, f"{case.name}: {'; '.join(case.problems)}"
+                    case.location, PolicyMode.ENFORCE, TEST_FAILED, f"{case.name}: {'; '.join(case.problems)}"
                 )
 
 
-def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[ci_formats.JUnitCase]:
+def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[JUnitCase]:
     """Yield every case and every error for the JUnit report."""
     for result in results:
         for error in result.errors:
-            yield ci_formats.JUnitCase(result.file, str(error.location), error=error.message)
+            yield JUnitCase(result.file, str(error.location), error=error.message)
         for case in result.cases:
             failures = tuple((problem, f"{case.location}: {problem}") for problem in case.problems)
-            yield ci_formats.JUnitCase(result.file, case.name, failures=failures)
+            yield JUnitCase(result.file, case.name, failures=failures)

@@ -16,21 +16,9 @@ from webhook.report.serialization import yaml_text
 
 accounting = typer.Typer(help="Count every form of GPU in one quota.", no_args_is_help=True)
 
-QuotaNamespace = Annotated[
-    str,
-    typer.Option(
-        "-n", "--namespace", metavar="NAME", callback=flags.validate_namespace_name, help="The namespace of the quota."
-    ),
-]
+QuotaNamespace = Annotated[str, flags.namespace_option("The namespace of the quota.")]
 CheckedNamespace = Annotated[
-    str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        callback=flags.validate_namespace_name,
-        help="The namespace whose quotas are checked, and where the pod of the dry run is created.",
-    ),
+    str, flags.namespace_option("The namespace whose quotas are checked, and where the pod of the dry run is created.")
 ]
 MAX_GPUS = 1_000_000
 QuotaGpus = Annotated[

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import ClusterAudit
 
 FORMATS = (*CHECK_FORMATS, "csv", "html", "policyreport")
-AuditOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
+AuditOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 WriteFlag = Annotated[
     bool,
     typer.Option(

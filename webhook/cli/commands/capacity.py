@@ -12,8 +12,16 @@ from webhook.audit.object_files import read_content
 from webhook.cache.placement_input import PlacementInput
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
-from webhook.cli.output import ReportRenderer, exit_with_error, join_lines, paint_for, parse_targets, write_reports
-from webhook.cli.placement_inputs import CapacityOutput, ClusterName, read_placement_input
+from webhook.cli.output import (
+    ReportRenderer,
+    document_reports,
+    exit_with_error,
+    join_lines,
+    paint_for,
+    parse_targets,
+    write_reports,
+)
+from webhook.cli.placement_inputs import ClusterName, read_placement_input
 from webhook.errors import TopologyError
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
@@ -27,11 +35,11 @@ from webhook.report.node_topology import (
     node_document,
     node_lines,
 )
-from webhook.report.serialization import json_text, yaml_text
 from webhook.report.svg import node_links_svg
 from webhook.report.text import sanitize
 
 FORMATS = ("table", "wide", "json", "yaml", "svg")
+CapacityOutput = Annotated[list[str] | None, flags.output_option(FORMATS[:-1], "with NODE or --links also svg")]
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="Show one node: its GPU links and pods.", show_default=False)
 ]
@@ -88,8 +96,7 @@ def capacity_command(
     reports = {
         "table": lambda: join_lines(capacity_table(capacities, paint)),
         "wide": lambda: join_lines(capacity_table(capacities, paint, wide=True)),
-        "json": lambda: json_text(capacity_document(capacities)),
-        "yaml": lambda: yaml_text(capacity_document(capacities)),
+        **document_reports(lambda: capacity_document(capacities)),
     }
     write_reports(targets, reports)
 
@@ -110,8 +117,7 @@ def _machine_reports(topology: GpuTopology) -> dict[str, ReportRenderer]:
     return {
         "table": lambda: table,
         "wide": lambda: table,
-        "json": lambda: json_text(document),
-        "yaml": lambda: yaml_text(document),
+        **document_reports(lambda: document),
         "svg": lambda: node_links_svg("this machine", topology, ["free"] * topology.gpu_count),
     }
 
@@ -133,8 +139,7 @@ def _node_reports(
     return {
         "table": lambda: table,
         "wide": lambda: table,
-        "json": lambda: json_text(document),
-        "yaml": lambda: yaml_text(document),
+        **document_reports(lambda: document),
         "svg": lambda: node_links_svg(name, topology, states),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -17,6 +18,7 @@ from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
     ReportRenderer,
+    document_reports,
     join_lines,
     paint_for,
     parse_targets,
@@ -42,11 +44,12 @@ from webhook.report.ci_formats import (
     sarif_document,
 )
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
-from webhook.report.serialization import json_text, yaml_text
+from webhook.report.serialization import json_text
 from webhook.report.text import Paint
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
+CheckOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 MINIMUM_MODE = {
     flags.FailOn.DENY: PolicyMode.ENFORCE,
     flags.FailOn.WARN: PolicyMode.WARN,
@@ -66,7 +69,7 @@ def check_command(
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
-    output: flags.Output = None,
+    output: CheckOutput = None,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
     no_color: flags.NoColor = False,
     quiet: flags.Quiet = False,
@@ -109,8 +112,7 @@ def check_reports(
     return {
         "table": lambda: join_lines(check_table_lines(results, used, paint, quiet=quiet, verbose=verbose)),
         "wide": lambda: join_lines(OBJECTS.to_lines(results)),
-        "json": lambda: json_text(check_document(results, used.names)),
-        "yaml": lambda: yaml_text(check_document(results, used.names)),
+        **document_reports(lambda: check_document(results, used.names)),
         "name": lambda: join_lines(object_names(results)),
         "junit": lambda: junit_xml(finding_junit_cases(results, least=least), "rightslice"),
         "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), __version__)),

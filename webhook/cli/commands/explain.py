@@ -42,10 +42,7 @@ CodeArgument = Annotated[
         show_default=False,
     ),
 ]
-ExplainedFiles = Annotated[
-    list[str] | None,
-    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Explain the objects in these files."),
-]
+ExplainedFiles = Annotated[list[str] | None, flags.filename_option("Explain the objects in these files.")]
 AllCodes = Annotated[bool, typer.Option("--all", help="Print the pages of all codes, as in docs/codes.md.")]
 
 

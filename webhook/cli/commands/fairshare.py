@@ -21,10 +21,17 @@ from webhook.cli.inputs import (
     read_live_view,
     reject_broken_files,
 )
-from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, print_note, write_reports
+from webhook.cli.output import (
+    document_reports,
+    exit_with_error,
+    join_lines,
+    paint_for,
+    parse_targets,
+    print_note,
+    write_reports,
+)
 from webhook.engine.fair_share import rank_fair_shares
 from webhook.policy.fair_share import BY_NAMESPACE, FairShare, GroupShare
-from webhook.report.serialization import json_text, yaml_text
 from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import Paint, format_percent, pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -33,7 +40,7 @@ FORMATS = ("table", "json", "yaml", "csv")
 MAX_SKIPPED_NOTES = 10
 """Pods to name that are not counted, or whose time is not."""
 
-ShareOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
+ShareOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 PolicyName = Annotated[
     str, typer.Option("--policy", metavar="NAME", help="The policy whose fairShare to use, if several have one.")
 ]
@@ -83,8 +90,7 @@ def fairshare_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines(fair_share_table(shares, rule, paint)),
-        "json": lambda: json_text(fair_share_document(shares, rule)),
-        "yaml": lambda: yaml_text(fair_share_document(shares, rule)),
+        **document_reports(lambda: fair_share_document(shares, rule)),
         "csv": lambda: fair_share_columns().to_csv(shares),
     }
     write_reports(targets, reports)

@@ -19,6 +19,7 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
+from webhook.documents.document import map_at
 from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
 from webhook.model.field_paths import format_path
@@ -28,24 +29,9 @@ from webhook.report.text import pluralize, sanitize
 
 DEVICE_CLASS = "DeviceClass"
 
-LintFiles = Annotated[
-    list[str] | None,
-    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Files, folders or - for standard input."),
-]
-LintCluster = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar=flags.CLUSTER_FORMS, help=f"The objects of a cluster: {flags.CLUSTER_HELP}."),
-]
-LintNamespace = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        callback=flags.validate_namespace_name,
-        help="With --cluster: only this namespace. Default: all.",
-    ),
-]
+LintFiles = Annotated[list[str] | None, flags.filename_option("Files, folders or - for standard input.")]
+LintCluster = Annotated[str | None, flags.cluster_option(f"The objects of a cluster: {flags.CLUSTER_HELP}.")]
+LintNamespace = Annotated[str | None, flags.namespace_option("With --cluster: only this namespace. Default: all.")]
 LintFormat = Annotated[
     str, typer.Option("-o", "--output", metavar="FORMAT", help="text, yaml (only the corrected objects) or json.")
 ]
@@ -86,7 +72,7 @@ def lint_command(
         for error in find_object_errors(each.data):
             reason = f"{format_path(error.path)}: {error.message}"
             skipped.append(SkippedDocument(each.locate(error.path), reason, invalid=error.rejected))
-    classes = [_metadata_map(each.data) for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
+    classes = [map_at(each.data, "metadata") for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
     print_result(LINT_RENDERERS[output](results))
     for document in skipped:
@@ -148,20 +134,15 @@ def _snapshot_objects(name: str, namespace: str | None) -> list[SourceObject | S
 
 def _object_namespaces(data: dict[str, Any]) -> tuple[str, str]:
     """Return the namespace that an object is in, and its name if it is a Namespace."""
-    metadata = _metadata_map(data)
+    metadata = map_at(data, "metadata")
     name = str(metadata.get("name")) if data["kind"] == "Namespace" else ""
     return str(metadata.get("namespace", "default")), name
-
-
-def _metadata_map(data: dict[str, Any]) -> dict[str, Any]:
-    metadata = data.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
 
 
 def _lint_text(results: list[LintResult]) -> str:
     lines = []
     for source, findings, fixed in results:
-        name = _metadata_map(source.data).get("name", "(no name)")
+        name = map_at(source.data, "metadata").get("name", "(no name)")
         lines.append(f"{sanitize(str(source.locate()))}: {source.data['kind']} {sanitize(str(name))}")
         lines += [f"  {f.code} {sanitize(format_path(f.path))}: {sanitize(f.message)}. {f.fix}" for f in findings]
         lines += ["  Write instead:", *(f"    {line}" for line in yaml_text(fixed).splitlines()), ""]

@@ -16,23 +16,22 @@ from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    document_reports,
     exit_with_error,
     join_lines,
     paint_for,
     parse_targets,
     write_reports,
 )
-from webhook.cli.placement_inputs import ClusterName, FillBy, PlaceOutput, RankBy, read_placement_and_context
+from webhook.cli.placement_inputs import ClusterName, FillBy, RankBy, read_placement_and_context
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import placement_document, placement_lines
-from webhook.report.serialization import json_text, yaml_text
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml")
-PodFiles = Annotated[
-    list[str], typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods, or workloads with pod templates.")
-]
+PlaceOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
+PodFiles = Annotated[list[str], flags.filename_option("Pods, or workloads with pod templates.")]
 
 
 def place_command(
@@ -73,8 +72,7 @@ def place_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines([line for each in results for line in [*placement_lines(each, paint), ""]][:-1]),
-        "json": lambda: json_text({"pods": [placement_document(each) for each in results]}),
-        "yaml": lambda: yaml_text({"pods": [placement_document(each) for each in results]}),
+        **document_reports(lambda: {"pods": [placement_document(each) for each in results]}),
     }
     write_reports(targets, reports)
     all_fit = all(min(each.fits, each.admitted) >= each.replicas and not each.denied for each in results)

@@ -51,10 +51,7 @@ PolicyPaths = Annotated[
 ]
 
 LintedCluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar=flags.CLUSTER_FORMS, help=f"The cluster that policies should match: {flags.CLUSTER_HELP}."
-    ),
+    str | None, flags.cluster_option(f"The cluster that policies should match: {flags.CLUSTER_HELP}.")
 ]
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]

@@ -19,22 +19,23 @@ from webhook.audit.policy_diff import (
     policy_diffs_by_workload,
 )
 from webhook.cli import flags
-from webhook.cli.audit_inputs import audit_sources, build_snapshot, show_progress, without_duplicate_pods
+from webhook.cli.audit_inputs import audit_sources, build_snapshot, without_duplicate_pods
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view, read_usage_view
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    document_reports,
     exit_with_error,
     join_lines,
     parse_targets,
     print_note,
+    show_progress,
     write_reports,
 )
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult
-from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import sanitize
 
 FORMATS = ("table", "json", "yaml")
@@ -42,7 +43,7 @@ OldPolicies = Annotated[
     str, typer.Argument(metavar="OLD", help="A policy file or folder; an empty folder means no policies.")
 ]
 NewPolicies = Annotated[str, typer.Argument(metavar="NEW", help="The policies after the change.")]
-DiffOutput = Annotated[list[str] | None, flags.output_option("table, json or yaml")]
+DiffOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 
 def diff_policies(
@@ -85,8 +86,7 @@ def diff_policies(
     changes = policy_diffs_by_workload(each for each in diffs if isinstance(each, PodPolicyDiff))
     reports = {
         "table": lambda: join_lines(policy_diff_table(names, changes)),
-        "json": lambda: json_text(policy_diff_document(names, changes)),
-        "yaml": lambda: yaml_text(policy_diff_document(names, changes)),
+        **document_reports(lambda: policy_diff_document(names, changes)),
     }
     write_reports(targets, reports)
     newly_denied = any(change.kind == "denied" for change in changes)

@@ -15,6 +15,7 @@ from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    document_reports,
     join_lines,
     paint_for,
     parse_targets,
@@ -33,7 +34,6 @@ from webhook.report.costs import (
 )
 from webhook.report.reach import ReachReport, reach_document, reach_lines, summarize_reach
 from webhook.report.results import ContainerUsage
-from webhook.report.serialization import json_text, yaml_text
 from webhook.report.tables import NO_VALUE, Column, Table
 from webhook.report.text import Paint, format_gpus, sanitize, without_style
 from webhook.report.workload_report import WORKLOADS, cost_columns, usage_text
@@ -42,7 +42,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "csv")
 
-RecommendationOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
+RecommendationOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 OnlyNamespace = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.")
@@ -100,8 +100,7 @@ def rightsize_command(
     reach_rows = ["", *reach_lines(reach, paint)] if reach else []
     reports = {
         "table": lambda: join_lines([*recommendation_table(workloads, paint, priced), *reach_rows, *price_rows]),
-        "json": lambda: json_text(recommendation_document(workloads, priced, rates, reach)),
-        "yaml": lambda: yaml_text(recommendation_document(workloads, priced, rates, reach)),
+        **document_reports(lambda: recommendation_document(workloads, priced, rates, reach)),
         "csv": lambda: recommendation_csv(workloads, priced),
     }
     write_reports(targets, reports)

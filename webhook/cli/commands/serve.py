@@ -20,17 +20,10 @@ serve = typer.Typer(help="Run the webhook, the scheduler extender, or the node a
 LOG_LEVELS = ("debug", "info", "warning", "error")
 KUBELET_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
-ServedPolicies = Annotated[
-    list[Path] | None,
-    typer.Option("--policies", metavar="FILE|DIR", help="Policies; reloaded when they change. Repeatable."),
-]
+ServedPolicies = Annotated[list[Path] | None, flags.policies_option("Policies; reloaded when they change. Repeatable.")]
 ServedCluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        metavar=flags.CLUSTER_FORMS,
-        help="The cluster to evaluate against: live (the default in a pod), a snapshot, or demo.",
-    ),
+    flags.cluster_option("The cluster to evaluate against: live (the default in a pod), a snapshot, or demo."),
 ]
 ExceptionNamespace = Annotated[
     str | None,
@@ -140,11 +133,7 @@ def serve_webhook(
 
 ExtenderCluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        metavar=flags.CLUSTER_FORMS,
-        help="The cluster whose nodes are ranked: live (the default in a pod), a snapshot, or demo.",
-    ),
+    flags.cluster_option("The cluster whose nodes are ranked: live (the default in a pod), a snapshot, or demo."),
 ]
 ExtenderListen = Annotated[
     str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8444.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +19,17 @@ from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
 from webhook.cli.inputs import parse_now, reject_broken_files
-from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, print_note, write_reports
-from webhook.cli.placement_inputs import FillBy, RankBy, SimulateOutput, read_placement_and_context
+from webhook.cli.output import (
+    document_reports,
+    exit_with_error,
+    join_lines,
+    paint_for,
+    parse_targets,
+    print_note,
+    show_progress,
+    write_reports,
+)
+from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
 from webhook.errors import RightsliceError
 from webhook.model.fleet import Fleet
 from webhook.placement.capacity import ClusterCapacity
@@ -29,12 +37,12 @@ from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.filtering import unsimulated_constraints
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder
-from webhook.report.serialization import json_text, yaml_text
 from webhook.report.simulation import simulation_document, simulation_svg, simulation_table
 from webhook.report.text import pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "svg")
+SimulateOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 MAX_PODS = 1_000_000
 """Kubernetes pods per simulation, replicas included."""
 MAX_UNITS = 1 << 16
@@ -61,22 +69,9 @@ LearnMix = Annotated[
     typer.Option("--learn", help="Learn the mix of requests from arriving pods, instead of reading it in advance."),
 ]
 SimulationPolicies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policies",
-        metavar="FILE|DIR",
-        help="Policies for Kubernetes pods. Repeatable. Default: with --nodes live the cluster's own policies, else "
-        f"{flags.LIBRARY}.",
-    ),
+    list[str] | None, flags.policies_or_live_option("--nodes", "Policies for Kubernetes pods.")
 ]
-SimulationPolicyNamespace = Annotated[
-    str,
-    typer.Option(
-        "--policy-namespace",
-        metavar="NAME",
-        help="With --nodes live: the namespace of exceptions and of the ConfigMap rightslice-policies.",
-    ),
-]
+SimulationPolicyNamespace = Annotated[str, flags.policy_namespace_option("--nodes")]
 
 
 def simulate_command(
@@ -129,15 +124,15 @@ def simulate_command(
         arriving = _read_arriving_pods(pods, evaluation, placement.snapshot.fleet)
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
         expected = sum(each.replicas for each in arriving)
-    last = deque(_with_progress(steps, expected), maxlen=1)
+    with show_progress(steps, expected) as shown:
+        last = deque(shown, maxlen=1)
     if not last:
         exit_with_error(f"{sanitize(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
     result = last[0].result()
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines(simulation_table(result, paint)),
-        "json": lambda: json_text(simulation_document(result)),
-        "yaml": lambda: yaml_text(simulation_document(result)),
+        **document_reports(lambda: simulation_document(result)),
         "svg": lambda: simulation_svg(result),
     }
     write_reports(targets, reports)
@@ -172,14 +167,3 @@ def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) 
         affected = f"{sanitize(constraint)} ({pluralize(count, 'pod')})"
         print_note(f"note: not evaluated: {affected}. A scheduler may place fewer of them")
     return arriving
-
-
-def _with_progress(steps: Iterable[SimulationProgress], expected: int) -> Iterator[SimulationProgress]:
-    """Yield the steps, with a progress bar if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield from steps
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(steps, description="placing", total=expected, console=Console(stderr=True), transient=True)

@@ -14,6 +14,7 @@ from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    document_reports,
     exit_with_error,
     join_lines,
     paint_for,
@@ -29,13 +30,13 @@ from webhook.report.policy_tests import (
     policy_test_summary,
     policy_test_table,
 )
-from webhook.report.serialization import json_text, yaml_text
+from webhook.report.serialization import json_text
 
 FORMATS = ("table", "json", "yaml", "name", "junit", "sarif", "github")
 TestPaths = Annotated[
     list[str] | None, typer.Argument(metavar="FILE|DIR", help="Test files or folders. Default: policies.")
 ]
-TestOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
+TestOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 
 def policy_test_command(
@@ -62,8 +63,7 @@ def policy_test_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines([*policy_test_table(results, paint), policy_test_summary(results)]),
-        "json": lambda: json_text(policy_test_document(results)),
-        "yaml": lambda: yaml_text(policy_test_document(results)),
+        **document_reports(lambda: policy_test_document(results)),
         "name": lambda: join_lines(f"{each.file}: {case.name}" for each in results for case in each.cases),
         "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),
         "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), __version__)),

@@ -48,10 +48,7 @@ NOTHING_TO_UNDO = "None of these pods has a record that Rightslice changed its G
 
 PodName = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
 
-UndoFiles = Annotated[
-    list[str] | None,
-    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods, as written by kubectl get -o yaml."),
-]
+UndoFiles = Annotated[list[str] | None, flags.filename_option("Pods, as written by kubectl get -o yaml.")]
 
 
 def undo_command(
