@@ -288,7 +288,6 @@ def read_mig_instances(handle: Any, memory: int) -> tuple[MigInstance, ...]:
     """Read the GPU instances in order of placement.
 
     Args:
-        handle: The GPU, in MIG mode.
         memory: Memory of the whole GPU, MiB.
 
     Raises:

@@ -52,8 +52,6 @@ class GpuNodePublisher:
         """Prepare; no request is sent yet.
 
         Args:
-            api: The API server.
-            node: Name of the node and of its GPUNode.
             clock: A monotonic clock, seconds.
             random: Spreads the writes of many nodes.
         """
@@ -138,8 +136,6 @@ class AgentLease:
         """Prepare.
 
         Args:
-            api: The API server.
-            node: Name of the node and of its Lease.
             clock: A monotonic clock, seconds.
             now: The current time, with time zone.
             random: Spreads the renewals of many nodes.

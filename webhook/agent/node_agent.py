@@ -66,7 +66,6 @@ class NodeAgent:
     """The agent of one node.
 
     Attributes:
-        metrics: Its metrics.
         driver_replaced: Set when the driver has another version than the loaded library: the process must exit.
     """
 
@@ -88,9 +87,7 @@ class NodeAgent:
         Args:
             discover: Returns the GPUs; it may block.
             list_owners: Returns the pods of each device.
-            publisher: Writes the GPUNode.
             advertiser: Writes the Node's label and resource; None to leave them alone.
-            log: The log.
             random: Spreads the rounds of many nodes.
             poll: Seconds between two rounds.
             nvml_timeout: Seconds after which a discovery counts as hung.

@@ -163,7 +163,6 @@ class NvlinkEnds(NamedTuple):
     Attributes:
         gpus: Number of active links by the bus id of the remote GPU.
         switch: Number of active links to NVSwitches.
-        down: Number of inactive links.
         version: NVML's number of the NVLink version; 0 if there is none.
     """
 

@@ -58,9 +58,7 @@ class AdmittedPod(NamedTuple):
     """A pod of an object or workload, as the webhook would admit it.
 
     Attributes:
-        checked: The result of its evaluation.
         replicas: Number of such pods; of a DaemonSet, one per eligible node, and at least 1.
-        daemon: It belongs to a DaemonSet.
         admitted: How many of them quotas admit, one after another.
         view: The cluster after these were created.
         admit_more: Admits some more in the given state of the cluster, as the webhook would.

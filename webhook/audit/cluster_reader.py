@@ -66,7 +66,6 @@ class PlacementObjects(NamedTuple):
     """The objects that placement is computed from.
 
     Attributes:
-        fleet: The nodes.
         objects: Nodes, active pods, and GPUNodes.
         unread_reason: Why GPUNodes could not be read; "" if they could, or if there are none.
     """

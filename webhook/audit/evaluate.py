@@ -50,7 +50,6 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 
     Attributes:
         namespace: The namespace of objects that name none.
-        user: The user name of the admission requests.
     """
 
     policies: PolicySet

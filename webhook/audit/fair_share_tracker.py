@@ -44,8 +44,6 @@ class ShareSnapshot(NamedTuple):
 
     Attributes:
         when: Seconds of a clock that is never set.
-        over: Groups that are over their share.
-        groups: Number of groups.
     """
 
     when: float

@@ -32,7 +32,6 @@ class SourceObject(msgspec.Struct, frozen=True):
     """A Kubernetes object and its position in a file.
 
     Attributes:
-        document: The document that contains it.
         prefix: Its path in the document: () or ("items", 3).
     """
 

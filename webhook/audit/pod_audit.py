@@ -221,7 +221,6 @@ def missed_admission(pod: Mapping[str, Any], namespace: str, decision: Decision)
     """Return why a pod was not evaluated at admission; None if it was, or if that is unknown.
 
     Args:
-        pod: The stored pod.
         decision: The decision if it were created now.
     """
     if not decision.involves_gpus:

@@ -110,7 +110,6 @@ class ArrivingPod(NamedTuple):
         view: The cluster with its charges to quotas.
         admitted: How many pods like it were admitted together.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
-        ports: Its host ports.
     """
 
     required: PodRequirements

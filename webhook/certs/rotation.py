@@ -43,7 +43,6 @@ class WebhookConfig:
     """One webhook configuration.
 
     Attributes:
-        version: Its resourceVersion.
         bundles: The `caBundle` of each webhook in it, in order.
     """
 

@@ -173,12 +173,7 @@ def choose_fair_share(policies: PolicySet, name: str) -> FairShare:
 
 
 def single_fair_share(policies: PolicySet, source: str) -> FairShare:
-    """Return the only fair share. Exits if there is none, or more than one.
-
-    Args:
-        policies: All policies of the source.
-        source: Its name in the error.
-    """
+    """Return the only fair share. Exits if there is none, or more than one."""
     shares = _fair_shares(policies)
     if len(shares) != 1:
         found = ", ".join(shares) or "none"

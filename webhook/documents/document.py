@@ -19,7 +19,6 @@ class SizeBounds(NamedTuple):
     Attributes:
         size: Bytes of UTF-8.
         values: Maps, lists and scalars.
-        depth: Nested maps and lists.
         expansion: Values that aliases expand to.
     """
 
@@ -95,7 +94,6 @@ class PositionTree(msgspec.Struct):
     """The position of a map or list, and of everything in it.
 
     Attributes:
-        start: Where it begins.
         keys: The position of each key of a map.
         members: The position of each value, by key or index.
     """
@@ -116,8 +114,6 @@ class Document(msgspec.Struct, frozen=True):
 
     Attributes:
         data: dict, list, str, int, float, bool or None. Parts may be shared, so do not modify it.
-        file: Name of the file, for messages.
-        positions: The position of every value.
     """
 
     data: Any

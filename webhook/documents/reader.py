@@ -44,7 +44,6 @@ def read_documents(content: str | bytes, file: str, *, aliases: bool = False) ->
 
     Args:
         content: The file's text, or its bytes (UTF-8).
-        file: The file's name, for messages.
         aliases: False for a policy: strict, at most 1 MiB. True for a manifest or snapshot: read as kubectl does, at
             most 64 MiB.
 

@@ -74,9 +74,7 @@ def build_extender(
     Args:
         state: Nodes, reservations and the learned mix.
         clock: Monotonic seconds.
-        metrics: Receives all events.
         tls: TLS, and which clients may call.
-        limits: Limits of the server.
         polls: Called every few seconds.
         companions: Tasks that run as long as the server.
         watched: The watches, for health.

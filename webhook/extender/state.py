@@ -136,7 +136,6 @@ class SchedulerState:
 
     Attributes:
         ranking: None until all nodes are known for the first time.
-        reservations: Current reservations.
         learning: The learned workload mix.
         is_over_share: Whether a pod's group is over its fair share; replaced by the fair-share task.
     """

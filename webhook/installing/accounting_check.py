@@ -46,7 +46,6 @@ class AccountingFacts:
     """Facts for `accounting check`.
 
     Attributes:
-        cluster: The installation.
         running_pods: One page of running pods.
         dry_run: A dry-run pod with one GPU after admission, or the error that rejected it.
         namespace: The namespace of the dry run.

@@ -51,8 +51,6 @@ async def install_manifests(
     If something else rejects that pod first, this is reported, because it says nothing about the webhooks.
 
     Args:
-        objects: The manifests.
-        say: Prints progress.
         seconds: How long each wait may take.
         dry_run: True to validate only.
 
@@ -190,8 +188,6 @@ def build_replacement(one: Json, before: Json, bundle: str) -> Json:
     """Return the manifest with the labels, annotations and caBundles of the existing object.
 
     Args:
-        one: The manifest.
-        before: The existing object.
         bundle: The managed caBundle, base64, which is kept in webhooks that have it; "" for none.
     """
     metadata = {

@@ -275,8 +275,6 @@ class CurrentInstall(NamedTuple):
     """Settings of an installation; "" if unset.
 
     Attributes:
-        mode: The webhook's mode.
-        image: Its image.
         external_certificate: True if the certificate comes from files, for example of cert-manager.
     """
 

@@ -30,10 +30,7 @@ async def uninstall_manifests(
     """Delete the installation, webhooks first, and wait until it is gone. Missing objects are not an error.
 
     Args:
-        objects: The manifests.
-        say: Prints progress.
         with_policies: True to delete the CRDs and the namespace too.
-        seconds: How long to wait.
 
     Raises:
         DeletionTimeoutError: An object still exists after that time.

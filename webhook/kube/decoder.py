@@ -66,7 +66,6 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list.
 
     Attributes:
-        items: The decoded objects.
         version: The resource version of the whole list.
         continue_token: The token for the next page; "" on the last one.
         undecodable: Number of objects that could not be decoded.

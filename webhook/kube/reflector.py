@@ -87,7 +87,6 @@ class WatchedResource(NamedTuple, Generic[T]):
         name: The plural name, in messages and metrics.
         path: The path over all namespaces.
         model: The read model of its objects, or `dict[str, Any]`.
-        params: Selectors.
         optional: True if the server may not have the resource type, which then counts as empty.
         may_be_forbidden: True if the server may forbid listing it, which is then shown by its status.
     """
@@ -105,14 +104,11 @@ class WatchStatus:
     """Status of one watch.
 
     Attributes:
-        name: The resource.
         synced: True once everything was listed.
         last_contact: Last successful response, in seconds of the event loop's clock.
         absent: True if the server does not have the resource type.
         forbidden: True if the server forbids listing it, so its objects are unknown.
-        lists: Number of complete lists.
         events: Number of changes received.
-        errors: Number of lists and watches that failed.
         skipped: Number of objects that could not be decoded or stored.
         list_version: Resource version of the last complete list.
         error: Why the watch does not work at present; "" if it does.

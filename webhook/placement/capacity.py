@@ -21,7 +21,6 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
     """CPU, memory and GPUs that one pod requests from one node.
 
     Attributes:
-        cpu_milli: CPU in millicores.
         gpus: Number of GPUs, or of shares (several may be on one GPU); 0 for a pod without GPUs.
         gpu_milli: Size of each in thousandths of a GPU; 1000 for whole GPUs, 0 if `gpus` is 0.
         models: Acceptable GPU models; () for any.
@@ -58,10 +57,7 @@ class EmptyNode(msgspec.Struct, frozen=True, gc=False):
     """One empty node.
 
     Attributes:
-        name: Name of the node.
-        cpu_milli: CPU in millicores.
         memory: Memory in bytes.
-        gpus: Number of GPUs.
         model: GPU model; "" without GPUs.
     """
 
@@ -133,7 +129,6 @@ class FreeCapacityArrays:
     """Free capacity of every node.
 
     Attributes:
-        capacity: The empty nodes.
         cpu: Free millicores, shape (nodes,).
         memory: Free MiB, shape (nodes,).
         gpus: Free thousandths of each GPU, shape (nodes, GPUs).

@@ -41,7 +41,6 @@ class NodeDevices(msgspec.Struct, frozen=True):
     """The GPUs of one node. Masks have bit i for GPU i.
 
     Attributes:
-        topology: The links.
         free: Mask of whole GPUs that no pod holds and the device plugin may allocate, unhealthy ones included; None if
             only their number is known.
         mig_cards: Healthy MIG cards.

@@ -31,7 +31,6 @@ class MigProfile(msgspec.Struct, frozen=True):
     Attributes:
         name: For example "3g.40gb".
         slices: Compute slices.
-        memory_units: Units of memory.
         starts: Legal starts, ascending.
         milli: Part of the card that it takes, in thousandths: the larger of compute and memory.
     """
@@ -51,7 +50,6 @@ class MigGeometry(msgspec.Struct, frozen=True):
     """Possible partitions of a product.
 
     Attributes:
-        units: Units of memory.
         profiles: Profiles, the smallest first.
     """
 
@@ -126,17 +124,12 @@ def profile_fits(geometry: MigGeometry, instances: frozenset[MigPlacement], name
 
 
 class MigCardValue:
-    """The value of cards of one geometry under a mix of profiles.
-
-    Attributes:
-        geometry: How they can be partitioned.
-    """
+    """The value of cards of one geometry under a mix of profiles."""
 
     def __init__(self, geometry: MigGeometry, mix: Mapping[str, float]) -> None:
         """Compute the value of every mask.
 
         Args:
-            geometry: The geometry.
             mix: Weights by profile name; only their ratio matters. Profiles of other cards count as pods that use
                 nothing here. Without any weight, all profiles count equally.
         """
@@ -169,7 +162,6 @@ class MigCard(msgspec.Struct, frozen=True):
     """One card in MIG mode.
 
     Attributes:
-        index: Index on the node.
         used: Instances that a pod holds.
         idle: Instances without a pod.
     """
@@ -183,7 +175,6 @@ class RepartitionPlan(msgspec.Struct, frozen=True):
     """New layout of one card that makes an instance fit.
 
     Attributes:
-        index: Index of the card.
         remove: Idle instances in the way.
         create: The instance to create, with its start.
     """

@@ -42,7 +42,6 @@ class GpuSets:
     """Every set of GPUs of one kind of node.
 
     Attributes:
-        topology: The links.
         kept_sizes: Sizes of sets to keep, the most requested first.
     """
 

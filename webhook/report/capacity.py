@@ -34,7 +34,6 @@ class NodeCapacity(msgspec.Struct, frozen=True):
 
     Attributes:
         installed_gpus: Physical GPUs.
-        allocated_milli: Allocated thousandths of GPUs.
         free_milli: Free thousandths on nodes that take pods.
         largest_island: Free GPUs in the largest set in which NVLink connects every pair; None if it is unknown which
             are free.

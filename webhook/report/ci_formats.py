@@ -114,7 +114,6 @@ class JUnitCase(msgspec.Struct, frozen=True):
 
     Attributes:
         suite: Name of its suite; cases of one suite follow each other.
-        name: Name of the object or test.
         failures: A short and a long text for each failure.
         error: Why it could not be evaluated; "" if it was.
         skipped: Why it was skipped; "" if it was not.

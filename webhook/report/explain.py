@@ -43,13 +43,7 @@ OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT,
 
 
 def explain_lines(result: CheckResult, paint: Paint = without_style, events: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the lines about one object and the decision on it.
-
-    Args:
-        result: The decision.
-        paint: Applies colors.
-        events: Lines about its Events.
-    """
+    """Yield the lines about one object and the decision on it."""
     yield paint(sanitize(f"{result.title or 'document'}  {result.location}"), TextStyle.STRONG)
     if result.verdict is CheckVerdict.SKIPPED:
         yield f"{INDENT}Skipped   {sanitize(result.reason)}"

@@ -92,9 +92,6 @@ def diff_lines(before: Any, after: Any, paint: Paint = without_style, *, width: 
     """Return one line per field: `+` is new, `~` is changed, `-` is gone.
 
     Args:
-        before: The object.
-        after: The patched object.
-        paint: Applies colors.
         width: Columns to fit into, 0 for any number. A new value that does not fit is split into its members.
     """
     return [

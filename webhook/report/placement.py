@@ -57,7 +57,6 @@ class PlacementResult(msgspec.Struct, frozen=True):
         title: Kind, namespace and name.
         denied: Codes for which the webhook would deny it.
         request: What it requests after admission.
-        snapshot: The cluster.
         feasible: The nodes that fit, the best first.
         reasons: Why others are rejected, by position of the node.
         nearest: If no node fits, the pods whose end would make it fit.

@@ -44,8 +44,6 @@ class ContainerUsage(msgspec.Struct, frozen=True, gc=False):
     """GPUs that one container requests, and the measured usage of its workload.
 
     Attributes:
-        resource: The resource name it requests.
-        count: Units it requests.
         memory_mib: Peak GPU memory in MiB; None if unknown.
         compute_milli: 95th percentile of compute, thousandths of the card; None if unknown.
         samples: Number of samples behind both.
@@ -107,7 +105,6 @@ class CheckResult(msgspec.Struct, frozen=True):
         kind: As written.
         namespace: The namespace it was evaluated in; "" if it was skipped.
         name: Object name, or generateName with a star.
-        verdict: The overall verdict.
         findings: In the order of the engine's steps.
         decision: The engine's decision; empty for a skipped object.
         stored: The object the patch applies to, as the API server sends it to admission.

@@ -38,8 +38,6 @@ class SimulationResult(msgspec.Struct, frozen=True):
     """A simulation.
 
     Attributes:
-        strategy: The scoring strategy.
-        nodes: Number of nodes.
         capacity: GPUs of the cluster, in thousandths.
         steps: From the first to the last.
         reasons: Pods that were not placed, by reason.

@@ -21,7 +21,6 @@ def line_chart(title: str, lines: Mapping[str, Sequence[Point]], *, across: str,
     """Draw lines over percent, both axes from 0.
 
     Args:
-        title: Title of the chart.
         lines: Points (x, y) in percent, by name.
         across: Label of the x axis.
         up: Label of the y axis.
@@ -56,8 +55,6 @@ def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> s
     """Draw GPUs on a circle with a line for each pair that NVLink connects, the thicker the more links.
 
     Args:
-        name: The node's name.
-        topology: Its links.
         states: State of each GPU; "free" is drawn open.
     """
     size, radius = 560.0, 170.0

@@ -34,7 +34,6 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     Attributes:
         installed: Physical GPUs.
         allocatable: GPUs that nodes advertise.
-        allocated: GPUs allocated to pods.
         idle: Allocated to idle workloads.
         idle_unknown: Allocated to pods without usage data; counted as effective, although some may be idle.
         over_requested: Allocated to the others, and not needed by them.
@@ -134,7 +133,6 @@ def compute_utilization(
     Args:
         nodes: Every node with GPUs.
         workloads: Every workload, summed up over these nodes.
-        prices: Prices of the GPUs, if there are any.
     """
     gpu_workloads = [row for row in workloads if row.usages]
     return ClusterUtilization(

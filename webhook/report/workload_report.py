@@ -49,9 +49,7 @@ def cost_columns(
 
     Args:
         key: The JSON key of the object with all three.
-        value: The amount.
         prices: None: CSV leaves the cost empty.
-        header: Of the cost.
         whole: The amount that this is a part of; without a price of it there is none of its parts.
         unknown: Whether the amount of a row is unknown: null in JSON, empty in CSV.
         csv_unpriced: The CSV header of the part without a price.

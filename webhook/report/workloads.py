@@ -58,11 +58,9 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     Attributes:
         name: For example "Deployment/serve".
-        pods: Number of pods.
         pending: Pods that request GPUs and have no node.
         pods_on_missing_nodes: Pods with GPUs on a node that does not exist or has none.
         overcommitted_milli: Thousandths of a GPU requested beyond what the pods' nodes have.
-        gpu_milli_before: Requested thousandths of a GPU.
         gpu_milli_after: The same if the pods were created again now.
         gpu_milli_audit_saved: What right-sizing in audit or warn mode would save in addition.
         allocated: GPUs allocated to pods on nodes.
@@ -80,7 +78,6 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         keep_reason: The stable word for why these pods keep their requests; "" if they do not.
         findings: Each finding once, with the number of pods that have it.
         pods_by_code: Pods with findings of a code and mode, each pod once, and the first of these findings.
-        exemptions: Exemptions in use.
     """
 
     namespace: str
@@ -131,8 +128,6 @@ def workload_reports(
     """Sum up pods by workload, most savings first (audit-mode savings included), then by name.
 
     Args:
-        results: The pods.
-        prices: Prices of the GPUs, if there are any.
         nodes: Every node with GPUs; pods are allocated no more than their node has. None: what they request.
     """
     groups: dict[tuple[str, str], list[PodAllocation]] = {}
@@ -212,7 +207,6 @@ def _workload_usages(pods: Sequence[CheckResult], alike: Iterable[CheckResult]) 
     """Return the usages in the order of the pods; a launcher has other containers than its workers.
 
     Args:
-        pods: Pods with GPUs.
         alike: Those with the outcome of the workload, whose risk is reported; others may differ, as those with `keep`.
     """
     running = [usage for pod in pods if pod.node for usage in _pod_usages(pod)]
@@ -296,7 +290,6 @@ def pod_allocations(results: Iterable[CheckResult], nodes: Sequence[NodeCapacity
     has, later pods get what earlier ones leave.
 
     Args:
-        results: The pods.
         nodes: Every node with GPUs; None if unknown: each pod then has what it requests.
     """
     left = {node.name: node.allocated_milli for node in nodes or ()}

@@ -107,7 +107,6 @@ class TimeGrid(NamedTuple):
     Attributes:
         start, end: Unix seconds, multiples of the step.
         step: Seconds of a bin.
-        bins_per_answer: Bins in one answer.
         now: The present, after the end of the last whole bin.
     """
 

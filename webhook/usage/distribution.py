@@ -79,7 +79,6 @@ def peak_distribution(after: Floats, weight: Floats, tail: Floats, grid: SizeGri
 
     Args:
         after: Peaks of the pool's windows, MiB.
-        weight: Their weights.
         tail: `fleet_tail` on the same grid.
     """
     at = np.minimum(grid.sizes.searchsorted(after), grid.sizes.size - 1)

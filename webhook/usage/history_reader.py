@@ -76,7 +76,6 @@ async def read_histories(prometheus: PrometheusClient, clock: Callable[[], float
     """Read everything, without a deadline.
 
     Args:
-        prometheus: The client.
         clock: The local clock, Unix seconds.
 
     Raises:

@@ -35,9 +35,6 @@ class DemoResult(msgspec.Struct, frozen=True):
         result: The same object evaluated in this process, for locations and GPUs.
         patched: The object after the server's patch.
         denied: The reasons of /validate, one per line; "" if the object was allowed.
-        warnings: Warnings of both endpoints.
-        gpu_milli_before: Requested thousandths of a GPU.
-        gpu_milli_after: The same after the patch.
         milliseconds: Response times of /mutate and /validate.
         description: From the comment of its file.
     """

@@ -42,7 +42,6 @@ class NodeScorer(Protocol):
             was: Value of each node before the pod, shape (n,).
             becomes: Value after it, shape (n,).
             nodes: Node positions, shape (n,).
-            demand: The pod's demand.
         """
         return becomes
 

@@ -176,8 +176,6 @@ def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: i
 
     Args:
         shares: Demands with GPUs and their share of all of them.
-        model: GPU model.
-        rounds: Pods offered.
 
     Returns:
         Expected thousandths, shape (MAX_CORES + 2, MILLI_LEVELS): by whole cores (the last row twice, for

@@ -37,7 +37,6 @@ class PodGpuUnits(NamedTuple):
     """GPUs that one pod requests.
 
     Attributes:
-        units: Units by GPU resource.
         container_requests: The containers that request whole GPUs; () if one container requests all.
     """
 
@@ -55,7 +54,6 @@ class ContainerRequest(NamedTuple):
     """GPUs that one container requests.
 
     Attributes:
-        gpus: Their number.
         passes_on_gpus: True for an init container that ends: later containers get its GPUs.
     """
 
@@ -196,8 +194,6 @@ def current_devices(devices: NodeDevices, report: GPUNode, pods: Mapping[str, Po
     """Return the GPUs of a node as its pods hold them now.
 
     Args:
-        devices: The reported devices.
-        report: The report.
         pods: GPUs that each pod of the node holds, by "namespace/name", in the order of arrival.
         units: Units of `nvidia.com/gpu` that the node advertises.
     """

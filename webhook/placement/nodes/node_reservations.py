@@ -19,9 +19,7 @@ class NodeReservation(msgspec.Struct, frozen=True):
     """A node reserved for one pod.
 
     Attributes:
-        uid: The pod's uid.
         pod: "namespace/name"; "" for a pod of a gang that has not arrived.
-        node: Name of the node.
         amounts: Amounts that it will hold there, nano-units by resource.
         expires_at: Seconds of the caller's clock.
         gang: Name of its gang; "" for none.

@@ -53,10 +53,8 @@ class PodRequirements(msgspec.Struct, frozen=True):
     Attributes:
         resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
         count: Units of it.
-        cpu_milli: CPU in millicores.
         memory: Memory in bytes.
         selected_nodes: Mask of the nodes that its node selector and required affinity allow.
-        tolerations: Its tolerations.
         container_requests: The containers that request whole GPUs, if nodes are ranked by these; otherwise ().
         communicates: True if the GPUs of a container communicate with each other.
         nvlink_required: True if it must not run unless NVLink connects the GPUs of each container.

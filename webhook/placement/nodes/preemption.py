@@ -53,7 +53,6 @@ class VictimCandidate(NamedTuple):
     Attributes:
         size: Units of the GPU resource that is requested, and millicores.
         kind: Equal for interchangeable pods.
-        pod: The pod.
         releases: Amounts of what is short that it would release.
     """
 

@@ -106,8 +106,6 @@ class NodeRanking:
         """Prepare.
 
         Args:
-            snapshot: The nodes.
-            strategy: Scoring strategy.
             mix: Workload mix of whole GPUs and shares.
             profiles: Requested MIG profiles, with weights.
             fill: Order of equal nodes.
@@ -147,7 +145,6 @@ class NodeRanking:
         """Return the order of `rank` as arrays.
 
         Args:
-            requirements: The pod.
             candidates: Nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
             gang: The other pods of its gang; None for a pod without one.
             over_fair_share: True for a pod that leaves capacity to others: of nodes with equal links and equal harm to

@@ -35,7 +35,6 @@ class NodeStates(Generic[K]):
 
     Attributes:
         numbers: By node, shape (nodes,).
-        keys: The state of each number.
         generation: Changes when states are renumbered.
     """
 

@@ -51,8 +51,6 @@ class Simulator:
         """Prepare.
 
         Args:
-            capacity: The nodes.
-            strategy: Ranks them.
             rng: Chooses among equal nodes.
             mix: Workload mix; None to learn it from arrivals.
             arrays: Free capacity; None for an empty cluster.

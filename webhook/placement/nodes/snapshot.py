@@ -25,8 +25,6 @@ class SchedulingSnapshot:
 
     Attributes:
         fleet: The nodes as the scheduler sees them.
-        free: Free resources of each.
-        devices: GPUs of each.
         report_errors: Why reports are invalid, by node name.
         capacity: The nodes as scorers see them: whole GPUs and shares. MIG cards are scored separately.
     """
