@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.errors import ApiError
+from webhook.kube.api import find_object
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
@@ -91,13 +92,9 @@ class GpuNodePublisher:
 
     async def _read_stored(self) -> GPUNodeStatus | None:
         """Return the stored status; None if there is none, or one of another version."""
+        found = await find_object(self._api, f"{GROUP_PATH}/gpunodes/{self._node}")
         try:
-            found = await self._api.get(f"{GROUP_PATH}/gpunodes/{self._node}")
-            return msgspec.convert(found, GPUNode).status
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
+            return msgspec.convert(found, GPUNode).status if found is not None else None
         except msgspec.ValidationError:
             return None
 

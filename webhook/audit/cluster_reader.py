@@ -34,7 +34,7 @@ from webhook.cache.stored_objects import StoredPod
 from webhook.documents.document import Document
 from webhook.documents.reader import is_document_file
 from webhook.errors import ApiError
-from webhook.kube.api import KubeClient
+from webhook.kube.api import KubeClient, find_object
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.model.claims import device_classes_by_name
@@ -149,12 +149,7 @@ class ClusterReader:
 
     def serves_resource(self, group_version: str, plural: str) -> bool:
         """Return whether the cluster has this resource."""
-        try:
-            found = self._run(self._api.get(f"/apis/{group_version}"))
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return False
-            raise
+        found = self._run(find_object(self._api, f"/apis/{group_version}")) or {}
         return any(each.get("name") == plural for each in found.get("resources") or ())
 
     def pods(self, *, ended: bool = False) -> Iterator[SourceObject]:

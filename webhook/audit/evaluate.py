@@ -15,7 +15,6 @@ from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.audit.validation import check_counts, check_field_names, check_pod
-from webhook.documents.document import map_at
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation
@@ -24,7 +23,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.decisions import NEEDS_NODES
 from webhook.model.defaulting import default_object, default_pod_data
-from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.findings import Finding
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
 from webhook.model.usage import UsageView

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
-from webhook.documents.document import map_at
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
+from webhook.model.field_paths import map_at
 from webhook.model.fleet import Fleet
 from webhook.model.pod_outcomes import FullPodStatus
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, PodStatus, without_nulls

@@ -34,12 +34,12 @@ from webhook.audit.gpu_time import allocated_milli, bound_node
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
-from webhook.documents.document import map_at
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource
+from webhook.model.field_paths import map_at
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet

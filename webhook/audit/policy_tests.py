@@ -18,11 +18,12 @@ from webhook.audit.object_files import (
     read_objects,
 )
 from webhook.cache.snapshot import DEMO, read_snapshot, view_of_objects
-from webhook.documents.document import Document, map_at
+from webhook.documents.document import Document
 from webhook.errors import LocatedError, SourceLocation
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_object
 from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import map_at
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.policy.loader import load_policies

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from webhook.documents.document import map_at
 from webhook.engine.limitrange.validation import InvalidAmount, find_invalid_amounts
 from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
 from webhook.errors import ReviewError, quote_text
 from webhook.model.defaulting import apply_defaults
-from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.limit_ranges import ParsedLimitRange
 from webhook.model.pod_fields import find_misspelled_fields

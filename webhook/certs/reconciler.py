@@ -38,6 +38,7 @@ from webhook.certs.secret_state import (
 )
 from webhook.certs.webhook_configs import CertificateApi, WebhookConfigSelector, ca_bundle_patch, webhook_config_of
 from webhook.errors import ApiError
+from webhook.kube.api import find_object
 
 AUTHORITY_LIFETIME = timedelta(days=365)
 SERVING_LIFETIME = timedelta(days=90)
@@ -139,12 +140,7 @@ class CertificateReconciler:
     async def _observe(self, *, with_configs: bool) -> ObservedState:
         """Read the webhook configurations and then the Secret, so that the Secret is never the older of the two."""
         configurations = await self.spec.configs.read(self.api) if with_configs else {}
-        try:
-            secret = await self.api.get(self.spec.secret.path)
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
-            secret = None
+        secret = await find_object(self.api, self.spec.secret.path)
         configs = tuple(webhook_config_of(path, each) for path, each in configurations.items())
         return ObservedState(secret, secret_state_of(secret), configurations, configs)
 

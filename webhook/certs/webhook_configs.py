@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from webhook.certs.rotation import WebhookConfig
 from webhook.certs.secret_state import decode_base64
-from webhook.errors import ApiError
+from webhook.kube.api import find_object
 from webhook.kube.leader_election import LeaseApi
 from webhook.kube.reflector import WatchedResource
 
@@ -52,14 +52,8 @@ class WebhookConfigSelector:
         if self.selector:
             lists = [(prefix, await api.get(prefix, {"labelSelector": self.selector})) for prefix in CONFIG_PATHS]
             return {f"{prefix}/{each['metadata']['name']}": each for prefix, data in lists for each in data["items"]}
-        configurations = {}
-        for path in (f"{prefix}/{name}" for prefix in CONFIG_PATHS for name in self.names):
-            try:
-                configurations[path] = await api.get(path)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-        return configurations
+        paths = [f"{prefix}/{name}" for prefix in CONFIG_PATHS for name in self.names]
+        return {path: found for path in paths if (found := await find_object(api, path)) is not None}
 
     def watched_resources(self) -> list[WatchedResource[dict[str, Any]]]:
         """Return what to watch: by name, because RBAC grants rights on single objects."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from webhook.audit.adjusted_view import with_namespace_labels
@@ -16,14 +15,14 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_conte
 from webhook.audit.pod_audit import deduplicate_pods
 from webhook.cache.snapshot import ClusterSnapshot, collect_snapshot
 from webhook.cache.snapshot_objects import RawObject
-from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
+    EvaluationFlags,
     load_cluster_policies,
     load_policy_set,
-    note_snapshot,
+    note_cluster,
     parse_timestamp,
     read_evaluation_context,
-    read_usage_view,
     shipped_path,
     snapshot_path,
 )
@@ -69,28 +68,20 @@ _AGE = re.compile(r"([0-9]{1,5})([dhm])\Z", re.ASCII)
 _AGE_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 
 
-class AuditOptions(msgspec.Struct, frozen=True):
-    """Flags of an audit: the pods, the policies, and the time."""
+class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
+    """Flags of an audit: also its pods, and their prices."""
 
     paths: Sequence[str] | None
-    policies: Sequence[str] | None
-    cluster: str | None
-    access: ClusterFlags
-    policy_namespace: str
-    labels: Mapping[str, str]
-    now: datetime
     since: datetime | None = None
-    prices: str = ""
-    usage: str | None = None
-    verbose: bool = False
+    prices: str
     write_reports: bool = False
 
 
-def run_audit(options: AuditOptions) -> ClusterAudit:
+def run_audit(flags: AuditFlags) -> ClusterAudit:
     """Audit a cluster. Exits if the input is invalid or the cluster does not answer."""
-    live = options.cluster == LIVE and not options.paths
-    audit = _audit_live_cluster(options) if live else _audit_files(options)
-    audit.prices = _price_nodes(options.prices, audit.context.view)
+    live = flags.cluster == LIVE and not flags.paths
+    audit = _audit_live_cluster(flags) if live else _audit_files(flags)
+    audit.prices = _price_nodes(flags.prices, audit.context.view)
     if audit.undated_pods:
         pods = pluralize(audit.undated_pods, "pod")
         print_note(f"note: {pods} without metadata.creationTimestamp: --since does not exclude them")
@@ -99,50 +90,41 @@ def run_audit(options: AuditOptions) -> ClusterAudit:
     return audit
 
 
-def _audit_live_cluster(options: AuditOptions) -> ClusterAudit:
+def _audit_live_cluster(flags: AuditFlags) -> ClusterAudit:
     from webhook.audit.cluster_audit import audit_live_cluster  # numpy is slow to import
 
-    with open_live_cluster(options.access) as cluster:
+    with open_live_cluster(flags.access) as cluster:
         apis = [api for api, (_, plural) in KINDS.items() if cluster.serves_resource(api.value, plural)]
-        if options.write_reports and not apis:
+        if flags.write_reports and not apis:
             exit_with_error(f"--write: {NO_KIND}")
-        policies = load_cluster_policies(cluster, options.policies, options.policy_namespace, verbose=options.verbose)
-        usage = read_usage_view(options.usage, options.now, verbose=options.verbose)
-        audit = audit_live_cluster(cluster, policies, options.labels, options.now, usage, options.since, show_progress)
-    if options.verbose:
-        note_snapshot(audit.cluster, ClusterSnapshot(audit.context.view))
+        policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
+        usage = flags.read_usage()
+        audit = audit_live_cluster(cluster, policies, flags.labels, flags.now, usage, flags.since, show_progress)
+    if flags.verbose:
+        note_cluster(audit.cluster, audit.context.view.fleet)
     audit.report_apis = apis
     return audit
 
 
-def _audit_files(options: AuditOptions) -> ClusterAudit:
+def _audit_files(flags: AuditFlags) -> ClusterAudit:
     from webhook.audit.cluster_audit import audit_documents, audit_snapshot  # numpy is slow to import
 
-    if options.cluster != LIVE:
-        reject_access_flags(options.access)
-    usage = read_usage_view(options.usage, options.now, verbose=options.verbose)
-    documents = list(read_objects(audit_sources(options.paths, options.cluster)))
+    if flags.cluster != LIVE:
+        reject_access_flags(flags.access)
+    usage = flags.read_usage()
+    documents = list(read_objects(audit_sources(flags.paths, flags.cluster)))
     pods = without_duplicate_pods(documents)
-    if options.paths and options.cluster and list(options.paths) != [options.cluster]:
-        context = read_evaluation_context(
-            options.cluster,
-            options.policies,
-            options.labels,
-            options.access,
-            options.policy_namespace,
-            options.now,
-            usage,
-            verbose=options.verbose,
-        )
-        audit = audit_documents(pods, len(pods), context, options.since, show_progress)
+    if flags.paths and flags.cluster and list(flags.paths) != [flags.cluster]:
+        context = read_evaluation_context(flags, usage)
+        audit = audit_documents(pods, len(pods), context, flags.since, show_progress)
     else:
-        policies = load_policy_set(options.policies, verbose=options.verbose)
-        name = ", ".join(options.paths or [options.cluster or ""])
-        snapshot = build_snapshot(name, documents, verbose=options.verbose)
-        view = with_namespace_labels(snapshot.view, options.labels)
-        context = EvaluationContext(policies, view, options.now, usage)
-        audit = audit_snapshot(pods, snapshot, context, options.since, show_progress)
-    audit.cluster = ", ".join(options.paths or [options.cluster or ""])
+        policies = load_policy_set(flags.policies, verbose=flags.verbose)
+        name = ", ".join(flags.paths or [flags.cluster or ""])
+        snapshot = build_snapshot(name, documents, verbose=flags.verbose)
+        view = with_namespace_labels(snapshot.view, flags.labels)
+        context = EvaluationContext(policies, view, flags.now, usage)
+        audit = audit_snapshot(pods, snapshot, context, flags.since, show_progress)
+    audit.cluster = ", ".join(flags.paths or [flags.cluster or ""])
     return audit
 
 
@@ -187,7 +169,7 @@ def build_snapshot(name: str, documents: Iterable[SourceObject | SkippedDocument
     except RightsliceError as error:
         exit_with_error(str(error))
     if verbose:
-        note_snapshot(name, snapshot)
+        note_cluster(name, snapshot.view.fleet, snapshot.skipped)
     return snapshot
 
 

@@ -8,18 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import typer
 
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, read_content
 from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import DEMO, ClusterSnapshot, collect_snapshot, read_snapshot
+from webhook.cache.snapshot import DEMO, collect_snapshot, read_snapshot
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
 from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
+from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.model.usage import UsageView
 from webhook.policy.fair_share import FairShare
@@ -34,29 +36,38 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-def read_evaluation_context(
-    cluster_name: str | None,
-    policy_paths: Sequence[str] | None,
-    labels: Mapping[str, str],
-    access: ClusterFlags,
-    policy_namespace: str,
-    now: datetime,
-    usage: UsageView,
-    namespace: str = DEFAULT_NAMESPACE,
-    *,
-    verbose: bool = False,
-) -> EvaluationContext:
+class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that select what objects are evaluated against."""
+
+    cluster: str | None
+    access: ClusterFlags
+    policies: Sequence[str] | None
+    policy_namespace: str
+    labels: Mapping[str, str]
+    usage: str | None
+    now: datetime
+    namespace: str = DEFAULT_NAMESPACE
+    verbose: bool
+
+    def read_usage(self) -> UsageView:
+        """Read the recorded usage."""
+        return read_usage_view(self.usage, self.now, verbose=self.verbose)
+
+
+def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> EvaluationContext:
     """Read the policies and the cluster to evaluate objects against.
 
     Without policy paths, these are a live cluster's own policies, else the shipped library.
     """
-    if cluster_name != LIVE:
-        policies = load_policy_set(policy_paths, verbose=verbose)
-        view = read_cluster_view(cluster_name, labels, access, verbose=verbose)
-        return EvaluationContext(policies, view, now, usage, namespace)
-    with open_live_cluster(access) as cluster:
-        policies = load_cluster_policies(cluster, policy_paths, policy_namespace, verbose=verbose)
-        return EvaluationContext(policies, read_live_view(cluster, labels, verbose=verbose), now, usage, namespace)
+    verbose = flags.verbose
+    if flags.cluster != LIVE:
+        policies = load_policy_set(flags.policies, verbose=verbose)
+        view = read_cluster_view(flags.cluster, flags.labels, flags.access, verbose=verbose)
+    else:
+        with open_live_cluster(flags.access) as cluster:
+            policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=verbose)
+            view = read_live_view(cluster, flags.labels, verbose=verbose)
+    return EvaluationContext(policies, view, flags.now, usage, flags.namespace)
 
 
 # Policies
@@ -197,7 +208,7 @@ def read_live_view(cluster: ClusterReader, labels: Mapping[str, str], *, verbose
     """List a live cluster."""
     view = cluster.view()
     if verbose:
-        note_snapshot(cluster.server, ClusterSnapshot(view))
+        note_cluster(cluster.server, view.fleet)
     return with_namespace_labels(view, labels)
 
 
@@ -216,15 +227,15 @@ def read_cluster_view(
     except OSError as error:
         exit_with_error(f"{name}: cannot be read: {error.strerror or error}")
     if verbose:
-        note_snapshot(name or "unknown", snapshot)
+        note_cluster(name or "unknown", snapshot.view.fleet, snapshot.skipped)
     return with_namespace_labels(snapshot.view, labels)
 
 
-def note_snapshot(name: str, snapshot: ClusterSnapshot) -> None:
-    """Print to stderr what a snapshot contains, and what of it was skipped."""
-    nodes, offers = len(snapshot.view.fleet.nodes), len(snapshot.view.fleet.offers)
+def note_cluster(name: str, fleet: Fleet, skipped: Iterable[str] = ()) -> None:
+    """Print to stderr what a cluster contains, and what of it was skipped."""
+    nodes, offers = len(fleet.nodes), len(fleet.offers)
     print_note(f"cluster: {sanitize(name)} ({pluralize(nodes, 'node')}, {pluralize(offers, 'offer')})")
-    for sentence in snapshot.skipped:
+    for sentence in skipped:
         print_note(f"cluster: {sanitize(sentence)}")
 
 

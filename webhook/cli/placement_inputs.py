@@ -16,12 +16,12 @@ from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_snapshot
+from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
-from webhook.report.text import pluralize, sanitize
+from webhook.report.text import sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
@@ -75,8 +75,7 @@ def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> Placement
     if found.unread_reason:
         print_note(f"note: which GPUs of a node are free is unknown: {sanitize(found.unread_reason)}")
     if verbose:
-        nodes, offers = pluralize(len(found.fleet.nodes), "node"), pluralize(len(found.fleet.offers), "offer")
-        print_note(f"cluster: {sanitize(cluster.server)} ({nodes}, {offers})")
+        note_cluster(cluster.server, found.fleet)
     if not found.fleet.nodes:
         exit_with_error(f"{sanitize(cluster.server)}: no nodes in this cluster", EXIT_FINDINGS)
     return build_placement_input(found.fleet, found.objects)
@@ -91,7 +90,7 @@ def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) 
     except RightsliceError as error:
         exit_with_error(str(error))
     if verbose:
-        note_snapshot(name, snapshot)
+        note_cluster(name, snapshot.view.fleet, snapshot.skipped)
     if not snapshot.view.fleet.nodes:
         exit_with_error(f"{sanitize(name)}: no nodes here. Save the output of kubectl get nodes,pods -A -o yaml")
     return snapshot

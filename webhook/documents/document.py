@@ -135,17 +135,6 @@ class Document(msgspec.Struct, frozen=True):
         return self.locate(path)
 
 
-def map_at(data: Any, *path: str) -> dict[str, Any]:
-    """Return the map at a path of untrusted data; {} if there is none.
-
-    >>> map_at({"metadata": {"labels": {"a": "b"}}}, "metadata", "labels"), map_at({"metadata": []}, "metadata")
-    ({'a': 'b'}, {})
-    """
-    for step in path:
-        data = data.get(step) if isinstance(data, dict) else None
-    return data if isinstance(data, dict) else {}
-
-
 def _follow_path(positions: Positions, path: FieldPath) -> tuple[Positions, int]:
     """Follow a path as far as it exists; return the positions there and the number of steps taken."""
     for walked, step in enumerate(path):

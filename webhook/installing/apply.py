@@ -15,12 +15,11 @@ from webhook.errors import ApiError, RightsliceError
 from webhook.installing.facts import (
     BOTH_ANSWERED,
     all_have_ca_bundle,
-    find_object,
     is_rejected_by_others,
     probe_webhooks,
 )
 from webhook.installing.removal import Progress, wait_deleted
-from webhook.kube.api import KubeClient
+from webhook.kube.api import KubeClient, find_object
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name, sort_for_apply
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE, Json
 

@@ -7,14 +7,14 @@ A dry-run pod shows whether both webhooks answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Container, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self
 
 from webhook.errors import ApiError, ApiUnreachable, shorten_text
-from webhook.kube.api import NO_PARAMS, KubeClient
+from webhook.kube.api import NO_PARAMS, KubeClient, find_object
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
@@ -300,17 +300,3 @@ def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:
     variables = {variable["name"]: str(variable.get("value") or "") for variable in container.get("env") or ()}
     external = any(str(argument).startswith("--tls-cert") for argument in container.get("args") or ())
     return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(container.get("image") or ""), external)
-
-
-async def find_object(api: KubeClient, path: str, absent: Container[int] = (HTTPStatus.NOT_FOUND,)) -> Json | None:
-    """Read an object; return None if the API server answers with one of these statuses.
-
-    Raises:
-        ApiError: Any other error.
-    """
-    try:
-        return await api.get(path)
-    except ApiError as error:
-        if error.status not in absent:
-            raise
-        return None

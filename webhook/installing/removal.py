@@ -8,8 +8,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.facts import find_object
-from webhook.kube.api import KubeClient
+from webhook.kube.api import KubeClient, find_object
 from webhook.manifests.objects import SLOW_DELETE_KINDS, api_path, display_name, objects_to_remove
 from webhook.well_known import GROUP, Json
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Container, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 from weakref import WeakSet
 
 import aiohttp
@@ -285,6 +286,29 @@ class KubeClient:
                 read_bufsize=CHUNK,
             )
         return self._http
+
+
+class ObjectReader(Protocol):
+    """The method of `KubeClient` that reads an object."""
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """Read an object."""
+
+
+async def find_object(
+    api: ObjectReader, path: str, absent: Container[int] = (HTTPStatus.NOT_FOUND,)
+) -> dict[str, Any] | None:
+    """Read an object; None if the API server answers with one of these statuses.
+
+    Raises:
+        ApiError: Any other error.
+    """
+    try:
+        return await api.get(path)
+    except ApiError as error:
+        if error.status not in absent:
+            raise
+        return None
 
 
 class SocketTracker:

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 
 from webhook.errors import ApiError
+from webhook.kube.api import find_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,8 @@ class LeaderElector:
                 await self._api.replace(self.lease.path, lease | {"spec": spec})
 
     async def _read_lease(self) -> dict[str, Any] | None:
-        try:
-            lease = await self._api.get(self.lease.path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        lease = await find_object(self._api, self.lease.path)
+        if lease is None:
             return None
         self.holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         version = str(lease["metadata"].get("resourceVersion", ""))

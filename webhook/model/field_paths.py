@@ -1,8 +1,9 @@
-"""Paths to fields of an object, for findings and patches."""
+"""Paths to fields of an object, for findings and patches, and maps in untrusted data."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from webhook.model.bounded_cache import request_cache
 
@@ -38,3 +39,14 @@ def json_pointer(path: FieldPath) -> str:
     '/metadata/annotations/a~1b~0c'
     """
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def map_at(data: Any, *path: str) -> dict[str, Any]:
+    """Return the map at a path of untrusted data; {} if there is none.
+
+    >>> map_at({"metadata": {"labels": {"a": "b"}}}, "metadata", "labels"), map_at({"metadata": []}, "metadata")
+    ({'a': 'b'}, {})
+    """
+    for step in path:
+        data = data.get(step) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}

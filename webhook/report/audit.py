@@ -58,14 +58,14 @@ class ExemptionUsage(msgspec.Struct, frozen=True):
 class AuditPage(msgspec.Struct, frozen=True):
     """Content of the HTML report.
 
-        Attributes:
-            cluster: The audited cluster: an address or a file.
-            moment: Time of the audit, for people.
-            since: Only pods created since then are included; "" for all.
-            workloads: Those that have to do with GPUs, most savings first.
-            nodes: Every node with GPUs.
-                utilization: None if no nodes are known; likewise `reach`.
-    
+    Attributes:
+        cluster: The audited cluster: an address or a file.
+        moment: Time of the audit, for people.
+        since: Only pods created since then are included; "" for all.
+        workloads: Those that have to do with GPUs, most savings first.
+        nodes: Every node with GPUs.
+            utilization: None if no nodes are known; likewise `reach`.
+
     """
 
     cluster: str

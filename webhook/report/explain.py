@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
-from webhook.documents.document import map_at
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -20,6 +19,7 @@ from webhook.model.annotations import (
 from webhook.model.decisions import NEEDS_NODES, NO_GPU_REQUEST, Decision, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel
 from webhook.model.events import CoreEvent
+from webhook.model.field_paths import map_at
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ResourceRequirements

@@ -11,7 +11,7 @@ import typer
 
 from webhook import __version__
 from webhook.cli import flags
-from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, Since, parse_since, run_audit
+from webhook.cli.audit_inputs import AuditFlags, AuditPaths, PriceFile, Since, parse_since, run_audit
 from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api
 from webhook.cli.commands.check import FORMATS as CHECK_FORMATS
 from webhook.cli.commands.check import check_reports, exit_code_of_checks
@@ -106,7 +106,7 @@ def audit_command(
     _reject_partial_write(cluster, paths, since, write=write, dry_run=dry_run)
     access = ClusterFlags(kubeconfig, context)
     audit = run_audit(
-        AuditOptions(
+        AuditFlags(
             paths=paths,
             policies=policies,
             cluster=cluster,

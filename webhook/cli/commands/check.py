@@ -12,7 +12,7 @@ from webhook.audit.evaluate import evaluate_all
 from webhook.audit.object_files import read_objects
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags
-from webhook.cli.inputs import parse_labels, parse_now, read_evaluation_context, read_usage_view
+from webhook.cli.inputs import EvaluationFlags, parse_labels, parse_now, read_evaluation_context
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -79,18 +79,19 @@ def check_command(
 
     Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """
-    targets, moment = parse_targets(output, FORMATS), parse_now(now)
-    evaluation = read_evaluation_context(
-        cluster,
-        policies,
-        parse_labels(namespace_labels),
-        ClusterFlags(kubeconfig, context),
-        policy_namespace,
-        moment,
-        read_usage_view(usage, moment, verbose=verbose),
-        namespace,
+    targets = parse_targets(output, FORMATS)
+    given = EvaluationFlags(
+        cluster=cluster,
+        access=ClusterFlags(kubeconfig, context),
+        policies=policies,
+        policy_namespace=policy_namespace,
+        labels=parse_labels(namespace_labels),
+        usage=usage,
+        now=parse_now(now),
+        namespace=namespace,
         verbose=verbose,
     )
+    evaluation = read_evaluation_context(given, given.read_usage())
     results = list(evaluate_all(read_objects(paths), evaluation))
     source = ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
     used, paint = PoliciesUsed(evaluation.policies.names, source), paint_for(no_color=no_color)

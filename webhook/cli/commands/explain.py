@@ -14,12 +14,12 @@ from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.commands.check import exit_code_of_checks
 from webhook.cli.inputs import (
+    EvaluationFlags,
     load_cluster_policies,
     parse_labels,
     parse_now,
     read_evaluation_context,
     read_live_view,
-    read_usage_view,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
 from webhook.errors import ApiError
@@ -78,22 +78,30 @@ def explain_command(
     if file and code is not None:
         command = f"rightslice explain -f {sanitize(file[0])}"
         exit_with_error(f"explain takes a code or -f FILE, found both. For the file: {command}")
-    access, labels, moment = ClusterFlags(kubeconfig, context), parse_labels(namespace_labels), parse_now(now)
-    observed = read_usage_view(usage, moment, verbose=verbose)
+    given = EvaluationFlags(
+        cluster=cluster,
+        access=ClusterFlags(kubeconfig, context),
+        policies=policies,
+        policy_namespace=policy_namespace,
+        labels=parse_labels(namespace_labels),
+        usage=usage,
+        now=parse_now(now),
+        namespace=namespace,
+        verbose=verbose,
+    )
+    observed = given.read_usage()
     pod_name = str(code).removeprefix("pod/")
     events: list[str] = []
     if names_pod and cluster == LIVE:
-        with open_live_cluster(access) as live:
+        with open_live_cluster(given.access) as live:
             pod = read_live_pod(live, namespace, pod_name)
             events = pod_event_lines(live, pod)
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
-            view = read_live_view(live, labels, verbose=verbose)
-        evaluation = EvaluationContext(known, view, moment, observed, namespace)
+            view = read_live_view(live, given.labels, verbose=verbose)
+        evaluation = EvaluationContext(known, view, given.now, observed, namespace)
         results = [audit_pod(pod, evaluation, without_right_sizing(known))]
     else:
-        evaluation = read_evaluation_context(
-            cluster, policies, labels, access, policy_namespace, moment, observed, namespace, verbose=verbose
-        )
+        evaluation = read_evaluation_context(given, observed)
         if names_pod:
             pod = read_snapshot_pod(str(cluster), namespace, pod_name)
             results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies))]

@@ -19,10 +19,9 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
-from webhook.documents.document import map_at
 from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
-from webhook.model.field_paths import format_path
+from webhook.model.field_paths import format_path, map_at
 from webhook.model.findings import Finding
 from webhook.report.serialization import json_text, location_document, yaml_text
 from webhook.report.text import pluralize, sanitize

@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from webhook.cli import flags
-from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, run_audit
+from webhook.cli.audit_inputs import AuditFlags, AuditPaths, PriceFile, run_audit
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
@@ -75,7 +75,7 @@ def rightsize_command(
     """
     targets = parse_targets(output, FORMATS)
     audit = run_audit(
-        AuditOptions(
+        AuditFlags(
             paths=paths,
             policies=policies,
             cluster=cluster,

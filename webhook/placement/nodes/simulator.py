@@ -45,7 +45,6 @@ class Simulator:
         rng: np.random.Generator,
         mix: WorkloadMix | None = None,
         *,
-        arrays: FreeCapacityArrays | None = None,
         order: IntArray | None = None,
     ) -> None:
         """Prepare.
@@ -53,15 +52,12 @@ class Simulator:
         Args:
             rng: Chooses among equal nodes.
             mix: Workload mix; None to learn it from arrivals.
-            arrays: Free capacity; None for an empty cluster.
             order: Rank of each node by which equals are chosen instead of at random, shape (nodes,).
         """
         self.capacity, self.strategy = capacity, strategy
         self._rng, self._order = rng, order
         self._learner = MixEstimator() if mix is None else None
-        self.score_table = ScoreTable(
-            arrays or FreeCapacityArrays(capacity), SCORERS[strategy](capacity, mix or FLAT_MIX)
-        )
+        self.score_table = ScoreTable(FreeCapacityArrays(capacity), SCORERS[strategy](capacity, mix or FLAT_MIX))
 
     def schedule_pod(self, demand: PodDemand) -> GpuPlacement | None:
         """Place a pod; None if no node fits."""
