@@ -64,8 +64,7 @@ class AuditPage(msgspec.Struct, frozen=True):
         since: Only pods created since then are included; "" for all.
         workloads: Those that have to do with GPUs, most savings first.
         nodes: Every node with GPUs.
-            utilization: None if no nodes are known; likewise `reach`.
-
+        utilization: None if no nodes are known; likewise `reach`.
     """
 
     cluster: str
