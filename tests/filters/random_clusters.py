@@ -22,6 +22,7 @@ HOSTNAME, ZONE, REGION = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NAMESPACES = ("team-a", "team-b", "research", "default")
 TAINT_KEYS, TAINT_VALUES = ("dedicated", "nvidia.com/gpu", "node.kubernetes.io/unschedulable"), ("", "a", "b")
 EFFECTS = ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
+PRIORITIES = (0, 10, 1000)
 PORTS = (8080, 8081, 9400)
 ADDRESSES = ("", "", "0.0.0.0", "127.0.0.1", "10.0.0.1")
 
@@ -86,14 +87,14 @@ def random_node(random: Random, name: str) -> Json:
     if random.random() < 0.3:
         del labels[random.choice(list(labels))]
     amounts = node_amounts(random)
-    spec: Json = {"taints": list(_random_taints(random)), "unschedulable": random.random() < 0.1}
+    spec: Json = {"taints": list(_random_taints(random)), "unschedulable": random.random() < 0.08}
     status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
     metadata = {"name": name, "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
 
 
 def _random_taints(random: Random) -> Sequence[Json]:
-    count = random.choice((0, 0, 0, 0, 1, 1, 2))
+    count = random.choice((0, 0, 0, 0, 0, 0, 1, 1, 2))
     taints = [
         {"key": random.choice(TAINT_KEYS), "value": random.choice(TAINT_VALUES), "effect": random.choice(EFFECTS)}
         for _ in range(count)
@@ -103,25 +104,25 @@ def _random_taints(random: Random) -> Sequence[Json]:
 
 def random_pod(random: Random, name: str, nodes: Sequence[str]) -> Json:
     """Return a pod without a node."""
-    spec: Json = {"priority": random.choice((0, 0, 10, 1000)), **random_containers(random)}
+    spec: Json = {"priority": random.choice(PRIORITIES), **random_containers(random)}
     if random.random() < 0.25:
         _add_host_ports(random, spec)
     if random.random() < 0.5:
         spec["tolerations"] = [_random_toleration(random) for _ in range(random.randint(1, 3))]
-    if random.random() < 0.15:
+    if random.random() < 0.1:
         spec["nodeSelector"] = dict(
             random.sample([("disk", "ssd"), (ZONE, "a"), (REGION, "x")], k=random.choice((1, 1, 2)))
         )
     affinity: Json = {}
     if random.random() < 0.2:
         affinity["nodeAffinity"] = required_node_affinity(random, nodes)
-    if random.random() < 0.3:
+    if random.random() < 0.15:
         affinity |= pod_affinity(random)
     if affinity:
         spec["affinity"] = affinity
     if random.random() < 0.2:
         spec["topologySpreadConstraints"] = topology_spread(random)
-    if random.random() < 0.25:
+    if random.random() < 0.2:
         spec["volumes"] = pod_volumes(random)
     metadata = {
         "name": name,

@@ -17,9 +17,9 @@ HUGE_PAGES = ("hugepages-2Mi", "hugepages-1Gi")
 def node_amounts(random: Random) -> Json:
     """Return what a node offers."""
     amounts: Json = {
-        "cpu": random.choice(("4", "8", "3500m", "16")),
-        "memory": random.choice(("4Gi", "8Gi", "16Gi", "7990000Ki")),
-        "pods": random.choice(("3", "4", "6", "110", "110")),
+        "cpu": random.choice(("8", "16", "7500m", "32")),
+        "memory": random.choice(("8Gi", "16Gi", "32Gi", "17990000Ki")),
+        "pods": random.choice(("3", "5", "110", "110", "110")),
     }
     if random.random() < 0.8:
         amounts["ephemeral-storage"] = random.choice(("10Gi", "20Gi", "50Gi"))
@@ -63,12 +63,12 @@ def _resources(random: Random) -> Json:
         if random.random() < (0.25 if name == "ephemeral-storage" else 0.7):
             side = limits if random.random() < 0.2 else requests
             side[name] = random.choice(amounts)
-    if random.random() < 0.4:
+    if random.random() < 0.3:
         name = random.choice(COUNTED)
         limits[name] = random.choice(("0", "1", "1", "1", "2", "4"))
         if random.random() < 0.5:
             requests[name] = limits[name]
-    if random.random() < 0.1 and ("cpu" in {**requests, **limits}):
+    if random.random() < 0.04 and ("cpu" in {**requests, **limits}):
         limits[random.choice(HUGE_PAGES)] = random.choice(("1Gi", "2Gi"))
     return {"requests": requests, "limits": limits}
 
