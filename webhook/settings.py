@@ -169,6 +169,7 @@ class WebhookSettings(ServerSettings):
         usage_minutes: How often usage is loaded.
         replicas: The least number of servers that answer for the cluster, if they run elsewhere: those in the cluster
             are counted. Each leaves free units to what the others decide unseen.
+        kueue_config: A file with Kueue's Configuration, for what it charges.
     """
 
     policies: Annotated[tuple[Path, ...], NoDecode] = ()
@@ -188,6 +189,7 @@ class WebhookSettings(ServerSettings):
     usage: Path | None = None
     usage_minutes: float = Field(default=30, ge=0.1, le=1440)
     replicas: int = Field(default=1, ge=1, le=64)
+    kueue_config: Path | None = None
 
     @field_validator("policies", mode="before")
     @classmethod
@@ -198,6 +200,8 @@ class WebhookSettings(ServerSettings):
     def _check_sources(self) -> Self:
         if not self.is_live and not self.policies:
             raise _combination_error(FLAG_REQUIRED.format("policies", "POLICIES"))
+        if not self.is_live and self.kueue_config is not None:
+            raise _combination_error("--kueue-config requires --cluster live; a snapshot may contain the Configuration")
         if not self.cluster:
             raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
         if not self.uses_api_server and (self.kubeconfig or self.context):

@@ -30,6 +30,7 @@ from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
+from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_usage import PodSummaries, count_by_tie
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageObjects, VolumeUsers
@@ -49,6 +50,8 @@ def build_view(
     runtime_classes: Iterable[RuntimeClass] = (),
     priority_classes: Iterable[PriorityClass] = (),
     storage: Iterable[StorageObject] = (),
+    *,
+    queues: KueueQueues = NO_QUEUES,
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
@@ -74,7 +77,7 @@ def build_view(
         quotas=quotas_with_status,
     )
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
-    return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes))
+    return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
 
 
 class BuiltView(NamedTuple):

@@ -24,6 +24,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
+from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
 from webhook.model.storage_objects import (
     CSIDriver,
     CSINode,
@@ -99,6 +100,18 @@ STORAGE_RESOURCES: tuple[WatchedResource[Any], ...] = (
     ATTACHMENTS,
 )
 """In the order of `StorageIndex.stores`."""
+
+KUEUE_PATH = f"/apis/{KUEUE_API_VERSION}"
+
+
+def _queue_resource(plural: str, model: type[T]) -> WatchedResource[T]:
+    """Return a resource of Kueue. Where it is absent or forbidden, templates keep their requests."""
+    return WatchedResource(plural, f"{KUEUE_PATH}/{plural}", model, optional=True, may_be_forbidden=True)
+
+
+LOCAL_QUEUES = _queue_resource("localqueues", LocalQueue)
+CLUSTER_QUEUES = _queue_resource("clusterqueues", ClusterQueue)
+FLAVORS = _queue_resource("resourceflavors", ResourceFlavor)
 
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 
@@ -198,6 +211,9 @@ class ClusterInformers:
         reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
         for resource, store in zip(STORAGE_RESOURCES, self._publisher.storage.stores, strict=True):
             self._publisher.storage.watches.append(reflectors.add(resource, store))
+        reflectors.add(LOCAL_QUEUES, self._publisher.local_queues)
+        reflectors.add(CLUSTER_QUEUES, self._publisher.cluster_queues)
+        reflectors.add(FLAVORS, self._publisher.flavors)
         self._cluster_states = reflectors.states
         reflectors.add(policy_resource(), self.policies.policies)
         reflectors.add(exception_resource(namespace), self.policies.exceptions)

@@ -29,6 +29,7 @@ from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass,
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
+from webhook.model.queues import NO_QUEUES, ClusterQueue, KueueQueues, LocalQueue, ResourceFlavor
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.storage_view import ClaimKey, StorageObjects, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
@@ -64,6 +65,7 @@ class ViewChanges:
         limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
         device_classes: A DeviceClass changed.
         pod_classes: A RuntimeClass or PriorityClass changed.
+        queues: A queue or flavor of Kueue changed.
         pod_namespaces: Namespaces in which pods came or went.
         ties: What pods that came, went or moved are counted by, with the names of their nodes.
         claims: Volume claims whose pods came, went or moved.
@@ -84,6 +86,7 @@ class ViewChanges:
     claim_templates: set[str] = field(default_factory=set)
     device_classes: bool = False
     pod_classes: bool = False
+    queues: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
     ties: dict[TieKey, set[str]] = field(default_factory=dict)
     waiting: set[WaitingKind] = field(default_factory=set)
@@ -100,7 +103,7 @@ class ViewPublisher:
 
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
-            priority_classes: The stores, one per reflector.
+            priority_classes, local_queues, cluster_queues, flavors: The stores, one per reflector.
         storage: The stores of objects about storage.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
@@ -110,7 +113,8 @@ class ViewPublisher:
         """Start without a view.
 
         Args:
-            holder: Keeps its view until the first is built. The `replicas` of that view are the least.
+            holder: Keeps its view until the first is built. The `replicas` of that view are the least, and what Kueue
+                charges is as in its `queues`.
             namespace: Namespace of the webhook's replicas.
             fleet_seconds: The least time between two indexes of the nodes.
         """
@@ -130,6 +134,10 @@ class ViewPublisher:
         self.device_classes: ObjectStore[DeviceClass] = ObjectStore(_cluster_object_key, self._on_class_change)
         self.runtime_classes: ObjectStore[RuntimeClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
         self.priority_classes: ObjectStore[PriorityClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
+        self.local_queues: ObjectStore[LocalQueue] = ObjectStore(_namespaced_object_key, self._on_queue_change)
+        self.cluster_queues: ObjectStore[ClusterQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
+        self.flavors: ObjectStore[ResourceFlavor] = ObjectStore(_cluster_object_key, self._on_queue_change)
+        self._charging = holder.view.queues.charging
         self.pods = NodeUsage(self)
         self.storage = StorageIndex(self.pods, self._on_storage_change)
         self._storage, self._users = StorageObjects(), VolumeUsers()
@@ -227,6 +235,8 @@ class ViewPublisher:
             view = view.with_classes(device_classes_by_name(self.device_classes.items.values()))
         if changes.pod_classes or view.pod_classes is NO_POD_CLASSES:  # a view that was just built has none
             view = view.with_pod_classes(self._pod_classes())
+        if changes.queues or view.queues is NO_QUEUES:
+            view = view.with_queues(self._kueue_queues())
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.ties:
@@ -288,6 +298,14 @@ class ViewPublisher:
     def _on_pod_class_change(self, _key: str, _before: object, _after: object) -> None:
         self._changes.pod_classes = True
         self._wake.set()
+
+    def _on_queue_change(self, _key: str, _before: object, _after: object) -> None:
+        self._changes.queues = True
+        self._wake.set()
+
+    def _kueue_queues(self) -> KueueQueues:
+        queues, cluster_queues = self.local_queues.items.values(), self.cluster_queues.items.values()
+        return KueueQueues(queues, cluster_queues, self.flavors.items.values(), self._charging)
 
     def _pod_classes(self) -> PodClasses:
         return summarize_pod_classes(self.runtime_classes.items.values(), self.priority_classes.items.values())
@@ -369,9 +387,11 @@ def observed_pods_of(pod: Pod) -> list[ObservedPod]:
     return observed
 
 
-def _cluster_object_key(item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass) -> str:
+def _cluster_object_key(
+    item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass | ClusterQueue | ResourceFlavor,
+) -> str:
     return item.metadata.name
 
 
-def _namespaced_object_key(item: LimitRange | ResourceQuota | ResourceClaimTemplate) -> str:
+def _namespaced_object_key(item: LimitRange | ResourceQuota | ResourceClaimTemplate | LocalQueue) -> str:
     return f"{object_namespace(item)}/{item.metadata.name}"

@@ -29,6 +29,16 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
+from webhook.model.queues import (
+    KUEUE_API_VERSION,
+    USUAL_CHARGING,
+    ClusterQueue,
+    KueueConfiguration,
+    KueueQueues,
+    LocalQueue,
+    QueueCharging,
+    ResourceFlavor,
+)
 from webhook.model.storage_objects import StorageObject
 
 DEMO = "demo"
@@ -57,6 +67,20 @@ def read_snapshot(source: str) -> ClusterSnapshot:
     """
     documents = (raw for file in _snapshot_files(source) for raw in _read_documents(file))
     return collect_snapshot(_require_objects(source, documents))
+
+
+def read_charging(source: str) -> QueueCharging:
+    """Read what Kueue charges from a file with its Configuration.
+
+    Raises:
+        SnapshotError: There is none, or it is invalid.
+    """
+    snapshot = read_snapshot(source)
+    if not any(isinstance(each, KueueConfiguration) for each in snapshot.objects):
+        must = f"must be a Configuration of config.{KUEUE_API_VERSION}, found none"
+        write = "Write controller_manager_config.yaml of Kueue's ConfigMap to it"
+        raise SnapshotError(SourceLocation(source), f"{must}. {write}")
+    return snapshot.view.queues.charging
 
 
 def _require_objects(source: str, documents: Iterable[RawObject]) -> Iterator[RawObject]:
@@ -119,6 +143,16 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         runtime_classes=[item for item in objects if isinstance(item, RuntimeClass)],
         priority_classes=[item for item in objects if isinstance(item, PriorityClass)],
         storage=[item for item in objects if isinstance(item, StorageObject)],
+        queues=_snapshot_queues(objects),
+    )
+
+
+def _snapshot_queues(objects: tuple[SnapshotObject, ...]) -> KueueQueues:
+    return KueueQueues(
+        [item for item in objects if isinstance(item, LocalQueue)],
+        [item for item in objects if isinstance(item, ClusterQueue)],
+        [item for item in objects if isinstance(item, ResourceFlavor)],
+        next((item.resources for item in objects if isinstance(item, KueueConfiguration)), USUAL_CHARGING),
     )
 
 

@@ -22,6 +22,7 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
+from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, KueueConfiguration, LocalQueue, ResourceFlavor
 from webhook.model.storage_objects import (
     CSIDriver,
     CSINode,
@@ -45,6 +46,9 @@ ClusterScoped = (
     | CSINode
     | CSIDriver
     | VolumeAttachment
+    | ClusterQueue
+    | ResourceFlavor
+    | KueueConfiguration
 )
 """The objects of a snapshot that have no namespace."""
 
@@ -56,15 +60,19 @@ SnapshotObject = (
     | ResourceClaimTemplate
     | PersistentVolumeClaim
     | CSIStorageCapacity
+    | LocalQueue
 )
 """The objects of a snapshot."""
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
     PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity,
-    VolumeAttachment,
+    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor,
 )  # fmt: skip
-_TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {"Pod": StoredPod}
+_TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
+    "Pod": StoredPod,
+    "Configuration": KueueConfiguration,
+}
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
     "ResourceClaimTemplate": "resource.k8s.io/v1",
@@ -76,6 +84,10 @@ _API_VERSIONS = {
     "CSIDriver": "storage.k8s.io/v1",
     "CSIStorageCapacity": "storage.k8s.io/v1",
     "VolumeAttachment": "storage.k8s.io/v1",
+    "LocalQueue": KUEUE_API_VERSION,
+    "ClusterQueue": KUEUE_API_VERSION,
+    "ResourceFlavor": KUEUE_API_VERSION,
+    "Configuration": f"config.{KUEUE_API_VERSION}",
 }
 """apiVersion of the kinds outside the core group."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from webhook.model.claims import ResourceClaimTemplate
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import DEFAULT_NAMESPACE, NamedVolume, ObjectMeta, Pod, PodSpec
+from webhook.model.queues import LocalQueue
 from webhook.model.storage_objects import CSIStorageCapacity, PersistentVolumeClaim
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -36,7 +37,13 @@ class StoredPod(Pod, frozen=True):
 
 
 def object_namespace(
-    item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate | PersistentVolumeClaim | CSIStorageCapacity,
+    item: LimitRange
+    | ResourceQuota
+    | Pod
+    | ResourceClaimTemplate
+    | PersistentVolumeClaim
+    | CSIStorageCapacity
+    | LocalQueue,
 ) -> str:
     """Return the namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ from webhook.engine.patch import build_patch
 from webhook.engine.pod_context import PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.projected_pod import pending_use_of
+from webhook.engine.queued_templates import build_template_patch, queue_of_workload, reason_to_keep_all
 from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
 from webhook.engine.settle import settle
 from webhook.engine.workload_review import (
@@ -51,6 +53,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod
 from webhook.model.pools import total_milli
+from webhook.model.queues import WorkloadQueue
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 
@@ -77,15 +80,44 @@ def decide(
         return decide_pod(request, request.pod, policies, view, usage, now).decision
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
+    return _decide_workload(request, policies, view, usage, now)
+
+
+def _decide_workload(
+    request: AdmissionRequest, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+) -> Decision:
+    """Decide about the pods of a workload's templates, and change templates that Kueue has not charged yet."""
+    queue = queue_of_workload(request, policies.workload_kinds, view)
+    decisions = _decide_templates(request, policies, view, usage, now, queue)
+    if queue is None:
+        return combine_template_decisions(decisions)
+    kept = reason_to_keep_all([(each.template, each.decision) for each in decisions], queue)
+    if kept is not None:
+        queue = msgspec.structs.replace(queue, kept=kept)
+        return combine_template_decisions(_decide_templates(request, policies, view, usage, now, queue))
+    limited = view.limited_resources(request.namespace)
+    patches = (build_template_patch(each.template, each.decision, policies.digest, limited) for each in decisions)
+    return combine_template_decisions(decisions, tuple(chain.from_iterable(patches)))
+
+
+def _decide_templates(
+    request: AdmissionRequest,
+    policies: PolicySet,
+    view: ClusterView,
+    usage: UsageView,
+    now: datetime,
+    queue: WorkloadQueue | None,
+) -> list[TemplateDecision]:
+    """Decide about the pods of each template, in order: quotas count those before."""
     decisions: list[TemplateDecision] = []
     before: ReplicaDecision | None = None
     existing = existing_replicas(request, policies)
-    for template, pod_request, pod in pods_of_workload(request, policies, view):
+    for template, pod_request, pod in pods_of_workload(request, policies, view, queue):
         view = before.charge(view) if before is not None else view
         replicas = max(0, template.replicas - existing.get(template.path, 0))
         before = decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
         decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
-    return combine_template_decisions(decisions)
+    return decisions
 
 
 MAX_FORMS = 8

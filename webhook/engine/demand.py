@@ -106,12 +106,19 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
         return KeepRequest(KeepReason.BOUND)
     if spec.resource_claims:
         return KeepRequest(KeepReason.RESOURCE_CLAIMS)
-    sign = queueing_sign(pod)
-    if sign:
-        return KeepRequest(KeepReason.QUEUED, sign)
+    if (queued := _queueing_reason(context)) is not None:
+        return queued
     if spec.scheduling_gates:
         return KeepRequest(KeepReason.SCHEDULING_GATED, spec.scheduling_gates[0].name)
     return None
+
+
+def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
+    """Return why a queueing system keeps a pod's request; Kueue does not while its template may still be changed."""
+    queued, right_sizing = context.request.queued, context.policies.right_sizing
+    changeable = queued is not None and right_sizing is not None and right_sizing.rule.templates is not None
+    sign = queueing_sign(context.pod, but_kueue=changeable)
+    return KeepRequest(KeepReason.QUEUED, sign) if sign else None
 
 
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:

@@ -16,6 +16,7 @@ from webhook.model.objects import Taint
 from webhook.model.pod_resources import ResourceAmounts, cpu_and_memory, other_resource_amounts
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
+from webhook.model.queues import ResourceFlavor
 
 NodeMaskTest = Callable[[int], bool]
 """Tests whether the remaining nodes, a mask, are enough."""
@@ -136,6 +137,17 @@ class FeasibleNodes:
         return self.selected & self.view.fleet.select_nodes(
             {}, (NodeSelectorTerm(match_expressions=tuple(expressions)),)
         )
+
+    def nodes_of_flavor(self, flavor: ResourceFlavor, more: Sequence[Toleration] = ()) -> int:
+        """Return the nodes that may take the pod with the node selector and the tolerations of a flavor.
+
+        Args:
+            more: Further tolerations.
+        """
+        fleet, tolerations = self.view.fleet, (*self.pod.spec.tolerations, *flavor.spec.tolerations, *more)
+        tolerated = self.tolerated | fleet.tolerated_nodes(tolerations)
+        nodes = self.selected & tolerated & fleet.usable_nodes & ~self.exclusion.nodes & self.volumes.nodes
+        return nodes & fleet.select_nodes(flavor.spec.node_labels, None)
 
     def has_free_node(self, resource: str, count: int, nodes: int, selected: int | None = None) -> bool:
         """Return whether a node of the mask has these units, and what else the pod requests, free now.

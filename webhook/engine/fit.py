@@ -25,6 +25,7 @@ from webhook.engine.memory_takers import memory_fraction_changes, reason_by_fram
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
+from webhook.engine.queued_templates import reason_by_queue
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode
@@ -65,6 +66,9 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     choice = _smallest_choice(context, need, right_sizing, feasible)
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
+    queued = context.request.queued
+    if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
+        choice = queued.queue.kept
     return replace(choice, memory_mib=need.memory_mib) if isinstance(choice, KeepRequest) else choice
 
 
@@ -173,17 +177,14 @@ def _reason_against_offers(
     right_sizing: CombinedRightSizing,
     feasible: FeasibleNodes,
 ) -> KeepRequest | None:
-    resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
-    eligible = nodes & feasible.nodes
-    if not eligible:
-        excluded = nodes & feasible.exclusion.nodes & feasible.selected & feasible.tolerated
-        return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
-    if not eligible & feasible.volumes.lasting_nodes:
-        return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
-    if not right_sizing.rule.wait_when_full:
-        reason = _reason_by_capacity(feasible, offers, eligible)
-        if reason is not None:
-            return reason
+    resource, nodes, queued = offers[0].resource, union_masks(offer.nodes for offer in offers), context.request.queued
+    reason = (
+        reason_by_queue(queued, offers, feasible)
+        if queued is not None
+        else _reason_by_nodes(offers, nodes, feasible, wait=right_sizing.rule.wait_when_full)
+    )
+    if reason is not None:
+        return reason
     # Would the added node affinity also select nodes where the name stands for another size?
     others = context.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
     if others and others & feasible.matching_nodes(offer_affinity(offers)):
@@ -196,6 +197,19 @@ def _reason_against_offers(
     if resource == WHOLE_GPU:
         return None
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
+
+
+def _reason_by_nodes(
+    offers: tuple[GpuOffer, ...], nodes: int, feasible: FeasibleNodes, *, wait: bool
+) -> KeepRequest | None:
+    """Return why no node of a mask may take the pod with an offer, now unless it may wait."""
+    resource, eligible = offers[0].resource, nodes & feasible.nodes
+    if not eligible:
+        excluded = nodes & feasible.exclusion.nodes & feasible.selected & feasible.tolerated
+        return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
+    if not eligible & feasible.volumes.lasting_nodes:
+        return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
+    return None if wait else _reason_by_capacity(feasible, offers, eligible)
 
 
 def _reason_by_capacity(feasible: FeasibleNodes, offers: tuple[GpuOffer, ...], eligible: int) -> KeepRequest | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import NEED_ANNOTATIONS, NOTHING_DECLARED, declared_need_of, gpu_requests_of_pod
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus, remove_injected_gpus, without_injected_gpus
-from webhook.engine.matched_policies import combine_policies, without_additions, without_changes
+from webhook.engine.matched_policies import combine_policies, for_templates, without_additions, without_changes
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
@@ -51,6 +51,7 @@ def match_policies(
     if conditional:
         matching, failures = _evaluate_conditions(candidates, conditional, outside, request, namespace, policies)
     matched = combine_policies(policies, matching, outside & matching)
+    matched = for_templates(matched) if request.queued is not None else matched
     submitted = PodContext(
         request, pod, gpu_requests, gpu_requests, matched, candidates, view, namespace, usage, InjectedGpus(injected)
     )

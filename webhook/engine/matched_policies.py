@@ -155,6 +155,15 @@ def without_additions(policies: MatchedPolicies) -> MatchedPolicies:
     )
 
 
+def for_templates(policies: MatchedPolicies) -> MatchedPolicies:
+    """Return the same policies with right-sizing in its mode for the templates of queued workloads, if it has one."""
+    right_sizing = policies.right_sizing
+    if right_sizing is None or (mode := right_sizing.rule.templates) is None:
+        return policies
+    rule = replace(right_sizing.rule, mode=min(right_sizing.rule.mode, mode))
+    return replace(policies, right_sizing=replace(right_sizing, rule=rule))
+
+
 def without_changes(policies: MatchedPolicies) -> MatchedPolicies:
     """Return the same policies without anything that changes a pod.
 
@@ -214,6 +223,7 @@ def _merge_right_sizing(rules: Sequence[RightSizingRules]) -> RightSizingRules:
     first = rules[0]
     memory = [rule.default_memory_mib for rule in rules]
     compute = [rule.default_compute_milli or 0 for rule in rules]
+    templates = [rule.templates for rule in rules if rule.templates is not None]
     return RightSizingRules(
         mode=first.mode,
         isolation=max(rule.isolation for rule in rules),
@@ -226,4 +236,5 @@ def _merge_right_sizing(rules: Sequence[RightSizingRules]) -> RightSizingRules:
         min_saving_percent=max(rule.min_saving_percent for rule in rules),
         wait_when_full=all(rule.wait_when_full for rule in rules),
         patch_fractions=all(rule.patch_fractions for rule in rules),
+        templates=min(templates) if len(templates) == len(rules) else None,
     )

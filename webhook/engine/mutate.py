@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from webhook.engine.accounting import write_accounting
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, is_already_required
@@ -35,6 +37,9 @@ REPORTED_REASONS = NEEDS_NODES | {
     KeepReason.GRAPHICS,
     KeepReason.NO_MEMORY_LIMIT,
     KeepReason.MEMORY_FRACTION,
+    KeepReason.NOT_ADMITTED,
+    KeepReason.NO_FLAVOR_NODES,
+    KeepReason.OTHER_POD_SET,
 }
 """Reasons reported even without a declared need: the pod opts out, or there is evidence and something prevents it."""
 
@@ -100,7 +105,7 @@ def _apply_right_sizing(
     mode, declared = right_sizing.rule.mode, context.declared_need
     if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
         mutation.policy = choice.policy
-        apply_choice(choice, context, mutation)
+        apply_choice(choice, context.gpu_requests, mutation, context.namespace.limited_resources)
     findings = [*declared.errors]
     if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "true") not in KEEP_VALUES:
         findings.append(_invalid_keep_annotation(context.pod))
@@ -135,17 +140,22 @@ def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None
             mutation.record_change("requests")
 
 
-def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutation) -> None:
-    """Write a chosen offer into the mutation."""
+def apply_choice(
+    choice: OfferChoice, gpu_requests: PodGpuRequests, mutation: PodMutation, limited: Collection[str]
+) -> None:
+    """Write a chosen offer into the mutation.
+
+    Args:
+        limited: The resources that LimitRanges of the namespace name.
+    """
     if choice.resource != WHOLE_GPU:
-        zero = WHOLE_GPU in context.namespace.limited_resources
-        for one in context.gpu_requests.requests:
+        for one in gpu_requests.requests:
             resources = one.container.resources
             sides = {"limits": resources.limits, "requests": resources.requests}
             mutation.original_resources[one.container.name] = {
                 side: {WHOLE_GPU: amounts[WHOLE_GPU]} for side, amounts in sides.items() if WHOLE_GPU in amounts
             }
-        limits, requests = substitute_resource(context.gpu_requests, choice.resource, zero=zero)
+        limits, requests = substitute_resource(gpu_requests, choice.resource, zero=WHOLE_GPU in limited)
         mutation.limits |= limits
         mutation.requests |= requests
         mutation.record_change("resources")

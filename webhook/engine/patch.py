@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.engine.gpu_requests import container_at
 from webhook.engine.pod_context import PodMutation
-from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
+from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION, parse_decision_record
 from webhook.model.decisions import FractionChange, PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
 from webhook.model.pods import NodeSelector, NodeSelectorRequirement, Pod, ResourceRequirements
@@ -31,6 +31,9 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 
 Source: `TotalAnnotationSizeLimitB` of k8s.io/apimachinery; the API server rejects a pod with more (422).
 """
+
+SIZE_KEYS = ("need", "evidence", "resource", "gpuMilli", "memoryFractions")
+"""Keys of the record about the size that was chosen."""
 
 MAX_CHARACTER_BYTES = 4
 """The longest character in UTF-8."""
@@ -76,7 +79,9 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
         "changedBy": mutation.changes_by_policy,
     }
     fit = mutation.applied_choice
-    if fit is not None:
+    if fit is None:
+        record |= _template_record(mutation)
+    else:
         record |= {"need": fit.need.words, "evidence": fit.need.evidence, "resource": fit.resource}
         record["gpuMilli"] = fit.gpu_milli
         if fit.fraction_changes:
@@ -92,6 +97,23 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
         return annotations
     encoded = sum(len(text.encode(errors="surrogatepass")) for text in texts)
     return annotations if encoded <= MAX_ANNOTATION_BYTES else None
+
+
+def _template_record(mutation: PodMutation) -> Json:
+    """Return the record of a pod whose template was right-sized, with what is changed now; {} for any other pod."""
+    text = mutation.pod.metadata.annotations.get(DECISION_ANNOTATION)
+    before = parse_decision_record(text) if text is not None else None
+    if text is None or before is None or not before.resource:
+        return {}
+    written: Json = msgspec.json.decode(text)
+    changed_by = {
+        name: [*before.changed_by.get(name, ()), *words] for name, words in mutation.changes_by_policy.items()
+    }
+    return {
+        **{key: written[key] for key in SIZE_KEYS if key in written},
+        "changed": [*before.changed, *mutation.changed],
+        "changedBy": {**before.changed_by, **changed_by},
+    }
 
 
 def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:

@@ -12,15 +12,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from webhook.engine.queued_templates import queued_pod_set
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision
+from webhook.model.decisions import Decision, PatchOperation
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.pods import Pod
+from webhook.model.queues import WorkloadQueue
 from webhook.policy.policy_set import PolicySet
 
 
@@ -40,11 +42,14 @@ class TemplateDecision(msgspec.Struct, frozen=True):
 
 
 def pods_of_workload(
-    request: AdmissionRequest, policies: PolicySet, view: ClusterView
+    request: AdmissionRequest, policies: PolicySet, view: ClusterView, queue: WorkloadQueue | None = None
 ) -> Iterator[tuple[PodTemplate, AdmissionRequest, Pod]]:
     """Yield each template of a workload, with the future request for a pod of it, and that pod.
 
     The workload is used as owner. Unknown fields are absent: name and uid; the label that the controller adds is empty.
+
+    Args:
+        queue: The queue that has not charged the templates yet.
     """
     ranges = view.ranges(request.namespace)
     for template in read_templates(request, policies.workload_kinds):
@@ -69,6 +74,7 @@ def pods_of_workload(
             load_object=partial(_admission_data, request, template, view),
             load_old_object=lambda: None,
             unknown_parts=_unknown_parts(template),
+            queued=queued_pod_set(template, queue),
         )
         yield template, pod_request, pod
 
@@ -100,21 +106,30 @@ def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: Clu
     return view.pod_classes.add_to_data(data)
 
 
-def combine_template_decisions(decisions: Sequence[TemplateDecision]) -> Decision:
-    """Combine the decisions of a workload's templates: findings at their fields, at most as warnings, without patch."""
+def combine_template_decisions(
+    decisions: Sequence[TemplateDecision], patch: tuple[PatchOperation, ...] = ()
+) -> Decision:
+    """Combine the decisions of a workload's templates: findings at their fields, at most as warnings.
+
+    Args:
+        patch: The change of its templates.
+    """
     if not decisions:
         return Decision()
     findings: list[Finding] = []
     exempted: list[ExemptedFinding] = []
     for each in decisions:
         template, decision = each.template, each.decision
-        findings += [_move_finding(finding, template) for finding in decision.findings]
+        findings += [_move_finding(finding, template, changed=bool(patch)) for finding in decision.findings]
         findings += [_partial_finding(finding, count, each) for count, finding in each.partial]
-        exempted += [replace(one, finding=_move_finding(one.finding, template)) for one in decision.exempted]
+        exempted += [
+            replace(one, finding=_move_finding(one.finding, template, changed=bool(patch))) for one in decision.exempted
+        ]
     policies = dict.fromkeys(name for one in decisions for name in one.decision.policies)
     return Decision(
         findings=tuple(findings),
         exempted=tuple(exempted),
+        patch=patch,
         outcome=decisions[0].decision.outcome,
         gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in decisions),
         gpu_milli_after=sum(_milli_after_denials(one.decision) * one.template.replicas for one in decisions),
@@ -134,14 +149,18 @@ def _milli_after_denials(decision: Decision) -> int:
     return decision.gpu_milli_before if decision.denials else decision.gpu_milli_after
 
 
-def _move_finding(finding: Finding, template: PodTemplate) -> Finding:
-    """Return a pod's finding as one of its workload, which is admitted itself."""
+def _move_finding(finding: Finding, template: PodTemplate, *, changed: bool) -> Finding:
+    """Return a pod's finding as one of its workload, which is admitted itself.
+
+    Args:
+        changed: True if the template itself is changed.
+    """
     path, mode, message = template.field_path(finding.path), min(finding.mode, PolicyMode.WARN), finding.message
     denied = finding.mode is PolicyMode.ENFORCE
     if denied:
         message = f"its pods will be denied: {message}"
     elif finding.code == "GPU-R101":
-        message = f"its pods will be {message}"
+        message = f"its template is {message}" if changed else f"its pods will be {message}"
     elif finding.code == "GPU-R102":
         message = f"its pods {message}"
     return replace(finding, path=path, mode=mode, message=message, denies_pods=denied)

@@ -8,7 +8,7 @@ open, because a node may need them before it can run Rightslice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from webhook.manifests.cel_conditions import (
     SPEC_OR_ANNOTATIONS_CHANGED,
@@ -16,7 +16,8 @@ from webhook.manifests.cel_conditions import (
     touches_gpus_cel,
     wide_host_mount_cel,
 )
-from webhook.policy.workload_kinds import WORKLOAD_KINDS
+from webhook.model.queues import QUEUE_NAME_LABEL
+from webhook.policy.workload_kinds import WORKLOAD_KINDS, WorkloadKind
 from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE, Json
 
 MUTATE_SECONDS, VALIDATE_SECONDS = 2, 3
@@ -61,6 +62,7 @@ def webhook_configurations() -> list[Json]:
             "Mutating",
             [
                 mutate | {"reinvocationPolicy": "IfNeeded"},
+                _queued_templates_entry(),
                 # It changes nothing, but runs before schema validation and has better messages.
                 _webhook_entry("policies", "/policies", policies) | {"reinvocationPolicy": "Never"},
             ],
@@ -79,6 +81,15 @@ def webhook_configurations() -> list[Json]:
             ],
         ),
     ]
+
+
+def _queued_templates_entry() -> Json:
+    """Return the webhook that changes templates before Kueue charges them: it gets new workloads with a queue only."""
+    kinds = [kind for kind, templates in WORKLOAD_KINDS.items() if templates.queued]
+    rules = [rule | {"scope": "Namespaced"} for rule in _rules_of_kinds(kinds, ["CREATE"])]
+    selector = {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "Exists"}]}
+    entry = _webhook_entry("queued-templates", "/mutate", rules, seconds=MUTATE_SECONDS)
+    return entry | {"objectSelector": selector, "reinvocationPolicy": "IfNeeded"}
 
 
 _TEMPLATE_TOUCHES_GPUS = {"name": "touches-gpus", "expression": touches_gpus_cel(_TEMPLATE_CEL)}
@@ -146,8 +157,12 @@ BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 
 
 def _workload_rules(*, built_in: bool) -> list[Json]:
+    kinds = [kind for kind in WORKLOAD_KINDS if (kind[0] in BUILT_IN_GROUPS) == built_in]
+    return [rule | {"scope": "*"} for rule in _rules_of_kinds(kinds, ["CREATE", "UPDATE"])]
+
+
+def _rules_of_kinds(kinds: Iterable[WorkloadKind], operations: list[str]) -> list[Json]:
     plurals: dict[str, list[str]] = defaultdict(list)
-    for group, kind in WORKLOAD_KINDS:
-        if (group in BUILT_IN_GROUPS) == built_in:
-            plurals[group].append(f"{kind.lower()}s")
-    return [_webhook_rule(group, names, ["CREATE", "UPDATE"]) | {"scope": "*"} for group, names in plurals.items()]
+    for group, kind in kinds:
+        plurals[group].append(f"{kind.lower()}s")
+    return [_webhook_rule(group, names, operations) for group, names in plurals.items()]

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.pods import Pod
+from webhook.model.queues import QueuedPodSet
 
 MAX_LABELS_LENGTH = 64 * 1024
 """Characters of labels that are read from a pod that is too large to evaluate."""
@@ -30,6 +31,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         user_uid: "" if unknown.
         uid: The uid of the request; "" offline.
         unknown_parts: For a future pod of a workload: what of it is not known yet, for people.
+        queued: For a future pod of a workload that Kueue has not charged yet: the pods that it will charge together.
     """
 
     operation: str
@@ -48,6 +50,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     uid: str = ""
     dry_run: bool = False
     unknown_parts: str = ""
+    queued: QueuedPodSet | None = None
 
 
 class GroupVersionKind(ApiStruct, frozen=True):

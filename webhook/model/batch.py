@@ -35,7 +35,7 @@ QUEUEING_PREFIXES = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io/",
 )
-"""Prefixes of the labels and annotations that such systems write or read."""
+"""Prefixes of the labels and annotations that such systems write or read; that of Kueue is the first."""
 
 
 GROUP_LABELS: Mapping[str, str] = {
@@ -177,15 +177,20 @@ def _affinity_term_text(term: PodAffinityTerm) -> str:
     return "; ".join(sorted(metadata))
 
 
-def queueing_sign(pod: Pod) -> str:
-    """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none."""
+def queueing_sign(pod: Pod, *, but_kueue: bool = False) -> str:
+    """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none.
+
+    Args:
+        but_kueue: True if signs of Kueue do not count.
+    """
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
+    prefixes = QUEUEING_PREFIXES[1:] if but_kueue else QUEUEING_PREFIXES
     if scheduler in QUEUEING_SCHEDULERS:
         return f"schedulerName {scheduler}"
     for label in metadata.labels:
-        if label.startswith(QUEUEING_PREFIXES):
+        if label.startswith(prefixes):
             return f"label {label}"
     for annotation in metadata.annotations:
-        if annotation.startswith(QUEUEING_PREFIXES):
+        if annotation.startswith(prefixes):
             return f"annotation {annotation}"
     return ""

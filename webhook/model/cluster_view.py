@@ -47,6 +47,7 @@ from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import PodVolumes
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
+from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
@@ -128,6 +129,7 @@ class ClusterView:
         classes: The DeviceClasses.
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
+        queues: The queues of Kueue.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         pod_versions: How new its pods are.
         storage: Claims, volumes and classes, and the pods that use them.
@@ -175,6 +177,7 @@ class ClusterView:
         self.classes: DeviceClasses = device_classes or {}
         self.claimable_names = extended_names(self.classes)
         self.pod_classes = NO_POD_CLASSES
+        self.queues = NO_QUEUES
         self._usage = QuotaUsage(fleet, pods or {})
         terms, ports, groups = _split_ties(ties or {})
         self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
@@ -608,6 +611,10 @@ class ClusterView:
     def with_pod_classes(self, classes: PodClasses) -> ClusterView:
         """Return the view with other RuntimeClasses and PriorityClasses."""
         return self._copy_with(pod_classes=classes)
+
+    def with_queues(self, queues: KueueQueues) -> ClusterView:
+        """Return the view with the queues of Kueue replaced."""
+        return self if queues is self.queues else self._copy_with(queues=queues)
 
     def _copy_with(self, **parts: object) -> Self:
         view = object.__new__(type(self))

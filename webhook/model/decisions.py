@@ -60,7 +60,25 @@ class KeepReason(StrEnum):
     MIRROR = ("StaticPod", "static pods are never rewritten")
     BOUND = ("NodeAssigned", "the pod already has a node")
     RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
-    QUEUED = ("QueuedWorkload", "a queueing system reserves quota for the request in the pod's template")
+    QUEUED = (
+        "QueuedWorkload",
+        "a queueing system charges the request in the template, so its pods keep it",
+        "For admins: rightSizing.templates: enforce right-sizes templates before Kueue charges them.",
+    )
+    NOT_ADMITTED = (
+        "NotAdmittedByQueue",
+        "the queue of the workload does not cover the smaller request, or has too little quota for it",
+        "For admins: add the resource to coveredResources of the ClusterQueue, or a transformation: rightslice kueue "
+        "config prints them.",
+    )
+    NO_FLAVOR_NODES = (
+        "NoNodesOfFlavor",
+        "a flavor that the queue may choose has too few nodes with such a slice or share for this pod",
+    )
+    OTHER_POD_SET = (
+        "OtherPodSetKept",
+        "templates of a workload are changed all or none, and another one keeps its request",
+    )
     POD_UNKNOWN = ("PodUnknown", "some fields of its pods are unknown until they are created")
     SCHEDULING_GATED = (
         "SchedulingGated",

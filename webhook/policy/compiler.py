@@ -162,6 +162,7 @@ def _compile_right_sizing(spec: RightSizingSpec, mode: PolicyMode) -> RightSizin
         min_saving_percent=spec.min_saving_percent,
         wait_when_full=spec.when_full == "wait",
         patch_fractions=spec.memory_fraction == "patch",
+        templates=PolicyMode[spec.templates.upper()] if spec.templates else None,
     )
 
 

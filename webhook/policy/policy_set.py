@@ -39,6 +39,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
         risk_ppm: Pod-hours in a million that may need more memory than the pod was given.
         wait_when_full: False if a rewrite needs a slice that is free now.
         patch_fractions: True if the fraction of memory that a framework takes may be changed for the slice.
+        templates: Mode of right-sizing the templates of queued workloads; None if their pods keep whole GPUs.
     """
 
     mode: PolicyMode
@@ -52,6 +53,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
     risk_ppm: int
     wait_when_full: bool
     patch_fractions: bool = False
+    templates: PolicyMode | None = None
 
 
 class AmountRule(msgspec.Struct, frozen=True):

@@ -63,6 +63,7 @@ class WorkloadTemplates(NamedTuple):
         annotation: An annotation that it sets on each pod.
         group_label: The label that it sets on the pods of one gang.
         unread: Fields that give its pods GPUs in a way that is not read.
+        queued: True if Kueue charges its templates when it is created, so that they may be changed until then.
     """
 
     sources: tuple[PodSource, ...]
@@ -70,6 +71,7 @@ class WorkloadTemplates(NamedTuple):
     annotation: str = ""
     group_label: str = ""
     unread: tuple[TemplatePath, ...] = ()
+    queued: bool = False
 
 
 WorkloadKinds = Mapping[WorkloadKind, WorkloadTemplates]
@@ -127,8 +129,8 @@ def _templates(*paths: str, **options: Any) -> WorkloadTemplates:
     return WorkloadTemplates(tuple(map(_source, paths)), **options)
 
 
-def _prefixed(prefix: str, paths: Iterable[str], label: str = "") -> WorkloadTemplates:
-    return _templates(*(f"{prefix}.{path}" for path in paths), label=label)
+def _prefixed(prefix: str, paths: Iterable[str], label: str = "", *, queued: bool = False) -> WorkloadTemplates:
+    return _templates(*(f"{prefix}.{path}" for path in paths), label=label, queued=queued)
 
 
 _MAIN, _LIMITS = "spec.containers.0", "spec.containers.0.resources.limits"
@@ -174,7 +176,7 @@ _REPLICATED_JOBS = "replicatedJobs.*.template.spec.template"
 
 
 def _replica_specs(key: str) -> WorkloadTemplates:
-    return _templates(f"spec.{key}.*.template", label=_TRAINING_LABEL)
+    return _templates(f"spec.{key}.*.template", label=_TRAINING_LABEL, queued=True)
 
 
 def _spark_pods(prefix: str) -> WorkloadTemplates:
@@ -219,16 +221,16 @@ _LLM_SERVICE = WorkloadTemplates((*_llm_pods("spec", "replicas"), *_llm_pods("sp
 _STORM_ROLES = "roles.*.template"
 
 WORKLOAD_KINDS: WorkloadKinds = {
-    ("apps", "Deployment"): _templates("spec.template", label="pod-template-hash"),
-    ("apps", "StatefulSet"): _templates("spec.template", label="controller-revision-hash"),
+    ("apps", "Deployment"): _templates("spec.template", label="pod-template-hash", queued=True),
+    ("apps", "StatefulSet"): _templates("spec.template", label="controller-revision-hash", queued=True),
     ("apps", "DaemonSet"): _templates("spec.template", label="controller-revision-hash"),
     ("apps", "ReplicaSet"): _TEMPLATE,
     ("", "ReplicationController"): _TEMPLATE,
     ("", "PodTemplate"): _templates("template"),
-    ("batch", "Job"): _templates("spec.template", label="batch.kubernetes.io/job-name"),
+    ("batch", "Job"): _templates("spec.template", label="batch.kubernetes.io/job-name", queued=True),
     ("batch", "CronJob"): _templates("spec.jobTemplate.spec.template", label="batch.kubernetes.io/job-name"),
     ("batch.volcano.sh", "Job"): _templates("spec.tasks.*.template", annotation="scheduling.k8s.io/group-name"),
-    ("jobset.x-k8s.io", "JobSet"): _prefixed("spec", [_REPLICATED_JOBS], _JOBSET_LABEL),
+    ("jobset.x-k8s.io", "JobSet"): _prefixed("spec", [_REPLICATED_JOBS], _JOBSET_LABEL, queued=True),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): WorkloadTemplates(
         (
             _source("spec.leaderWorkerTemplate.leaderTemplate", group_size="size"),
@@ -238,10 +240,11 @@ WORKLOAD_KINDS: WorkloadKinds = {
         ),
         label="leaderworkerset.sigs.k8s.io/name",
         group_label=_LWS_GROUP,
+        queued=True,
     ),
-    ("ray.io", "RayCluster"): _prefixed("spec", _RAY_CLUSTER, _RAY_LABEL),
+    ("ray.io", "RayCluster"): _prefixed("spec", _RAY_CLUSTER, _RAY_LABEL, queued=True),
     ("ray.io", "RayJob"): _prefixed(
-        "spec", [*(f"rayClusterSpec.{path}" for path in _RAY_CLUSTER), "submitterPodTemplate"], _RAY_LABEL
+        "spec", [*(f"rayClusterSpec.{path}" for path in _RAY_CLUSTER), "submitterPodTemplate"], _RAY_LABEL, queued=True
     ),
     ("ray.io", "RayService"): _prefixed("spec.rayClusterConfig", _RAY_CLUSTER, _RAY_LABEL),
     ("kubeflow.org", "PyTorchJob"): _replica_specs("pytorchReplicaSpecs"),
@@ -254,12 +257,14 @@ WORKLOAD_KINDS: WorkloadKinds = {
         "spec.template",
         label=_TRAINING_LABEL,
         unread=(("spec", "gpus"), ("spec", "processingUnits")),
+        queued=True,
     ),
     ("kubeflow.org", "Notebook"): _TEMPLATE,
     ("trainer.kubeflow.org", "TrainJob"): WorkloadTemplates(
         (_source("spec.trainer", counts="numNodes", fields=_TRAINER_FIELDS, unknown_parts=True),),
         label=_JOBSET_LABEL,
         unread=(("spec", "runtimeRef"),),
+        queued=True,
     ),
     ("trainer.kubeflow.org", "TrainingRuntime"): _prefixed("spec.template.spec", [_REPLICATED_JOBS], _JOBSET_LABEL),
     ("trainer.kubeflow.org", "ClusterTrainingRuntime"): _prefixed(
@@ -307,7 +312,7 @@ WORKLOAD_KINDS: WorkloadKinds = {
     ("sparkoperator.k8s.io", "SparkApplication"): _spark_pods("spec"),
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"): _spark_pods("spec.template"),
     ("workload.codeflare.dev", "AppWrapper"): WorkloadTemplates(
-        (PodSource(("spec", "components", "*", "template"), embedded=True),)
+        (PodSource(("spec", "components", "*", "template"), embedded=True),), queued=True
     ),
     ("workloads.x-k8s.io", "RoleBasedGroup"): WorkloadTemplates(_role_pods("spec.roles.*"), group_label=_LWS_GROUP),
     ("orchestration.aibrix.ai", "StormService"): WorkloadTemplates(

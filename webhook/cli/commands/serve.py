@@ -86,6 +86,15 @@ Replicas = Annotated[
     ),
 ]
 
+KueueConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kueue-config",
+        metavar="FILE",
+        help="Kueue's Configuration, for its resource transformations. Default: without any.",
+    ),
+]
+
 
 @serve.command("webhook")
 def serve_webhook(
@@ -119,6 +128,7 @@ def serve_webhook(
     usage: UsageFile = None,
     usage_minutes: UsageMinutes = None,
     replicas: Replicas = None,
+    kueue_config: KueueConfig = None,
 ) -> None:
     """Serve admission reviews over HTTPS.
 

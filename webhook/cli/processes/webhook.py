@@ -15,7 +15,7 @@ import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
-from webhook.cache.snapshot import read_snapshot
+from webhook.cache.snapshot import read_charging, read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.secret_state import SecretName
@@ -33,6 +33,7 @@ from webhook.cli.processes.tls import (
 from webhook.kube.api import KubeClient
 from webhook.kube.leader_election import LeaderElector, LeaseName
 from webhook.kube.reflector import Reflector, WatchedResource
+from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, policies_as_audit
@@ -137,7 +138,7 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    live = empty_view().with_replicas(settings.replicas)
+    live = empty_view().with_replicas(settings.replicas).with_queues(_configured_queues(settings))
     view = live if settings.is_live else read_snapshot(settings.cluster).view
     state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:
@@ -159,6 +160,13 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
     if rules is not None:
         server.polls, server.health_checks = [*polls, rules.reload_if_changed], [*checks, rules.checks]
     return server
+
+
+def _configured_queues(settings: WebhookSettings) -> KueueQueues:
+    """Return no queues, with what Kueue charges by its configuration."""
+    return (
+        NO_QUEUES if settings.kueue_config is None else KueueQueues(charging=read_charging(str(settings.kueue_config)))
+    )
 
 
 def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> ClusterInformers:

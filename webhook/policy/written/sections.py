@@ -116,6 +116,7 @@ class RightSizingSpec(SectionSpec):
     min_saving_percent: Percent = 20
     when_full: Literal["keep", "wait"] = "keep"
     memory_fraction: Literal["report", "patch"] = "report"
+    templates: ModeName | None = None
 
     @model_validator(mode="after")
     def _check_forms(self) -> Self:

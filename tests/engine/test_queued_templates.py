@@ -1,0 +1,415 @@
+"""Templates of workloads under Kueue: which are right-sized at CREATE, when none is, and what comes of their pods."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.engine.invariants import gpu_pods
+from tests.example_cluster import apply_patch, codes, mig_node, review, view_of, whole_node
+from webhook.cli.commands.undo import original_yaml
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import KeepReason, KeepRequest
+from webhook.model.field_paths import json_pointer
+
+SIZING = "mode: enforce\nrightSizing: {}"
+TEMPLATES = "mode: enforce\nrightSizing: {templates: enforce}"
+SLICE = "nvidia.com/mig-1g.10gb"
+WHOLE = "nvidia.com/gpu"
+QUEUE = {"kueue.x-k8s.io/queue-name": "team-queue"}
+API = "kueue.x-k8s.io/v1beta2"
+
+
+def flavor(name: str = "a100", labels: Json | None = None, **spec: Any) -> Json:
+    """Return a ResourceFlavor."""
+    return {
+        "apiVersion": API,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": labels or {}} | spec,
+    }
+
+
+def cluster_queue(*flavors: Json, name: str = "all", groups: list[Json] | None = None, **spec: Any) -> Json:
+    """Return a ClusterQueue: flavors as quotas by resource, with their names."""
+    covered = [key for key in (flavors or ({},))[0] if key != "name"]
+    quotas = [
+        {"name": each["name"], "resources": [{"name": key, "nominalQuota": each[key]} for key in covered]}
+        for each in flavors
+    ]
+    groups = [{"coveredResources": covered, "flavors": quotas}, *(groups or [])]
+    return {
+        "apiVersion": API,
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"resourceGroups": groups} | spec,
+    }
+
+
+LOCAL_QUEUE = {
+    "apiVersion": API,
+    "kind": "LocalQueue",
+    "metadata": {"name": "team-queue", "namespace": "team"},
+    "spec": {"clusterQueue": "all"},
+}
+QUOTAS = {"name": "a100", "cpu": "64", WHOLE: "8", SLICE: "7"}
+
+
+def queues(*objects: Json, nodes: tuple[Json, ...] | None = None) -> ClusterView:
+    """Return a cluster with Kueue: one flavor of all nodes and quota for whole cards and slices, unless given."""
+    found = objects or (flavor(), cluster_queue(QUOTAS))
+    return view_of(make_namespace("team"), *(nodes or (whole_node(), mig_node())), LOCAL_QUEUE, *found)
+
+
+def small_pod() -> PodMaker:
+    """Return a pod that needs 8 GiB of one GPU."""
+    return make_pod().gpus(1).needs("8Gi")
+
+
+def template(pod: PodMaker) -> Json:
+    """Return a pod as template."""
+    data = pod.build()
+    return {"metadata": {"annotations": data["metadata"].get("annotations", {})}, "spec": data["spec"]}
+
+
+def job(pod: PodMaker | None = None, *, labels: Json = QUEUE, metadata: Json | None = None, **spec: Any) -> Json:
+    """Return a Job in the queue of its team."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "team", "labels": labels} | (metadata or {}),
+        "spec": {"template": template(pod or small_pod())} | spec,
+    }
+
+
+def pod_of(workload: Json, place: tuple[str, ...] = ("spec", "template"), **labels: str) -> Json:
+    """Return a pod that a controller creates from a template, as Kueue starts it."""
+    found: Any = workload
+    for step in place:
+        found = found[step]
+    metadata = {"name": "train-x", "namespace": "team", **found.get("metadata", {})}
+    metadata["labels"] = {**metadata.get("labels", {}), "kueue.x-k8s.io/podset": "main", **labels}
+    metadata["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found["spec"]}
+
+
+def limits_of(workload: Json) -> Json:
+    """Return the limits of the first container of a Job's template."""
+    limits: Json = workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    return limits
+
+
+def test_the_template_of_a_queued_job_is_right_sized() -> None:
+    decision = review(job(), TEMPLATES, view=queues())
+    after = apply_patch(job(), decision)
+
+    assert limits_of(after) == {SLICE: "1"}
+    assert codes(decision) == ["warn GPU-R101"]
+    assert decision.findings[0].message.startswith(f"its template is right-sized to {SLICE}")
+    assert decision.gpu_milli_before == 1000
+    assert decision.gpu_milli_after == 143
+
+
+def test_the_pods_of_a_right_sized_template_come_out_as_it_says() -> None:
+    after = apply_patch(job(), review(job(), TEMPLATES, view=queues()))
+    security = "mode: enforce\nsecurity: {deny: [forgedAnnotations]}"
+    decision = review(pod_of(after), TEMPLATES, security, view=queues())
+
+    assert decision.patch == ()
+    assert decision.findings == ()
+    assert decision.gpu_milli_before == decision.gpu_milli_after == 143
+
+
+def test_a_second_pass_changes_nothing() -> None:
+    after = apply_patch(job(), review(job(), TEMPLATES, view=queues()))
+    again = review(after, TEMPLATES, view=queues())
+
+    assert again.patch == ()
+    assert again.findings == ()
+
+
+def test_what_is_added_to_a_pod_of_a_right_sized_template_keeps_the_record_of_its_size() -> None:
+    after = apply_patch(job(), review(job(), TEMPLATES, view=queues()))
+    toleration = "mode: enforce\ninjection: {tolerations: [{key: a, operator: Exists}]}"
+    pod = pod_of(after)
+    changed = apply_patch(pod, review(pod, TEMPLATES, toleration, view=queues()))
+    record = json.loads(changed["metadata"]["annotations"]["rightslice.dev/decision"])
+
+    assert record["resource"] == SLICE
+    assert record["changed"] == ["resources", "nodeAffinity", "tolerations"]
+    assert WHOLE in str(original_yaml(changed))
+
+
+def test_undo_knows_the_original_of_a_pod_of_a_right_sized_template() -> None:
+    after = apply_patch(job(), review(job(), TEMPLATES, view=queues()))
+
+    assert f'{WHOLE}: "1"' in str(original_yaml(pod_of(after))).replace("'", '"')
+
+
+class Kept(NamedTuple):
+    """A workload whose template stays as it is, in a cluster and under a policy."""
+
+    workload: Json
+    reason: KeepReason
+    view: ClusterView = queues()
+    policy: str = TEMPLATES
+    operation: str = "CREATE"
+
+
+OWNED = {"ownerReferences": [{"kind": "JobSet", "name": "set", "apiVersion": "jobset.x-k8s.io/v1", "controller": True}]}
+WITHOUT_SLICES = {"name": "a100", "cpu": "64", WHOLE: "8"}
+TO_MIG_NODES = {"nvidia.com/mig.strategy": "mixed"}
+AFFINITY = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+KEPT = {
+    "the policy says nothing about templates": Kept(job(), KeepReason.QUEUED, policy=SIZING),
+    "a Workload exists already": Kept(
+        job(labels=QUEUE | {"kueue.x-k8s.io/prebuilt-workload-name": "w"}), KeepReason.QUEUED
+    ),
+    "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.QUEUED),
+    "it is changed": Kept(job(), KeepReason.QUEUED, operation="UPDATE"),
+    "it is part of a JobSet, which is charged": Kept(job(metadata=OWNED), KeepReason.QUEUED),
+    "no LocalQueue of that name": Kept(job(labels={"kueue.x-k8s.io/queue-name": "other"}), KeepReason.QUEUED),
+    "another queueing system manages its pods": Kept(job(small_pod().spec(schedulerName="volcano")), KeepReason.QUEUED),
+    "the ClusterQueue does not cover slices": Kept(
+        job(), KeepReason.NOT_ADMITTED, queues(flavor(), cluster_queue(WITHOUT_SLICES))
+    ),
+    "its quota is zero": Kept(job(), KeepReason.NOT_ADMITTED, queues(flavor(), cluster_queue(QUOTAS | {SLICE: 0}))),
+    "its quota is less than all pods need": Kept(job(parallelism=8), KeepReason.NOT_ADMITTED),
+    "the nodes have fewer slices than pods": Kept(
+        job(parallelism=8), KeepReason.NO_FLAVOR_NODES, queues(flavor(), cluster_queue(QUOTAS | {SLICE: 99}))
+    ),
+    "the nodes are too small for all pods at once": Kept(
+        job(small_pod().requests("cpu", "20"), parallelism=7), KeepReason.NO_FLAVOR_NODES
+    ),
+    "the flavor selects nodes without slices": Kept(
+        job(), KeepReason.NO_FLAVOR_NODES, queues(flavor(labels={"no": "node"}), cluster_queue(QUOTAS))
+    ),
+    "one of two flavors that may be chosen has no slices": Kept(
+        job(),
+        KeepReason.NO_FLAVOR_NODES,
+        queues(
+            flavor("mig", TO_MIG_NODES),
+            flavor("old", {"no": "node"}),
+            cluster_queue(QUOTAS | {"name": "mig"}, QUOTAS | {"name": "old"}),
+        ),
+    ),
+    "a flavor for its CPUs leads to other nodes": Kept(
+        job(),
+        KeepReason.NO_FLAVOR_NODES,
+        queues(
+            flavor("mig", TO_MIG_NODES),
+            flavor("cpus", {"no": "node"}),
+            cluster_queue(
+                {"name": "mig", WHOLE: 8, SLICE: 7},
+                groups=[
+                    {
+                        "coveredResources": ["cpu"],
+                        "flavors": [{"name": "cpus", "resources": [{"name": "cpu", "nominalQuota": 9}]}],
+                    }
+                ],
+            ),
+        ),
+    ),
+    "several GPUs": Kept(job(make_pod().gpus(2).needs("8Gi")), KeepReason.MULTIPLE_GPUS),
+    "affinity to other pods": Kept(job(small_pod().spec(affinity=AFFINITY)), KeepReason.UNMODELED_CONSTRAINT),
+    "ranks of one job": Kept(job(small_pod().env("WORLD_SIZE", "4")), KeepReason.GANG_MEMBER),
+    "the pods opt out": Kept(job(small_pod().annotate("rightslice.dev/keep", "true")), KeepReason.OPTED_OUT),
+}
+
+
+@pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
+def test_a_template_that_is_kept(case: Kept) -> None:
+    decision = review(case.workload, case.policy, view=case.view, operation=case.operation)
+
+    assert isinstance(decision.outcome, KeepRequest)
+    assert decision.outcome.reason is case.reason
+    assert decision.patch == ()
+
+
+TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+TOLERATION = {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
+HOLDER = make_pod("holder").requests(SLICE, "7").spec(nodeName="mig").build()
+CHANGED = {
+    "a Job of a CronJob": (
+        job(metadata={"ownerReferences": [{"kind": "CronJob", "name": "c", "controller": True}]}),
+        queues(),
+    ),
+    "an owner that does not control it": (
+        job(metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]}),
+        queues(),
+    ),
+    "no slice is free now": (job(), queues(flavor(), cluster_queue(QUOTAS), HOLDER)),
+    "a flavor without quota for slices has no slices": (
+        job(),
+        queues(
+            flavor("whole", {"no": "node"}),
+            flavor("mig", TO_MIG_NODES),
+            cluster_queue(QUOTAS | {"name": "whole", SLICE: 0}, QUOTAS | {"name": "mig"}),
+        ),
+    ),
+    "the flavor tolerates the taint of its nodes": (
+        job(),
+        queues(
+            flavor(nodeTaints=[TAINT], tolerations=[TOLERATION]),
+            cluster_queue(QUOTAS),
+            nodes=(whole_node(), mig_node() | {"spec": {"taints": [TAINT]}}),
+        ),
+    ),
+    "one budget in thousandths": (
+        job(),
+        queues(
+            flavor(),
+            cluster_queue({"name": "a100", "example.com/gpu-milli": 8000}),
+            {
+                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+                "kind": "Configuration",
+                "resources": {
+                    "transformations": [
+                        {"input": SLICE, "strategy": "Replace", "outputs": {"example.com/gpu-milli": 143}}
+                    ]
+                },
+            },
+        ),
+    ),
+    "a template without metadata": (
+        job() | {"spec": {"template": {"spec": make_pod().gpus(1).build()["spec"]}}},
+        queues(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("workload", "view"), CHANGED.values(), ids=CHANGED)
+def test_a_template_that_is_right_sized(workload: Json, view: ClusterView) -> None:
+    default = "mode: enforce\nrightSizing: {templates: enforce, default: {memory: 8Gi}}"
+    decision = review(workload, default, view=view)
+
+    assert limits_of(apply_patch(workload, decision)) == {SLICE: "1"}
+
+
+MODES = {
+    "warn": ("mode: enforce\nrightSizing: {templates: warn}", ["warn GPU-R102"]),
+    "audit": ("mode: enforce\nrightSizing: {templates: audit}", ["audit GPU-R102"]),
+    "enforced in a section that only warns": (
+        "mode: enforce\nrightSizing: {mode: warn, templates: enforce}",
+        ["warn GPU-R102"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("policy", "want"), MODES.values(), ids=MODES)
+def test_templates_in_another_mode_are_reported_and_kept(policy: str, want: list[str]) -> None:
+    decision = review(job(), policy, view=queues())
+
+    assert codes(decision) == want
+    assert decision.patch == ()
+
+
+def test_of_two_policies_the_more_careful_decides_about_templates() -> None:
+    assert review(job(), TEMPLATES, SIZING, view=queues()).patch == ()
+
+
+def ray_cluster(head: PodMaker, worker: PodMaker) -> Json:
+    """Return a RayCluster in the queue, whose pods are single workers."""
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray", "namespace": "team", "labels": QUEUE},
+        "spec": {
+            "headGroupSpec": {"template": template(head)},
+            "workerGroupSpecs": [{"replicas": 1, "template": template(worker)}],
+        },
+    }
+
+
+def single(pod: PodMaker) -> PodMaker:
+    """Return the pod with the statement that it works alone."""
+    return pod.annotate("rightslice.dev/gang-size", "1")
+
+
+def test_all_templates_of_a_workload_are_right_sized_together() -> None:
+    workload = ray_cluster(single(small_pod()), single(small_pod()))
+    after = apply_patch(workload, review(workload, TEMPLATES, view=queues()))
+
+    for group in (after["spec"]["headGroupSpec"], after["spec"]["workerGroupSpecs"][0]):
+        assert group["template"]["spec"]["containers"][0]["resources"]["limits"] == {SLICE: "1"}
+
+
+def test_a_template_without_gpus_does_not_matter() -> None:
+    workload = ray_cluster(make_pod(), single(small_pod()))
+    after = apply_patch(workload, review(workload, TEMPLATES, view=queues()))
+
+    assert after["spec"]["headGroupSpec"] == workload["spec"]["headGroupSpec"]
+    assert after["spec"]["workerGroupSpecs"][0] != workload["spec"]["workerGroupSpecs"][0]
+
+
+def test_no_template_is_right_sized_if_another_one_keeps_whole_gpus() -> None:
+    workload = ray_cluster(make_pod().gpus(4).needs("8Gi"), single(small_pod()))
+    decision = review(workload, TEMPLATES, view=queues())
+
+    assert decision.patch == ()
+    assert [str(one.outcome) for _, _, one in decision.templates] == [
+        str(KeepRequest(KeepReason.MULTIPLE_GPUS)),
+        str(KeepRequest(KeepReason.OTHER_POD_SET, "spec.headGroupSpec.template")),
+    ]
+
+
+def test_the_queue_must_admit_all_templates_together() -> None:
+    view = queues(flavor(), cluster_queue(QUOTAS | {SLICE: 1}))
+    decision = review(ray_cluster(single(small_pod()), single(small_pod())), TEMPLATES, view=view)
+
+    assert decision.patch == ()
+    assert {one.outcome.reason for _, _, one in decision.templates if isinstance(one.outcome, KeepRequest)} == {
+        KeepReason.NOT_ADMITTED
+    }
+
+
+OWNED_FIELDS = ("resources", "env", "args", "command")
+
+
+@given(gpu_pods(), st.sampled_from(["enforce", "warn"]))
+def test_the_patch_touches_only_what_right_sizing_owns(pod: Json, mode: str) -> None:
+    """It applies, and is empty unless templates are enforced."""
+    workload = job() | {"spec": {"template": {key: pod[key] for key in ("metadata", "spec") if key in pod}}}
+    policy = f"mode: enforce\nrightSizing: {{templates: {mode}, default: {{memory: 8Gi}}, isolation: none}}"
+    decision = review(workload, policy, view=queues())
+    after = apply_patch(workload, decision)
+    root = json_pointer(("spec", "template"))
+    steps = [operation["path"].removeprefix(root).split("/")[1:] for operation in decision.patch]
+
+    assert all(step[0] == "metadata" or step[1] == "affinity" or step[3] in OWNED_FIELDS for step in steps)
+    assert without_owned_fields(after) == without_owned_fields(workload)
+    assert not decision.patch or mode == "enforce"
+
+
+def without_owned_fields(workload: Json) -> Json:
+    """Return the pod of a template without the fields that right-sizing owns: of resources only those of GPUs."""
+    spec = {key: value for key, value in workload["spec"]["template"]["spec"].items() if key != "affinity"}
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            spec[kind] = [
+                {key: value for key, value in each.items() if key not in OWNED_FIELDS}
+                | {"resources": other_amounts(each)}
+                for each in spec[kind]
+            ]
+    return spec
+
+
+def other_amounts(container: Json) -> Json:
+    """Return the amounts of a container that are not of GPUs."""
+    resources = container.get("resources") or {}
+    return {
+        side: others
+        for side in ("limits", "requests")
+        if (others := {name: one for name, one in (resources.get(side) or {}).items() if "nvidia.com" not in name})
+    }

@@ -1,0 +1,164 @@
+"""Templates of workloads under Kueue: whether they may be changed, whether the queue admits an offer, and the patch.
+
+Kueue charges the templates of the stored workload. So a template that may get a smaller GPU is changed when its
+workload is created, before Kueue has seen it, and never again. The decision is that about a pod of the template, with
+one difference: free capacity now does not count, because the queue starts the pods later and does the counting. Instead
+every flavor that the queue may choose must have nodes for all pods of the template.
+
+Only right-sizing is written into the template: resources, node affinity, memory fractions and the record. All else that
+policies add is added to the pods, as if there were no queue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.engine.mutate import apply_choice
+from webhook.engine.patch import build_patch
+from webhook.engine.pod_context import PodMutation
+from webhook.engine.templates import PodTemplate
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice, PatchOperation, patch_add
+from webhook.model.field_paths import format_path, json_pointer
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import Toleration
+from webhook.model.queues import PREBUILT_LABEL, QUEUE_NAME_LABEL, QueuedPodSet, ResourceFlavor, WorkloadQueue
+from webhook.policy.workload_kinds import WorkloadKinds
+
+
+def queue_of_workload(request: AdmissionRequest, kinds: WorkloadKinds, view: ClusterView) -> WorkloadQueue | None:
+    """Return the queue of a workload that Kueue has not charged yet; None for any other object.
+
+    A workload that another one controls is charged as part of that; only the Jobs of a CronJob are charged themselves.
+    """
+    templates = kinds.get((request.group, request.kind))
+    if request.operation != "CREATE" or templates is None or not templates.queued:
+        return None
+    metadata = _mapping_at(request.load_object(), "metadata")
+    labels = _mapping_at(metadata, "labels")
+    name, owners = labels.get(QUEUE_NAME_LABEL), metadata.get("ownerReferences")
+    is_stored, is_charged = bool(metadata.get("uid")), PREBUILT_LABEL in labels
+    if not isinstance(name, str) or is_stored or is_charged or not all(map(_leaves_charging, _members(owners))):
+        return None
+    return view.queues.find(request.namespace, name)
+
+
+def _mapping_at(data: Any, key: str) -> Mapping[str, Any]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _members(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _leaves_charging(owner: object) -> bool:
+    """Return whether Kueue charges what this owner controls itself."""
+    return not isinstance(owner, dict) or not owner.get("controller") or owner.get("kind") == "CronJob"
+
+
+def queued_pod_set(template: PodTemplate, queue: WorkloadQueue | None) -> QueuedPodSet | None:
+    """Return the pods of a template that wait in a queue; None if the template cannot be changed.
+
+    A kind without pod templates has no field for a node affinity or a record.
+    """
+    return None if queue is None or template.moves else QueuedPodSet(queue, template.replicas)
+
+
+def reason_by_queue(queued: QueuedPodSet, offers: Sequence[GpuOffer], feasible: FeasibleNodes) -> KeepRequest | None:
+    """Return why the pods of a template might not get an offer from their queue; None if they will, in time."""
+    resource, tolerations = offers[0].resource, feasible.pod.spec.tolerations
+    if feasible.ties():
+        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "affinity or spread between pods")
+    choice = queued.queue.choose_flavors(resource, queued.pods, tolerations)
+    if choice is None or not choice.sufficient:
+        return _not_admitted(queued.queue, resource, queued.pods)
+    nodes = union_masks(offer.nodes for offer in offers)
+    for flavor in choice.flavors:
+        for mask in _masks_of_flavor(flavor, choice.others, feasible, nodes):
+            if not _has_slots(feasible, resource, mask, queued.pods):
+                detail = f"{queued.pods} of {resource} in flavor {flavor.metadata.name}"
+                return KeepRequest(KeepReason.NO_FLAVOR_NODES, detail)
+    return None
+
+
+def _not_admitted(queue: WorkloadQueue, resource: str, units: int) -> KeepRequest:
+    return KeepRequest(
+        KeepReason.NOT_ADMITTED, f"{units} of {resource} in ClusterQueue {queue.cluster_queue.metadata.name}"
+    )
+
+
+def _masks_of_flavor(
+    flavor: ResourceFlavor, others: Iterable[Sequence[ResourceFlavor]], feasible: FeasibleNodes, nodes: int
+) -> Iterator[int]:
+    """Yield the nodes of a flavor, alone and together with each flavor that other resources may get."""
+    own = nodes & feasible.nodes_of_flavor(flavor)
+    yield own
+    for group in others:
+        for other in group:
+            if (both := own & feasible.nodes_of_flavor(other, flavor.spec.tolerations)) != own:
+                yield both
+
+
+def _has_slots(feasible: FeasibleNodes, resource: str, nodes: int, pods: int) -> bool:
+    """Return whether empty nodes of a mask can run so many pods at once, each with one unit."""
+    fleet, (cpu_milli, memory, others) = feasible.view.fleet, feasible.amounts()
+    slots = 0
+    for index in bit_positions(nodes):
+        node = fleet.nodes[index]
+        amounts = [(cpu_milli, node.cpu_milli), (memory, node.memory)]
+        amounts += [(amount, node.others.get(name, 0)) for name, amount in others]
+        limits = [there // needed for needed, there in amounts if needed]
+        limits += [most for most in (node.pods, bool(feasible.ports)) if most]
+        slots += min(node.gpus.get(resource, 0), *limits)
+        if slots >= pods:
+            return True
+    return False
+
+
+def reason_to_keep_all(decided: Sequence[tuple[PodTemplate, Decision]], queue: WorkloadQueue) -> KeepRequest | None:
+    """Return why no template of a workload may be changed, although some could be; None if all others can.
+
+    The queue must admit the units of all templates together.
+    """
+    units: Counter[str] = Counter()
+    tolerations: dict[str, tuple[Toleration, ...]] = {}
+    for template, decision in decided:
+        if isinstance(decision.outcome, OfferChoice):
+            units[decision.outcome.resource] += template.replicas
+            tolerations[decision.outcome.resource] = template.pod.spec.tolerations
+        elif WHOLE_GPU in decision.requested_units:
+            return KeepRequest(KeepReason.OTHER_POD_SET, format_path(template.path))
+    for resource, count in units.items():
+        choice = queue.choose_flavors(resource, count, tolerations[resource])
+        if choice is None or not choice.sufficient:
+            return _not_admitted(queue, resource, count)
+    return None
+
+
+def build_template_patch(
+    template: PodTemplate, decision: Decision, digest: str, limited: Collection[str]
+) -> tuple[PatchOperation, ...]:
+    """Return the patch of a workload that right-sizes a template as its pods were decided.
+
+    Args:
+        digest: Digest of the policy set, for the record.
+        limited: The resources that LimitRanges of the namespace name.
+    """
+    choice = decision.outcome
+    if not decision.applied or not isinstance(choice, OfferChoice):
+        return ()
+    mutation = PodMutation(template.pod, policy=choice.policy)
+    apply_choice(choice, gpu_requests_of_pod(template.pod), mutation, limited)
+    operations = build_patch(mutation, decision.policies, digest) or ()
+    prefix = json_pointer(template.path)
+    if not template.data.get("metadata"):
+        operations = (patch_add(("metadata",), {}), *operations)
+    return tuple(operation | {"path": prefix + operation["path"]} for operation in operations)
