@@ -1,4 +1,4 @@
-"""Amounts as people write them: invalid for `check` if they are for the API server, and null is zero for both."""
+"""Amounts and fields as people write them: `check` calls invalid what the API server rejects; null is zero for both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.audit.test_evaluate import REJECTED_RESOURCES
+from tests.audit.test_evaluate import MISSPELLED, REJECTED_RESOURCES
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
@@ -17,6 +17,9 @@ from webhook.audit.object_files import parse_objects
 from webhook.cache.snapshot import view_of_objects
 from webhook.model.apimachinery import canonical_text
 from webhook.model.limit_ranges import parse_api_quantity
+from webhook.model.pod_fields import POD_FIELDS
+
+_META_TYPES = ("ObjectMeta", "OwnerReference", "LabelSelector", "LabelSelectorRequirement")
 
 AMOUNTS: dict[str, Any] = {
     "null": None,
@@ -74,6 +77,25 @@ def test_the_api_server_rejects_resources_as_check_does(plane: Plane, namespace:
 
     assert refused.value.status in (400, 422)
     assert "containers[1].resources" in str(refused.value)
+
+
+@pytest.mark.parametrize(("template", "path"), [row[:2] for row in MISSPELLED.values()], ids=MISSPELLED)
+def test_the_api_server_rejects_misspelled_fields(plane: Plane, namespace: str, template: Json, path: str) -> None:
+    pod = make_pod().namespace(namespace).build()
+    pod |= {key: pod[key] | fields for key, fields in template.items()}
+
+    with pytest.raises(RefusedError) as refused:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All", fieldValidation="Strict")
+
+    assert f'unknown field "{path}"' in str(refused.value)
+
+
+@pytest.mark.parametrize("type_name", POD_FIELDS)
+def test_check_knows_every_field_that_the_api_server_knows(plane: Plane, type_name: str) -> None:
+    package = "apimachinery.pkg.apis.meta.v1" if type_name in _META_TYPES else "api.core.v1"
+    schemas = plane.api.get("/openapi/v3/api/v1")["components"]["schemas"]
+    served = schemas[f"io.k8s.{package}.{type_name}"]["properties"].keys()
+    assert served - POD_FIELDS[type_name].keys() == set()
 
 
 @pytest.mark.parametrize("amount", AMOUNTS.values(), ids=AMOUNTS)
