@@ -10,10 +10,9 @@ from tests.builders import Json
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import Rejections, SchedulerFilters
 from tests.placement.clusters import placement_input
+from webhook.audit.pod_placement import node_filter_reasons
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.pods import Pod, parse_pod
-from webhook.placement.nodes.filtering import filter_reasons, stock_filter_reasons
-from webhook.placement.nodes.pod_requirements import pod_requirements
 
 PLUGIN_BY_MESSAGE = {
     "node(s) were unschedulable": "NodeUnschedulable",
@@ -22,6 +21,10 @@ PLUGIN_BY_MESSAGE = {
     "node(s) didn't have free ports for the requested pod ports": "NodePorts",
     "Insufficient ": "NodeResourcesFit",
     "Too many pods": "NodeResourcesFit",
+    "node(s) didn't match pod affinity rules": "InterPodAffinity",
+    "node(s) didn't match pod anti-affinity rules": "InterPodAffinity",
+    "node(s) didn't satisfy existing pods anti-affinity rules": "InterPodAffinity",
+    "node(s) didn't match pod topology spread constraints": "PodTopologySpread",
 }
 """The plugin of each reason, by how the reason begins."""
 
@@ -49,13 +52,9 @@ def our_reasons(cluster: RandomCluster) -> dict[str, dict[str, list[str]]]:
 
 
 def _reasons_of_pod(pod: Pod, placement: PlacementInput) -> list[list[str]]:
-    snapshot, nodes = placement.snapshot, placement.snapshot.fleet.nodes
-    requirements = pod_requirements(pod, snapshot.fleet)
-    free = [placement.others.get(node.name, {}) for node in nodes]
-    stock = stock_filter_reasons(pod, nodes, free, placement.ports)
+    reasons = node_filter_reasons(pod, placement)
     return [
-        [reason.scheduler_message for reason in (*filter_reasons(snapshot, requirements, i), *stock.get(i, ()))]
-        for i in range(len(nodes))
+        [reason.scheduler_message for reason in reasons.get(i, ())] for i in range(len(placement.snapshot.fleet.nodes))
     ]
 
 

@@ -17,6 +17,18 @@ def node_with(name: str, **allocatable: str) -> Json:
     return node
 
 
+def running_pod(pod: PodMaker, node: str) -> Json:
+    """Return a pod on a node; the scheduler tells pods apart by their uids."""
+    built = pod.spec(nodeName=node).build()
+    built["metadata"]["uid"] = f"uid-{built['metadata']['name']}"
+    return built
+
+
+OF_NO_TENANT = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {"app": "a"}},
+    "namespaceSelector": {"matchExpressions": [{"key": "tenant", "operator": "DoesNotExist"}]},
+}
 CASES: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
     "free memory counts to the byte": (
         [node_with("just", memory="123456789"), node_with("less", memory="123456788")],
@@ -27,6 +39,15 @@ CASES: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
         [node_with("small", cpu="4")],
         make_pod().spec(resources={"limits": {"cpu": "8"}}).container("more", resources={"requests": {"cpu": "0"}}),
         ["small"],
+    ),
+    "a selector of namespaces that no labels satisfy selects pods of every namespace": (
+        [
+            make_namespace("other", tenant="y"),
+            make_node("node"),
+            running_pod(make_pod("running").namespace("other").label("app", "a"), "node"),
+        ],
+        make_pod().spec(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OF_NO_TENANT]}}),
+        ["node"],
     ),
 }
 

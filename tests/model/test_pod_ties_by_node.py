@@ -46,12 +46,13 @@ EXPRESSION = st.one_of(
 SELECTOR = st.fixed_dictionaries(
     {}, optional={"matchLabels": LABELS, "matchExpressions": st.lists(EXPRESSION, max_size=2)}
 )
+NOT_OF_A_TEAM = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
 TERM = st.fixed_dictionaries(
     {"topologyKey": st.sampled_from([HOST, ZONE, RACK])},
     optional={
         "labelSelector": SELECTOR,
         "namespaces": st.lists(st.sampled_from(list(NAMESPACES)), max_size=2),
-        "namespaceSelector": st.sampled_from([{}, {"matchLabels": {"team": "b"}}]),
+        "namespaceSelector": st.sampled_from([{}, {"matchLabels": {"team": "b"}}, NOT_OF_A_TEAM]),
         "matchLabelKeys": st.lists(KEYS, max_size=1),
         "mismatchLabelKeys": st.lists(KEYS, max_size=1),
     },
@@ -133,16 +134,16 @@ def selected(selector: Json | None, labels: Mapping[str, str]) -> bool:
 
 
 def with_label_keys(term: Json, owner: Pod) -> Json | None:
+    """Return the selector of a term as the API server stores it; it rejects a key that the selector has already."""
     selector = term.get("labelSelector")
     if selector is None:
         return None
-    more = [
-        {"key": key, "operator": operator, "values": [owner.metadata.labels[key]]}
-        for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
-        for key in term.get(keys, ())
-        if key in owner.metadata.labels
-    ]
-    return {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), *more]}
+    own, expressions = owner.metadata.labels, list(selector.get("matchExpressions", ()))
+    for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        known = {*selector.get("matchLabels", {}), *(each["key"] for each in expressions)}
+        added = [key for key in term.get(keys, ()) if key in own and key not in known]
+        expressions += [{"key": key, "operator": operator, "values": [own[key]]} for key in added]
+    return {**selector, "matchExpressions": expressions}
 
 
 def term_selects(term: Json, owner: Pod, pod: Pod) -> bool:
@@ -150,7 +151,9 @@ def term_selects(term: Json, owner: Pod, pod: Pod) -> bool:
     if not names and namespaces is None:
         names = [owner.metadata.namespace]
     home = pod.metadata.namespace
-    if home not in names and not selected(namespaces, NAMESPACES[home]):
+    # The scheduler evaluates the selector of a new pod's term also as if namespaces had no labels.
+    known = [NAMESPACES[home], {}] if not owner.spec.node_name else [NAMESPACES[home]]
+    if home not in names and not any(selected(namespaces, labels) for labels in known):
         return False
     return selected(with_label_keys(term, owner), pod.metadata.labels)
 

@@ -77,6 +77,7 @@ class FeasibleNodes:
     __slots__ = (
         "_amounts",
         "_nodes_with_ports",
+        "_tied",
         "_ties",
         "_volumes",
         "exclusion",
@@ -108,6 +109,7 @@ class FeasibleNodes:
         self._nodes_with_ports = -1
         self._amounts: RequestedAmounts | None = None
         self._ties: PodTies | None = None
+        self._tied: dict[int, TiedNodes | None] = {}
         self.ports = held_ports(pod)
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
@@ -177,7 +179,12 @@ class FeasibleNodes:
             selected: The nodes that its node affinity selects.
         """
         ties, waiting = self.ties(), self.exclusion.waiting
-        return self.view.find_tied_nodes(ties, waiting, selected, self.tolerated) if ties or waiting else UNTIED
+        if not ties and not waiting:
+            return UNTIED
+        counted = selected if ties.spread else self.selected  # affinity and anti-affinity do not look at it
+        if counted not in self._tied:
+            self._tied[counted] = self.view.find_tied_nodes(ties, waiting, counted, self.tolerated)
+        return self._tied[counted]
 
     def ties(self) -> PodTies:
         """Return what ties the pod to others. Computed once."""

@@ -29,6 +29,7 @@ from webhook.model.pod_groups import (
     PodGroups,
     PodSelector,
     satisfies,
+    satisfies_all,
 )
 from webhook.model.pods import DEFAULT_NAMESPACE, NodeSelectorRequirement, Pod, PodLabelSelector
 from webhook.model.workloads import INDEX_KEYS
@@ -124,6 +125,18 @@ def _required_term(term: PodAffinityTerm, identity: PodIdentity) -> RequiredTerm
     return RequiredTerm(
         term.topology_key, PodSelector(labels, names, None if others is None else others.requirements())
     )
+
+
+def merge_namespaces(term: RequiredTerm) -> RequiredTerm:
+    """Return a term of a new pod as the scheduler evaluates it.
+
+    It lists the namespaces that the selector selects, and still applies the selector to pods as if their namespaces had
+    no labels: a selector that these satisfy, such as one with DoesNotExist, selects every namespace.
+    """
+    selector = term.pods.namespace_labels
+    if not selector or not satisfies_all(selector, {}):
+        return term
+    return term._replace(pods=term.pods._replace(namespace_labels=()))
 
 
 def with_label_keys(

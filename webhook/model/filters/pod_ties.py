@@ -20,6 +20,7 @@ from webhook.model.filters.inter_pod_affinity import (
     identity_of,
     index_anti_affinity,
     may_select,
+    merge_namespaces,
     required_affinity,
     required_anti_affinity,
 )
@@ -69,7 +70,10 @@ def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
     known = own.namespace, tuple(own.labels.items())
     if spec.affinity is None and not spec.topology_spread_constraints:
         return PodTies(*known)
-    return PodTies(*known, required_affinity(pod, own), required_anti_affinity(pod, own), required_spread(pod, own))
+    near, apart = (
+        tuple(map(merge_namespaces, terms(pod, own))) for terms in (required_affinity, required_anti_affinity)
+    )
+    return PodTies(*known, near, apart, required_spread(pod, own))
 
 
 class PendingPod(NamedTuple):
