@@ -120,6 +120,8 @@ HEALTHY = ClusterFacts(
     waiting=[],
     agents=[{"metadata": {"name": "n1"}, "status": {"product": "NVIDIA-H100"}}],
     leases=[lease("n1", NOW)],
+    workloads=[],
+    queued_pods=[],
 )
 ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /x", 403, "Forbidden", "no right")
 

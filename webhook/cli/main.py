@@ -32,6 +32,7 @@ COMMANDS = {
     "policy": "webhook.cli.commands.policy:policy",
     "usage": "webhook.cli.commands.usage:usage",
     "accounting": "webhook.cli.commands.accounting:accounting",
+    "kueue": "webhook.cli.commands.kueue:kueue",
     "install": "webhook.cli.commands.install:install_command",
     "uninstall": "webhook.cli.commands.install:uninstall_command",
     "doctor": "webhook.cli.commands.doctor:doctor_command",

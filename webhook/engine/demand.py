@@ -18,7 +18,7 @@ from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, GpuReque
 from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
-from webhook.model.batch import gang_sign, queueing_sign
+from webhook.model.batch import gang_sign, is_kai_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
@@ -118,7 +118,9 @@ def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
     queued, right_sizing = context.request.queued, context.policies.right_sizing
     changeable = queued is not None and right_sizing is not None and right_sizing.rule.templates is not None
     sign = queueing_sign(context.pod, but_kueue=changeable)
-    return KeepRequest(KeepReason.QUEUED, sign) if sign else None
+    if not sign:
+        return None
+    return KeepRequest(KeepReason.CHARGED_AS_WHOLE if is_kai_sign(sign) else KeepReason.QUEUED, sign)
 
 
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:

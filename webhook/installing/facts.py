@@ -18,6 +18,7 @@ from webhook.kube.api import NO_PARAMS, KubeClient, find_object
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
+from webhook.model.queues import KUEUE_API_VERSION, POD_SET_LABEL
 from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE, Json
 
 
@@ -95,6 +96,8 @@ class ClusterFacts:
     waiting: list[Json] | None
     agents: list[Json] | None
     leases: list[Json] | None
+    workloads: list[Json] | None
+    queued_pods: list[Json] | None
     refused: dict[str, ApiError] = field(default_factory=dict)
 
 
@@ -138,6 +141,8 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
         "agents": list_all(api, f"{GROUP_PATH}/gpunodes"),
         "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases"),
+        "workloads": list_all(api, f"/apis/{KUEUE_API_VERSION}/workloads"),
+        "queued_pods": list_all(api, "/api/v1/pods", {"labelSelector": POD_SET_LABEL}),
     }
     facts = await asyncio.gather(*(read_part(name, request) for name, request in parts.items()))
     return ClusterFacts(version=version, refused=refused, **dict([metrics, *facts]))

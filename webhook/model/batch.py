@@ -177,6 +177,14 @@ def _affinity_term_text(term: PodAffinityTerm) -> str:
     return "; ".join(sorted(metadata))
 
 
+def is_kai_sign(sign: str) -> bool:
+    """Return whether a sign is of KAI, also under its older name.
+
+    KAI charges a request for `mig-3g.40gb` as three GPUs (`ExtractGpuAndMemoryFromMigResourceName`).
+    """
+    return sign.partition(" ")[2].startswith(("kai-scheduler", "kai.scheduler/", "runai"))
+
+
 def queueing_sign(pod: Pod, *, but_kueue: bool = False) -> str:
     """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none.
 

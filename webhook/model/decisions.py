@@ -65,6 +65,10 @@ class KeepReason(StrEnum):
         "a queueing system charges the request in the template, so its pods keep it",
         "For admins: rightSizing.templates: enforce right-sizes templates before Kueue charges them.",
     )
+    CHARGED_AS_WHOLE = (
+        "ChargedAsWholeGPUs",
+        "its scheduler charges a MIG slice as one GPU for each compute slice, so a slice saves no quota or costs more",
+    )
     NOT_ADMITTED = (
         "NotAdmittedByQueue",
         "the queue of the workload does not cover the smaller request, or has too little quota for it",
@@ -74,10 +78,12 @@ class KeepReason(StrEnum):
     NO_FLAVOR_NODES = (
         "NoNodesOfFlavor",
         "a flavor that the queue may choose has too few nodes with such a slice or share for this pod",
+        "For admins: give quota for slices only to flavors whose nodes have them.",
     )
     OTHER_POD_SET = (
         "OtherPodSetKept",
         "templates of a workload are changed all or none, and another one keeps its request",
+        "Make the other template's need known, or put it into a workload of its own.",
     )
     POD_UNKNOWN = ("PodUnknown", "some fields of its pods are unknown until they are created")
     SCHEDULING_GATED = (

@@ -27,6 +27,9 @@ KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta2"
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 """The label of a workload with the name of its LocalQueue."""
 
+POD_SET_LABEL, WORKLOAD_ANNOTATION = "kueue.x-k8s.io/podset", "kueue.x-k8s.io/workload"
+"""The label and annotation of the pods of a Workload, with the names of their pod set and of the Workload."""
+
 PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 """The label of a workload that was charged before it was created."""
 

@@ -12,7 +12,7 @@ import typer
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, paint_for, print_result
-from webhook.installing import cluster_health, scheduling_health, webhook_health
+from webhook.installing import cluster_health, queue_health, scheduling_health, webhook_health
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
 from webhook.policy.policy_set import PolicySet
 from webhook.report.serialization import json_text
@@ -72,6 +72,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         *scheduling_health.check_extender(facts),
         *scheduling_health.check_agents(facts, now),
         *cluster_health.check_limits_and_quotas(facts),
+        *queue_health.check_charges(facts),
         *webhook_health.check_fail_open(facts),
     ]
 

@@ -1,0 +1,66 @@
+"""`kueue`: one budget for every form of GPU under Kueue."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from webhook.cli import flags
+from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.inputs import read_cluster_view
+from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_result
+from webhook.model.fleet import Fleet
+from webhook.model.pools import unit_milli
+from webhook.model.queues import KUEUE_API_VERSION
+from webhook.report.serialization import yaml_text
+
+kueue = typer.Typer(help="Budget every form of GPU under Kueue.", no_args_is_help=True)
+
+
+@kueue.callback()
+def kueue_group() -> None:
+    """Budget every form of GPU under Kueue."""
+
+
+NodesOfCluster = Annotated[
+    str, typer.Option("--cluster", metavar=flags.CLUSTER_FORMS, help=f"The cluster: {flags.CLUSTER_HELP}.")
+]
+BudgetResource = Annotated[
+    str,
+    typer.Option("--resource", metavar="NAME", help="The resource to charge, in thousandths of a whole GPU."),
+]
+_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+
+
+@kueue.command("config")
+def print_kueue_config(
+    cluster: NodesOfCluster,
+    resource: BudgetResource = "example.com/gpu-milli",
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+) -> None:
+    """Print resource transformations by which Kueue charges every form of GPU to one budget.
+
+    A whole GPU is 1000, a slice or share its part of one, rounded up. Add them to Kueue's Configuration, and cover the
+    resource in ClusterQueues instead of the names of GPUs. `serve webhook --kueue-config` reads the same file.
+
+    Exit code: 0 printed, 1 the cluster has no GPUs, 2 invalid input, 3 the cluster did not answer.
+    """
+    if not _RESOURCE.match(resource):
+        exit_with_error(f"--resource: must be DOMAIN/NAME, found {resource!r}. Write example.com/gpu-milli")
+    fleet = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)).fleet
+    if not fleet.resources():
+        exit_with_error("--cluster: no node of the cluster advertises a GPU", EXIT_FINDINGS)
+    print_result(f"# Add to the Configuration of Kueue (config.{KUEUE_API_VERSION}), and restart it:\n")
+    print_result(yaml_text({"resources": {"transformations": transformations(fleet, resource)}}))
+    print_result(f"# Then cover {resource} in ClusterQueues: 1000 is a whole GPU.\n")
+
+
+def transformations(fleet: Fleet, resource: str) -> list[dict[str, Any]]:
+    """Return a transformation into thousandths of a GPU for each GPU resource of a fleet."""
+    return [
+        {"input": name, "strategy": "Replace", "outputs": {resource: unit_milli(name, fleet)}}
+        for name in sorted(fleet.resources())
+    ]
