@@ -29,6 +29,7 @@ from webhook.model.filters.pod_topology_spread import SpreadConstraint, SpreadNo
 from webhook.model.fleet import Fleet
 from webhook.model.pod_groups import (
     NO_POD_GROUPS,
+    NO_PODS,
     UNKNOWN_LABELS,
     PodGroup,
     PodGroups,
@@ -211,10 +212,9 @@ def find_tied_nodes(
     found = TiedNodes(nodes.matching, nodes.excluded, allowed, first)
     by_key = Counter(dict(takers.excluding))
     for term in ties.anti_affinity:
-        waiting = _count_pending(term.pods, pods, takers, is_like=_selects_itself(term, ties, pods))
-        if waiting is None:
-            return None
-        by_key[term.topology_key] += waiting
+        counts = pods.groups.count((term.pods,), pods.labels_of) or NO_PODS
+        unseen = _count_takers(term.pods, pods, takers, is_like=_selects_itself(term, ties, pods))
+        by_key[term.topology_key] += counts.waiting + unseen
     return _with_takers(found, by_key, spread, pods, takers, fleet)
 
 
@@ -230,18 +230,15 @@ def _selects_itself(term: RequiredTerm, ties: PodTies, pods: ClusterPods) -> boo
     return term.pods.selects(ties.namespace, pods.labels_of(ties.namespace), dict(ties.labels))
 
 
-def _count_pending(selector: PodSelector, pods: ClusterPods, takers: Takers, *, is_like: bool) -> int | None:
-    """Return how many selected pods may get a node at any time; `is_like`: the new pod is one that it selects."""
-    counts = pods.groups.count((selector,), pods.labels_of)
-    if counts is None:
-        return None
+def _count_takers(selector: PodSelector, pods: ClusterPods, takers: Takers, *, is_like: bool) -> int:
+    """Return how many selected pods that are not stored yet may get a node; `is_like`: it selects the new pod too."""
     assumed = sum(
         number
         for pod, number in takers.assumed.items()
         if pod.labels == UNKNOWN_LABELS
         or selector.selects(pod.namespace, pods.labels_of(pod.namespace), dict(pod.labels))
     )
-    return counts.waiting + assumed + (takers.unseen if is_like else 0)
+    return assumed + (takers.unseen if is_like else 0)
 
 
 def _with_takers(
@@ -262,7 +259,7 @@ def _with_takers(
             blocked[key] += count
     for each in spread:
         constraint = each.constraint
-        waiting = _count_pending(constraint.pods, pods, takers, is_like=constraint.counts_itself) or 0
+        waiting = each.waiting + _count_takers(constraint.pods, pods, takers, is_like=constraint.counts_itself)
         if not constraint.pods.labels or not waiting:
             continue
         if fleet.domains_of_label(constraint.topology_key).are_single_nodes:
