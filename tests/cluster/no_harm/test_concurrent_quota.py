@@ -26,8 +26,9 @@ from webhook.model.quantity import parse_units
 ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "3x2000").split("x"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "race")
 CLIENTS = 32
-RETRIED = re.compile("resource quota evaluation timed out|context deadline exceeded|GPU-Q302")
-"""Messages after which a client retries: quotas were not evaluated in time, or a webhook did not answer.
+RETRIED = re.compile("resource quota evaluation timed out|context deadline exceeded|status code 413|GPU-Q302")
+"""Messages after which a client retries: quotas were not evaluated in time, a webhook did not answer, or it stopped the
+review (413), which may take too much CPU time on a busy machine, such as during a garbage collection.
 
 A pod that the mutating webhook did not answer for has no gpu-milli, which the validating webhook rejects (GPU-Q302), or
 the user's amount, if it is more than the pod uses.
