@@ -3,8 +3,9 @@
 It serves what a list-and-watch client needs (WatchList, bookmarks, 410 on request, paged lists) over TLS, and changes
 pods at a given rate. Objects are as long as those of a real API server.
 
-    GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?limit=N&continue=...
-    GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?watch=1&...
+    GET  /api/v1/{nodes,namespaces,pods,persistentvolumeclaims,persistentvolumes,...}?limit=N&continue=...
+    GET  /apis/storage.k8s.io/v1/{storageclasses,csinodes,volumeattachments,...}?limit=N&continue=...
+    GET  the same with watch=1&...
     POST /rate/N      N pod events per second from now on
     POST /expire      every watch ends with 410, so that every client lists again
 """
@@ -27,6 +28,10 @@ from benchmarks.api_objects import Json, as_stored
 NODES, NAMESPACES = 5_000, 1_000
 PODS, GPU_PODS = 150_000, 30_000
 GPU_NODES = 4_000
+CLAIMS = 20_000
+"""Claims, one for each of the first pods with GPUs, each bound to a volume that is attached to the pod's node."""
+
+DRIVER, ZONE_KEY = "ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone"
 PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S", "Tesla-T4")
 TICK_SECONDS = 0.02
 BATCH = 64
@@ -57,8 +62,75 @@ def node_name(index: int) -> str:
     return f"ip-10-{index // 65536}-{index // 256 % 256}-{index % 256}.example.internal"
 
 
-def pod_template(gpus: int) -> list[bytes]:
-    """Return a bound, running pod as an API server sends it, split where its own values go: name, node and version."""
+def claim(index: int) -> Json:
+    """Return a bound claim as an API server sends it."""
+    annotations = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+    annotations |= {"volume.kubernetes.io/storage-provisioner": DRIVER}
+    annotations |= {"volume.kubernetes.io/selected-node": node_name(index % GPU_NODES)}
+    metadata = _claim_reference(index) | {"resourceVersion": "1", "annotations": annotations}
+    metadata |= {"labels": {"app": "work"}, "finalizers": ["kubernetes.io/pvc-protection"]}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "100Gi"}},
+        "volumeMode": "Filesystem",
+    }
+    spec |= {"storageClassName": "gp3", "volumeName": volume_name(index)}
+    return {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec, "status": {"phase": "Bound"}}
+
+
+def volume(index: int) -> Json:
+    """Return the volume of a claim."""
+    expression = {"key": ZONE_KEY, "operator": "In", "values": [f"zone-{index % 3}"]}
+    source = {"driver": DRIVER, "volumeHandle": f"vol-{index:017}", "fsType": "ext4"}
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "100Gi"}, "claimRef": _claim_reference(index)}
+    spec |= {"csi": source, "storageClassName": "gp3", "volumeMode": "Filesystem"}
+    spec |= {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
+    metadata = {
+        "name": volume_name(index),
+        "resourceVersion": "1",
+        "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+    }
+    return {"kind": "PersistentVolume", "metadata": metadata, "spec": spec, "status": {"phase": "Bound"}}
+
+
+def volume_name(index: int) -> str:
+    """Return the name of a volume."""
+    return f"pvc-{index:08}-0000-4000-8000-000000000001"
+
+
+def _claim_reference(index: int) -> Json:
+    uid = f"{index:08}-0000-4000-8000-000000000001"
+    return {"name": f"data-work-{index:06}", "namespace": f"team-{index % NAMESPACES}", "uid": uid}
+
+
+def attachment(index: int) -> Json:
+    """Return the attachment of a volume to the node of its pod."""
+    source = {"persistentVolumeName": volume_name(index)}
+    spec = {"attacher": DRIVER, "nodeName": node_name(index % GPU_NODES), "source": source}
+    return {"kind": "VolumeAttachment", "metadata": {"name": f"csi-{index:064}", "resourceVersion": "1"}, "spec": spec}
+
+
+def csi_node(index: int) -> Json:
+    """Return what the CSI drivers of a node report."""
+    drivers = [
+        {"name": name, "nodeID": f"i-{index:017}", "topologyKeys": [ZONE_KEY], "allocatable": {"count": 26}}
+        for name in (DRIVER, "efs.csi.aws.com")
+    ]
+    metadata = {"name": node_name(index), "resourceVersion": "1"}
+    return {"kind": "CSINode", "metadata": metadata, "spec": {"drivers": drivers}}
+
+
+STORAGE = {
+    "persistentvolumeclaims": (claim, CLAIMS),
+    "persistentvolumes": (volume, CLAIMS),
+    "volumeattachments": (attachment, CLAIMS),
+    "csinodes": (csi_node, NODES),
+}
+"""How many objects of each kind there are, and how each is made."""
+
+
+def pod_template(gpus: int, *, with_claim: bool = False) -> list[bytes]:
+    """Return a bound, running pod as an API server sends it, split where its own values go, such as name and claim."""
     amounts = {"cpu": "4", "memory": "16Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     env = [{"name": f"SETTING_{i}", "value": "x" * 24} for i in range(16)]
     container = {"name": "main", "image": "registry.example/app:1", "env": env}
@@ -70,6 +142,8 @@ def pod_template(gpus: int) -> list[bytes]:
         MARK,
     )
     pod["metadata"] = {"name": MARK, "resourceVersion": MARK, "uid": MARK, **pod["metadata"]}
+    if with_claim:
+        pod["spec"]["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": MARK}})
     pod["spec"]["nodeName"] = MARK
     conditions = [{"type": kind, "status": "True"} for kind in ("Ready", "Initialized", "PodScheduled")]
     pod["status"] = {"phase": "Running", "conditions": conditions, "podIP": "10.0.0.1"}
@@ -80,23 +154,23 @@ class Cluster:
     """The objects and their watchers."""
 
     def __init__(self) -> None:
-        self._templates = {gpus: pod_template(gpus) for gpus in (0, 1)}
+        self._templates = [pod_template(0), pod_template(1), pod_template(1, with_claim=True)]
         self._listed: dict[str, list[bytes]] = {}
         self.rate = 0
         self.version = 10
         self.expired = asyncio.Event()
 
     def pod(self, index: int) -> bytes:
-        """Return one pod as JSON. The first ones have a GPU, and as many fit on each GPU node."""
-        gpus = int(index < GPU_PODS)
+        """Return one pod as JSON. The first ones have a GPU and a claim, and as many fit on each GPU node."""
+        claims, gpus = [f"data-work-{index:06}"] if index < CLAIMS else [], index < GPU_PODS
         place = index % GPU_NODES if gpus else index % NODES
-        facts = {0: f"work-5d9c7b-{index:06}", 1: str(self.version), 2: f"{index:08}-0000-4000-8000-000000000000"}
-        return self._fill(gpus, facts, f"team-{index % NAMESPACES}", node_name(place))
+        facts = [f"work-5d9c7b-{index:06}", str(self.version), f"{index:08}-0000-4000-8000-000000000000"]
+        values = [*facts, f"team-{index % NAMESPACES}", *claims, node_name(place)]
+        return self._fill(self._templates[gpus + len(claims)], values)
 
-    def _fill(self, gpus: int, facts: dict[int, str], namespace: str, node: str) -> bytes:
+    def _fill(self, template: list[bytes], values: list[str]) -> bytes:
         """Fill in the values; their order is that of the keys in `pod_template`."""
-        head, *rest = self._templates[gpus]
-        values = [facts[0], facts[1], facts[2], namespace, node]
+        head, *rest = template
         return head + b"".join(value.encode() + part for value, part in zip(values, rest, strict=True))
 
     def everything(self, kind: str) -> Iterator[bytes]:
@@ -105,6 +179,9 @@ class Cluster:
             yield from map(self.pod, range(PODS))
         elif kind == "nodes":
             yield from (json.dumps(node(index)).encode() for index in range(NODES))
+        elif kind in STORAGE:
+            make, count = STORAGE[kind]
+            yield from (json.dumps(make(index)).encode() for index in range(count))
         elif kind == "namespaces":
             for index in range(NAMESPACES):
                 yield json.dumps({"metadata": {"name": f"team-{index}", "resourceVersion": "1"}}).encode()
@@ -190,6 +267,7 @@ def application(cluster: Cluster) -> web.Application:
 
     app = web.Application()
     app.router.add_get("/api/v1/{kind}", watch)
+    app.router.add_get("/apis/storage.k8s.io/v1/{kind}", watch)
     app.router.add_post("/rate/{rate}", rate)
     app.router.add_post("/expire", expire)
     return app

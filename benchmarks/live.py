@@ -1,4 +1,5 @@
-"""The live view at full size: 5,000 nodes and 150,000 pods, 30,000 of them with GPUs, from a synthetic API server.
+"""The live view at full size: 5,000 nodes, 150,000 pods, 30,000 of them with GPUs, and 20,000 volume claims, from a
+synthetic API server.
 
 The real server process is measured from outside: cold start to ready, memory then and at its peak while everything is
 listed again, and the CPU for 500 pod events per second. `decide` is timed in this process over a view that is kept in

@@ -5,6 +5,7 @@ a cluster with free slices. A pod is *eligible* if one of its nodes could run it
 at a time, is no worker of a gang, no pod of a DaemonSet and uses no resource claims, and an empty node with slices
 satisfies its selectors and has all that it requests. Whether it is right-sized does not decide that. The nodes also
 have the labels that the pod's node selector names, as in the cluster that it was written for; NVIDIA's labels stay.
+Each volume claim of the pod is bound to a volume that every node reaches, and the default StorageClass waits for pods.
 
 The manifests are those of the corpus, or of `examples/pods` without it. Usage: python -m benchmarks.reach
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from webhook.model.decisions import OfferChoice
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import count_gpu_units, effective_requests
+from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import Pod, parse_pod
 from webhook.model.quantity import parse_nano
 from webhook.model.usage import UsageView
@@ -63,6 +65,14 @@ PARTITIONED = {
     f"{SLICE}.product": f"{PRODUCT}-MIG-1g.10gb",
     f"{SLICE}.memory": "9728",
     f"{SLICE}.count": "28",
+}
+
+DEFAULT_CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "disk.example.com",
+    "volumeBindingMode": "WaitForFirstConsumer",
 }
 
 POLICY = """
@@ -124,11 +134,22 @@ def _node(name: str, labels: Mapping[str, str], amounts: Json) -> Json:
     }
 
 
+def bound_claims(pod: Pod) -> Iterator[Json]:
+    """Yield the volume claims of a pod, each with its volume."""
+    for use in filter(lambda use: use.claim, pod_volumes(pod)):
+        bound = {"name": use.claim, "namespace": pod.metadata.namespace or "default"}
+        marks = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        yield {"kind": "PersistentVolumeClaim", "metadata": bound | marks, "spec": {"volumeName": f"of-{use.claim}"}}
+        yield {"kind": "PersistentVolume", "metadata": {"name": f"of-{use.claim}"}, "spec": {"claimRef": bound}}
+
+
 def reach_cluster(pod: Pod) -> tuple[list[Json], ClusterView]:
-    """Return the nodes for a pod, with the labels that it selects by, and their view."""
+    """Return the nodes for a pod, with the labels that it selects by, and their view with the pod's claims."""
     labels = {key: value for key, value in pod.spec.node_selector.items() if not key.startswith("nvidia.com/")}
     nodes = reach_nodes(labels)
-    return nodes, view_of_objects((node, SourceLocation("nodes")) for node in nodes)
+    return nodes, view_of_objects(
+        (each, SourceLocation("nodes")) for each in (*nodes, DEFAULT_CLASS, *bound_claims(pod))
+    )
 
 
 def reach_policies() -> PolicySet:

@@ -12,7 +12,22 @@ from tests.filters.scheduler import Rejections, SchedulerFilters
 from tests.placement.clusters import placement_input
 from webhook.audit.pod_placement import node_filter_reasons
 from webhook.cache.placement_input import PlacementInput
+from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES
+from webhook.model.filters.volume_binding import (
+    BIND_CONFLICT,
+    NO_SPACE,
+    NO_VOLUME,
+    NODE_CONFLICT,
+    UNBOUND_IMMEDIATE,
+)
+from webhook.model.filters.volume_restrictions import IN_USE
+from webhook.model.filters.volume_zone import ZONE_CONFLICT
 from webhook.model.pods import Pod, parse_pod
+
+VOLUME_MESSAGES = (
+    *(NODE_CONFLICT, BIND_CONFLICT, NO_SPACE, NO_VOLUME, UNBOUND_IMMEDIATE),
+    *('persistentvolumeclaim "', "waiting for ephemeral volume controller"),
+)
 
 PLUGIN_BY_MESSAGE = {
     "node(s) were unschedulable": "NodeUnschedulable",
@@ -25,10 +40,18 @@ PLUGIN_BY_MESSAGE = {
     "node(s) didn't match pod anti-affinity rules": "InterPodAffinity",
     "node(s) didn't satisfy existing pods anti-affinity rules": "InterPodAffinity",
     "node(s) didn't match pod topology spread constraints": "PodTopologySpread",
+    **dict.fromkeys(VOLUME_MESSAGES, "VolumeBinding"),
+    ZONE_CONFLICT: "VolumeZone",
+    IN_USE: "VolumeRestrictions",
+    TOO_MANY_VOLUMES: "NodeVolumeLimits",
 }
 """The plugin of each reason, by how the reason begins."""
 
 COMPARED_PLUGINS = frozenset(PLUGIN_BY_MESSAGE.values())
+WAITS_FOR_CLAIM = ('persistentvolumeclaim "', "waiting for ephemeral volume controller", UNBOUND_IMMEDIATE, NO_VOLUME)
+"""How reasons begin why a pod waits for a claim on every node: then the other volume plugins add nothing."""
+
+OTHER_VOLUME_PLUGINS = frozenset({"NodeVolumeLimits", "VolumeRestrictions", "VolumeZone"})
 EXACT_REASONS = ("NodeResourcesFit",)
 """Plugins of which all reasons are compared; of the others only whether there is one."""
 
@@ -68,9 +91,12 @@ def our_nodes(cluster: RandomCluster) -> dict[str, list[str]]:
 def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator[Difference]:
     """Yield how our reasons in a cluster differ from the scheduler's."""
     for pod, reasons_by_node in our_reasons(cluster).items():
+        binding = [reason for each in rejections[pod].values() for reason in each.get("VolumeBinding", ())]
+        waits = any(reason.startswith(WAITS_FOR_CLAIM) for reason in binding)
+        compared = COMPARED_PLUGINS - OTHER_VOLUME_PLUGINS if waits else COMPARED_PLUGINS
         for node, reasons in reasons_by_node.items():
             theirs = rejections[pod].get(node, {})
-            for plugin in sorted(COMPARED_PLUGINS):
+            for plugin in sorted(compared):
                 scheduler = sorted(set(theirs.get(plugin, ())))
                 ours = sorted({reason for reason in reasons if plugin_of(reason) == plugin})
                 if (scheduler != ours) if plugin in EXACT_REASONS else bool(scheduler) != bool(ours):

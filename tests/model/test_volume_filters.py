@@ -239,6 +239,18 @@ CASES = {
         {"b1"},
         BINDING,
     ),
+    "an unbound claim that is mounted twice needs two volumes": Case(
+        (
+            make_claim("data"),
+            make_class(provisioner="kubernetes.io/no-provisioner"),
+            make_volume("v1", nodes=("a1",)),
+            make_volume("v2", nodes=("b1",)),
+            make_volume("v3", nodes=("b1",)),
+        ),
+        pod_with(claim_volume("data"), claim_volume("data") | {"name": "again"}),
+        {"b1"},
+        BINDING,
+    ),
     "a driver publishes where it has room": Case(
         (
             make_claim("data", size="50Gi"),

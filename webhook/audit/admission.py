@@ -141,7 +141,7 @@ def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPa
     claims = parent.get("volumeClaimTemplates") if isinstance(parent, dict) else None
     if not isinstance(claims, list) or not claims:
         return pod
-    volumes = (*pod.spec.volumes, *(Volume(persistent_volume_claim={"claimName": ""}) for _ in claims))
+    volumes = (*pod.spec.volumes, *(Volume(ephemeral={"volumeClaimTemplate": claim}) for claim in claims))
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
 
 

@@ -264,7 +264,16 @@ class ClusterReader:
                 raise
             gpu_nodes, unread_reason = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes), unread_reason)
+        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *await self._all_storage_objects()), unread_reason)
+
+    async def _all_storage_objects(self) -> list[SnapshotObject]:
+        """Return the objects about storage; none if the cluster does not permit listing one kind of them."""
+        try:
+            return [each for resource in STORAGE_RESOURCES for each in await self._list_optional(resource)]
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return []
 
     async def _policies(self, namespace: str) -> PolicySources:
         objects = PolicyObjects()

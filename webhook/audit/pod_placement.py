@@ -14,10 +14,14 @@ from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.filters.node_ports import host_ports
 from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
+from webhook.model.filters.volume_rejections import VolumeRejection
+from webhook.model.filters.volumes import filter_volumes
 from webhook.model.node_labels import CLIQUE_LABEL
-from webhook.model.pods import Pod
+from webhook.model.pod_volumes import pod_volumes
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.filtering import (
+    VOLUME_TOPOLOGY,
     FilterReason,
     constraints_between_replicas,
     filter_reasons,
@@ -106,10 +110,27 @@ def find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[F
     """Return the reasons of the filters that do not look at CPU, memory and GPUs, by node position."""
     nodes = placement.snapshot.fleet.nodes
     free = [placement.others.get(node.name, {}) for node in nodes]
-    found = stock_filter_reasons(pod, nodes, free, placement.ports)
+    found = stock_filter_reasons(pod, nodes, free, placement.ports, volume_rejections(pod, placement) or ())
     for node, reasons in pod_tie_reasons(pod, placement.tied_pods, placement.snapshot.fleet).items():
         found[node] = (*found.get(node, ()), *reasons)
     return found
+
+
+def volume_rejections(pod: Pod, placement: PlacementInput) -> list[VolumeRejection] | None:
+    """Return what excludes a pod's volumes from nodes; None if the snapshot was taken without claims and volumes."""
+    uses, storage = pod_volumes(pod), placement.storage
+    if uses and (storage is None or storage.objects.missing):
+        return None
+    return (
+        filter_volumes(pod.metadata.namespace or DEFAULT_NAMESPACE, uses, storage)
+        if uses and storage is not None
+        else []
+    )
+
+
+def _unknown_volumes(pod: Pod, placement: PlacementInput) -> Iterator[str]:
+    if volume_rejections(pod, placement) is None:
+        yield VOLUME_TOPOLOGY
 
 
 def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
@@ -144,6 +165,6 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
         fits=sum(capacity.values()),
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
-        unevaluated=(*unsupported_constraints(pod), *together),
+        unevaluated=(*unsupported_constraints(pod), *together, *_unknown_volumes(pod, placement)),
         keep_reason=checked.decision.keep_reason,
     )

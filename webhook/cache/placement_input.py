@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.cache.build_view import free_resources_by_node
 from webhook.cache.snapshot_objects import SnapshotObject
+from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
 from webhook.model.filters.node_ports import HostPort, host_ports
@@ -21,6 +22,8 @@ from webhook.model.objects import Namespace, Node
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
+from webhook.model.storage_objects import StorageObject
+from webhook.model.storage_view import StorageView
 from webhook.placement.capacity import PodDemand
 from webhook.placement.devices import NodeDevices, devices_from_report, find_report_error
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix, mix_from_demands
@@ -40,6 +43,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         others: Free nano-units by node of resources other than CPU, memory and GPUs.
         ports: Host ports in use, by node.
         tied_pods: The pods as affinity and spread between pods see them.
+        storage: Claims and volumes, and the pods that use them.
     """
 
     snapshot: SchedulingSnapshot
@@ -49,6 +53,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     others: Mapping[str, Mapping[str, int]] = {}
     ports: Mapping[str, Set[HostPort]] = {}
     tied_pods: ClusterPods = NO_CLUSTER_PODS
+    storage: StorageView | None = None
 
 
 def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> PlacementInput:
@@ -67,7 +72,9 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     others = _free_other_resources([item for item in objects if isinstance(item, Node)], pods)
     profiles = _mig_profile_counts(snapshot, pods)
     tied_pods = index_cluster_pods(pods, fleet, _namespace_labels(objects))
-    return PlacementInput(snapshot, counter.mix(), profiles, pods, others, _host_ports_by_node(pods), tied_pods)
+    storage = StorageView(fleet, *build_storage((item for item in objects if isinstance(item, StorageObject)), pods))
+    ports = _host_ports_by_node(pods)
+    return PlacementInput(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage)
 
 
 def _namespace_labels(objects: Iterable[SnapshotObject]) -> Callable[[str], Mapping[str, str]]:

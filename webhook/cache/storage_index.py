@@ -82,7 +82,7 @@ class StorageIndex:
         Mappings that have not changed are those of the last call.
         """
         changed: dict[str, Mapping[str, object]] = {
-            kind: dict(getattr(self, kind).items)
+            kind: getattr(self, kind).items.copy()
             for kind in ("claims", "volumes", "classes", "csi_nodes", "drivers")
             if kind in self._changed_kinds
         }

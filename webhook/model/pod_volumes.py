@@ -45,7 +45,7 @@ def _parse_template(template: bytes) -> VolumeClaimSpec:
 
 
 PodVolumes = tuple[VolumeUse, ...]
-"""The claims of a pod, each once."""
+"""The claims of a pod. One that is mounted as two volumes is there twice, and needs two volumes to bind."""
 
 PodClaims = tuple[str, PodVolumes]
 """The namespace and the claims of a pod."""
@@ -66,9 +66,7 @@ def pod_volumes(pod: Pod) -> PodVolumes:
             break
     else:
         return ()
-    found = list(_volume_uses(pod))
-    by_name = dict.fromkeys(use for use in found if not use.template)  # a pod may mount one claim as several volumes
-    uses = (*by_name, *(use for use in found if use.template))
+    uses = tuple(_volume_uses(pod))
     return uses if len(uses) <= MAX_POD_CLAIMS else MANY_CLAIMS
 
 

@@ -27,12 +27,15 @@ from webhook.model.filters.pod_topology_spread import (
     find_skewed_nodes,
     find_spread_nodes,
 )
+from webhook.model.filters.volume_rejections import VolumeRejection
+from webhook.model.filters.volumes import rejections_by_node
 from webhook.model.fleet import Fleet, FleetNode, is_gpu_setup_settled
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import effective_requests, negative_resources
+from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
@@ -45,6 +48,7 @@ from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 
+VOLUME_TOPOLOGY = "volume topology"
 NOT_CONNECTED = "node(s) had no free GPUs connected by NVLink"
 NOT_WHOLE = "node(s) had slices or shares instead of whole GPUs"
 _SHARES = {GpuForm.MPS: "an MPS share", GpuForm.TIME_SLICING: "a time-sliced share"}
@@ -208,11 +212,16 @@ PORTS_IN_USE = "node(s) didn't have free ports for the requested pod ports"
 
 
 def stock_filter_reasons(
-    pod: Pod, nodes: Sequence[FleetNode], free: Sequence[Amounts], ports: Mapping[str, Collection[HostPort]]
+    pod: Pod,
+    nodes: Sequence[FleetNode],
+    free: Sequence[Amounts],
+    ports: Mapping[str, Collection[HostPort]],
+    volumes: Sequence[VolumeRejection] = (),
 ) -> dict[int, tuple[FilterReason, ...]]:
     """Return why the scheduler or the API server rejects a pod, GPUs aside, by node position.
 
-    `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name.
+    `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name, and
+    `volumes` what excludes the pod's volumes from nodes.
     """
     requested, ports_requested = other_requests(pod), host_ports(pod)
     on_every_node = tuple(
@@ -226,6 +235,7 @@ def stock_filter_reasons(
             *on_every_node,
             *_node_reasons(pod, requested, node, free[i]),
             *_port_conflict_reasons(ports_requested, ports.get(node.name, ())),
+            *(FilterReason(each.message, each.detail) for each in rejections_by_node(volumes, i)),
         )
         for i, node in enumerate(nodes)
     }
@@ -285,6 +295,8 @@ def unsimulated_constraints(pod: Pod) -> Iterator[str]:
         yield "required pod anti-affinity"
     if ties.spread:
         yield "required topology spread"
+    if pod_volumes(pod):
+        yield VOLUME_TOPOLOGY
     if spec.node_name:
         yield "spec.nodeName"
     yield from (f"resource {name}" for name in other_requests(pod) if name != ACCOUNTING_RESOURCE)
@@ -306,8 +318,6 @@ def unsupported_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that nothing here checks; none for most pods."""
     if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
         yield "resource claims"
-    if any(each.persistent_volume_claim or each.ephemeral for each in pod.spec.volumes):
-        yield "volume topology"
     if any(map(is_unknown_selection, ties_of(pod).selections())):
         yield "affinity or spread by the index of a pod in its workload, or by terms that are too large"
     if pod.spec.scheduling_gates:
