@@ -41,6 +41,7 @@ OPERATORS: Mapping[str, Operator] = {
         "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd"
     ),
     "openreports": Operator("github.com/openreports/reports-api", "config/crd"),
+    "kueue": Operator("sigs.k8s.io/kueue", "config/components/crd/bases"),
     # As shipped by Kyverno: the working group's own repository is not a module in the proxy.
     "wgpolicy": Operator("github.com/kyverno/kyverno", "config/crds/policyreport"),
 }

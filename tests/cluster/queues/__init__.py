@@ -1,0 +1,1 @@
+"""Rightslice and Kueue on one control plane."""

@@ -1,0 +1,152 @@
+"""A real Kueue charges what the stored template requests: a slice for a right-sized one, whatever its pods hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.builders import make_pod
+from tests.cluster.client import Json
+from tests.cluster.installation import Installation
+from tests.cluster.kueue import API, GPU, SLICE, reserved_amounts
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
+
+QUEUED_JOBS = int(os.environ.get("RIGHTSLICE_QUEUED_JOBS", "12"))
+"""Jobs that go through a full queue."""
+
+
+def queued_job(name: str, team: str, **annotations: str) -> Json:
+    """Return a Job in the queue of a namespace whose pod runs until it is deleted and needs 8 GiB of one GPU."""
+    pod = make_pod().needs("8Gi").gpus(1).requests("cpu", "1").build()
+    metadata = {"annotations": pod["metadata"]["annotations"] | annotations}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": team, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {
+            "suspend": True,
+            "template": {"metadata": metadata, "spec": pod["spec"] | {"restartPolicy": "Never"}},
+        },
+    }
+
+
+def create_job(plane: Plane, job: Json) -> Json:
+    """Create a Job, and return it as stored."""
+    return plane.api.create(f"/apis/batch/v1/namespaces/{job['metadata']['namespace']}/jobs", job)
+
+
+def admitted_amounts(plane: Plane, team: str) -> Json:
+    """Return what each admitted Workload of a namespace is charged for, by the name of its Job."""
+    workloads: Any = plane.api.get(f"{API}/namespaces/{team}/workloads")["items"]
+    return {
+        one["metadata"]["ownerReferences"][0]["name"]: assignment["resourceUsage"]
+        for one in workloads
+        for assignment in one.get("status", {}).get("admission", {}).get("podSetAssignments", [])
+    }
+
+
+def pods_of_job(plane: Plane, team: str, name: str) -> list[Json]:
+    """Return the pods of a Job."""
+    path = f"/api/v1/namespaces/{team}/pods"
+    pods: list[Json] = plane.api.get(path, labelSelector=f"batch.kubernetes.io/job-name={name}")["items"]
+    return pods
+
+
+def limits_of(pod: Json) -> Json:
+    """Return the limits of the GPUs of a pod or of a template."""
+    limits: Json = pod["spec"]["containers"][0]["resources"]["limits"]
+    return {name: amount for name, amount in limits.items() if name.startswith("nvidia.com/")}
+
+
+def shrink_pod(request: Json) -> list[Json]:
+    """Return a patch that gives the pod of a Job a slice."""
+    resources = request["object"]["spec"]["containers"][0]["resources"]
+    amounts = {name: amount for name, amount in resources["limits"].items() if name != GPU} | {SLICE: "1"}
+    path = "/spec/containers/0/resources"
+    return [{"op": "replace", "path": path, "value": {"limits": amounts, "requests": amounts}}]
+
+
+@contextmanager
+def shrinking_webhook(plane: Plane, team: str) -> Iterator[None]:
+    """Run another webhook for the block that makes the pods of a namespace smaller."""
+    with serve_recording_webhook(shrink_pod) as other:
+        webhook = {
+            "name": "shrink.example.com",
+            "clientConfig": {"url": f"{other.url}/shrink", "caBundle": other.bundle},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team}},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        configuration = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "shrink"},
+            "webhooks": [webhook],
+        }
+        pod = make_pod("try").namespace(team).gpus(1).build()
+        path = f"/api/v1/namespaces/{team}/pods"
+        with apply_admission_objects(plane, [configuration]):
+            eventually(lambda: other.reviews or not plane.api.create(path, pod, dryRun="All"))
+            yield
+
+
+def test_a_right_sized_template_is_charged_as_a_slice_and_its_pods_come_out_as_it_says(
+    site: Installation, team: str
+) -> None:
+    stored = create_job(site.plane, queued_job("small", team))
+    assert limits_of(stored["spec"]["template"]) == {SLICE: "1"}
+
+    amounts = eventually(lambda: admitted_amounts(site.plane, team), within=120)
+    assert amounts == {"small": {"cpu": "1", SLICE: "1"}}
+    [pod] = eventually(lambda: pods_of_job(site.plane, team, "small"), within=120)
+    assert limits_of(pod) == {SLICE: "1"}
+    record = stored["spec"]["template"]["metadata"]["annotations"]
+    assert {key: pod["metadata"]["annotations"][key] for key in record if "original" in key} == {
+        key: record[key] for key in record if "original" in key
+    }
+
+
+def test_an_untouched_template_is_charged_as_a_card_and_its_pods_keep_it(site: Installation, team: str) -> None:
+    stored = create_job(site.plane, queued_job("whole", team, **{"rightslice.dev/keep": "true"}))
+    assert limits_of(stored["spec"]["template"]) == {GPU: "1"}
+
+    assert eventually(lambda: admitted_amounts(site.plane, team), within=120) == {"whole": {"cpu": "1", GPU: "1"}}
+    [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"), within=120)
+    assert limits_of(pod) == {GPU: "1"}
+
+
+def test_a_rewrite_of_pods_alone_leaves_the_charge_of_a_card(site: Installation, team: str) -> None:
+    """Rightslice does not do this: another webhook stands for a right-sizer that does."""
+    with shrinking_webhook(site.plane, team):
+        create_job(site.plane, queued_job("whole", team, **{"rightslice.dev/keep": "true"}))
+        [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"), within=120)
+
+    assert limits_of(pod) == {SLICE: "1"}
+    assert admitted_amounts(site.plane, team) == {"whole": {"cpu": "1", GPU: "1"}}
+
+
+def test_jobs_go_through_a_full_queue_once_each(site: Installation, team: str) -> None:
+    """None is lost, none is created again, and none is charged twice."""
+    plane, names = site.plane, [f"job-{number}" for number in range(QUEUED_JOBS)]
+    uids = {name: create_job(plane, queued_job(name, team))["metadata"]["uid"] for name in names}
+    most: dict[str, int] = {}
+
+    def unfinished() -> list[str]:
+        for name, amount in reserved_amounts(plane, team).items():
+            most[name] = max(most.get(name, 0), amount)
+        jobs: Any = plane.api.get(f"/apis/batch/v1/namespaces/{team}/jobs")["items"]
+        assert {job["metadata"]["name"]: job["metadata"]["uid"] for job in jobs} == uids
+        return [job["metadata"]["name"] for job in jobs if not job["status"].get("succeeded")]
+
+    eventually(unfinished, until=lambda jobs: not jobs, within=60 + 5 * QUEUED_JOBS)
+    workloads: Any = plane.api.get(f"{API}/namespaces/{team}/workloads")["items"]
+    assert sorted(one["metadata"]["ownerReferences"][0]["name"] for one in workloads) == sorted(names)
+    assert {str(amounts) for amounts in admitted_amounts(plane, team).values()} == {str({"cpu": "1", SLICE: "1"})}
+    assert most[SLICE] <= 4
+    assert GPU not in most
+    assert eventually(lambda: not reserved_amounts(plane, team), within=60)
