@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tests.builders import Json
+from tests.example_cluster import view_of
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import Rejections, SchedulerFilters
 from tests.placement.clusters import placement_input
 from webhook.audit.pod_placement import node_filter_reasons
 from webhook.cache.placement_input import PlacementInput
+from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
@@ -22,6 +25,7 @@ from webhook.model.filters.volume_binding import (
 )
 from webhook.model.filters.volume_restrictions import IN_USE
 from webhook.model.filters.volume_zone import ZONE_CONFLICT
+from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, parse_pod
 
 VOLUME_MESSAGES = (
@@ -90,6 +94,7 @@ def our_nodes(cluster: RandomCluster) -> dict[str, list[str]]:
 
 def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator[Difference]:
     """Yield how our reasons in a cluster differ from the scheduler's."""
+    yield from _differences_of_right_sizing(cluster, rejections)
     for pod, reasons_by_node in our_reasons(cluster).items():
         binding = [reason for each in rejections[pod].values() for reason in each.get("VolumeBinding", ())]
         waits = any(reason.startswith(WAITS_FOR_CLAIM) for reason in binding)
@@ -101,6 +106,29 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
                 ours = sorted({reason for reason in reasons if plugin_of(reason) == plugin})
                 if (scheduler != ours) if plugin in EXACT_REASONS else bool(scheduler) != bool(ours):
                     yield Difference(pod, node, plugin, scheduler, ours)
+
+
+def nodes_for_right_sizing(pod: Pod, view: ClusterView) -> list[str]:
+    """Return the nodes on which right-sizing finds what a pod requests free; none without one kind of GPU."""
+    units = [(name, count) for name, count in count_gpu_units(effective_requests(pod).items()).items() if count > 0]
+    if len(units) != 1:
+        return []
+    (resource, count), feasible = units[0], FeasibleNodes(view, pod)
+    return [
+        node.name
+        for i, node in enumerate(view.fleet.nodes)
+        if feasible.nodes >> i & 1 and feasible.has_free_node(resource, count, 1 << i)
+    ]
+
+
+def _differences_of_right_sizing(cluster: RandomCluster, rejections: Rejections) -> Iterator[Difference]:
+    """Yield where right-sizing relies on a node that the scheduler rejects. Pods that wait keep it off others too."""
+    view = view_of(*cluster.objects)
+    for pod in map(parse_pod, cluster.pods):
+        rejected = rejections[pod.metadata.name]
+        for node in nodes_for_right_sizing(pod, view):
+            if node in rejected:
+                yield Difference(pod.metadata.name, node, "right-sizing", rejected[node][""], [])
 
 
 def plugin_of(reason: str) -> str:
