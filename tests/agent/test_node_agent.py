@@ -381,7 +381,7 @@ async def test_stack_trace_is_logged_once(node: Node) -> None:
     await node.round()
 
     events = [json.loads(line)["event"] for line in node.log.getvalue().splitlines() if '"nvml"' in line]
-    assert events == ["internal error", "problem", "recovered"]
+    assert events == ["internal error", "part failed", "recovered"]
 
 
 def check_message(node: Node, part: str) -> str:
@@ -434,7 +434,7 @@ async def test_each_problem_is_logged_once(node: Node) -> None:
     await node.round()
 
     lines = [line for line in node.log.getvalue().splitlines() if '"kubelet"' in line]
-    assert ["problem" in line for line in lines] == [True, False]
+    assert ["part failed" in line for line in lines] == [True, False]
 
 
 async def test_accounting_resource_is_advertised_for_healthy_gpus() -> None:

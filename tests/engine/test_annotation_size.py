@@ -53,6 +53,11 @@ def test_an_annotation_one_byte_longer_leaves_the_pod_unchanged(letter: str) -> 
 
 
 LEFT = {
+    "what else is wrong with its annotations is still reported": (
+        make_pod().gpus().needs("much").annotate(NOTE, "a" * MOST),
+        (SIZING, INJECTING),
+        ["warn GPU-R104", "warn GPU-R103"],
+    ),
     "a change other than right-sizing": (annotated_pod("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
     "a forbidden request is rejected anyway": (
         annotated_pod("a" * MOST, gpus=8),

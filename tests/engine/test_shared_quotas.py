@@ -152,11 +152,14 @@ def test_the_fix_suggests_waiting_only_if_it_can_help(text: str, gpus: int, pods
 @pytest.mark.parametrize(
     ("pods", "says"),
     [
-        ([], "used: 6000, limited: 7000 thousandths of a GPU; 1000 would fit; 6000 admitted just before"),
+        (
+            [],
+            "used: 6000, limited: 7000 thousandths of a GPU; 1000 would fit; 6000 admitted moments ago",
+        ),
         (
             [running("p")],
             "used: 7000, limited: 7000 thousandths of a GPU; 0 would fit; used in other (1000), most by other/p (1000)"
-            "; 6000 admitted just before",
+            "; 6000 admitted moments ago",
         ),
     ],
     ids=["without observed pods", "with observed pods"],

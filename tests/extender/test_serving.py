@@ -145,7 +145,7 @@ async def test_implausible_node_data_is_logged() -> None:
     absurd = gpu_node("absurd", 10**15)
     async with serve_extender(await asyncio.to_thread(scheduler_state, gpu_node("n"), broken, absurd)) as site:
         async with asyncio.timeout(30):
-            while site.log.getvalue().count("implausible node data ignored") < 2:
+            while site.log.getvalue().count("invalid node data ignored") < 2:
                 await asyncio.sleep(0.05)
         ranked = await site.post("/prioritize", extender_body(make_pod("small").gpus(1), ["n"]))
 

@@ -200,7 +200,7 @@ class NodeAgent:
             return
         self._problems[part] = reason
         if reason:
-            self._log.warning("problem", part=part, reason=reason)
+            self._log.warning("part failed", part=part, reason=reason)
         else:
             self._log.info("recovered", part=part)
 

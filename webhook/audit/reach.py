@@ -73,11 +73,12 @@ def reach_of_pod(
         return PodReach(eligible=False, outcome=KeepReason.GANG_MEMBER.value)
     unrestricted = msgspec.structs.replace(context, policies=unrestricted_policies())
     free = build_admission_request(without_restrictions(request.load_object()), unrestricted)
-    found = decide(free, unrestricted.policies, context.view, context.usage, context.now).outcome
+    unrestricted_decision = decide(free, unrestricted.policies, context.view, context.usage, context.now)
+    found = unrestricted_decision.outcome
     if isinstance(found, OfferChoice):
         saves = found.gpu_milli < allocated_milli
         return PodReach(saves, (outcome.reason if saves else KeepReason.NO_WHOLE_GPU).value)
-    missing = found.memory_mib if found.reason in NO_SLICE_REASONS else 0
+    missing = unrestricted_decision.needed_mib if found.reason in NO_SLICE_REASONS else 0
     return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing)
 
 

@@ -2,11 +2,13 @@
 
 A pod passes eight steps, in this order:
 
-1 match     the policies that match the pod
+1 match     the policies that match the pod, and its context: what it requests, and where it may run
 2 guard     violations by bypassing the GPU request, whatever its size
 3 demand    the GPU memory and compute the pod needs, and the evidence; or why its request is kept
-4 fit       the smallest offer that covers the demand safely, or why the request is kept
-5 mutate    the changed pod: offer, tolerations, affinity, spread, topology, default requests, accounting
+4 fit       the smallest offer that covers the demand safely, or why the request is kept; it predicts whether
+            steps 1, 5 and 7 would accept the offer
+5 mutate    the changed pod: without injected GPUs, with the offer and its memory fractions, tolerations, affinity,
+            spread, labels, runtime class, topology, default requests and accounting
 6 patch     the JSON Patch operations from the pod to the changed pod
 7 evaluate  violations of limits, LimitRange, quota, node fit and CUDA by the changed pod
             (what any step found about an amount that a LimitRange sets by default then names that LimitRange)
@@ -48,7 +50,7 @@ from webhook.engine.workload_review import (
 )
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import NO_USE, Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import NO_USE, Decision, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod
@@ -60,6 +62,8 @@ from webhook.policy.policy_set import PolicySet
 EVALUATED_OPERATIONS = ("CREATE", "UPDATE")
 EMPTY_DECISION = Decision()
 RECORD_TOO_LARGE = KeepRequest(KeepReason.RECORD_TOO_LARGE)
+CHANGE_CODES = frozenset({"GPU-I101", "GPU-R101"})
+"""Findings that report a change; a pod that stays unchanged gets none of them."""
 
 
 def decide(
@@ -120,8 +124,8 @@ def _decide_templates(
     return decisions
 
 
-MAX_FORMS = 8
-"""Resources that the replicas of one template may get, one when the quota of another is used up."""
+MAX_RESOURCE_SWITCHES = 8
+"""How often the replicas of a template may switch to another resource when a quota is full; bounds the recursion."""
 
 
 class PodDecision(NamedTuple):
@@ -174,7 +178,7 @@ def _decide_replicas(
     replicas: int,
     policies: PolicySet,
     view: ClusterView,
-    forms: int = MAX_FORMS,
+    switches: int = MAX_RESOURCE_SWITCHES,
 ) -> ReplicaDecision:
     decision, mutation = decide_one(view)
     if not view.quotas(namespace) and not decision.quota_charge:
@@ -187,12 +191,15 @@ def _decide_replicas(
     }
     partial: list[tuple[int, Finding]] = []
     for code, count in counts.items():
-        if 0 < count < replicas and forms:
+        if 0 < count < replicas and switches:
             charged = charge_replicas(view, charge, count)
-            later = _decide_replicas(decide_one, namespace, replicas - count, policies, charged, forms - 1)
-            found = [(0, finding) for finding in later.decision.findings]  # without one, it gets another resource
+            later = _decide_replicas(decide_one, namespace, replicas - count, policies, charged, switches - 1)
+            found = [
+                (0, finding) for finding in later.decision.findings
+            ]  # no finding: the replica gets another resource
             found += later.partial
             partial += [(count + admitted, finding) for admitted, finding in found if finding.code == code]
+    # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
     limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
     admitted = 0 if decision.denials else min(limits)
     return ReplicaDecision(decision, admitted, tuple(partial), charge)
@@ -203,33 +210,36 @@ def decide_pod(
 ) -> PodDecision:
     """Run the eight steps for one pod."""
     context, failures = match_policies(request, pod, policies, view, usage)
-    bypasses = guard_pod(context)
+    bypasses = guard_pod(context)  # of the pod as submitted, with injected GPUs
     need = estimate_need(context)
     choice = choose_offer(context, need)
-    mutation, additions = mutate_pod(context, choice)
+    mutation, mutation_findings = mutate_pod(context, choice)
     patch = build_patch(mutation, context.policies.names, policies.digest)
     if patch is None:
-        # The decision record does not fit into the annotations: leave the pod unchanged.
+        # The decision record does not fit into the annotations: steps 1 and 5 are repeated without changes.
         context, patch = context_without_changes(context), ()
         choice = RECORD_TOO_LARGE if isinstance(choice, OfferChoice) else choice
-        mutation, additions = PodMutation(pod), [_record_too_large(mutation)]
+        remaining = [each for each in mutation_findings if each[1].code not in CHANGE_CODES]
+        mutation, mutation_findings = PodMutation(pod), [*remaining, _record_too_large(mutation)]
     violations, quota_charge = evaluate_pod(context, mutation)
-    found: Sequence[SectionFinding] = [*failures, *bypasses, *additions, *violations]
-    if found and context.namespace.ranges.default_names:
-        found = name_default_sources(found, mutation, context.namespace.ranges, request)
-    findings, exempted = settle(found, policies.exemptions, request, pod, now)
+    reported: Sequence[SectionFinding] = [*failures, *bypasses, *mutation_findings, *violations]
+    if reported and context.namespace.ranges.default_names:
+        reported = name_default_sources(reported, mutation, context.namespace.ranges, request)
+    findings, exempted = settle(reported, policies.exemptions, request, pod, now)
 
-    fleet, submitted, fit = view.fleet, context.submitted_requests, mutation.applied_choice
-    after = total_milli(context.gpu_requests.totals, fleet)
-    before = after if context.gpu_requests is submitted else total_milli(submitted.totals, fleet)
+    fleet, submitted, applied = view.fleet, context.submitted_requests, mutation.applied_choice
+    milli = total_milli(context.gpu_requests.totals, fleet)
+    # The context counts the submitted requests too, unless injected GPUs were removed.
+    submitted_milli = milli if context.gpu_requests is submitted else total_milli(submitted.totals, fleet)
     decision = Decision(
         findings=findings,
         exempted=exempted,
         patch=patch,
         outcome=choice,
-        applied=fit is not None,
-        gpu_milli_before=before,
-        gpu_milli_after=after if fit is None else fit.gpu_milli,
+        applied=applied is not None,
+        needed_mib=need.memory_mib if isinstance(need, GpuNeed) else 0,
+        gpu_milli_before=submitted_milli,
+        gpu_milli_after=milli if applied is None else applied.gpu_milli,
         requested_units=context.gpu_requests.totals,
         policies=context.policies.names,
         audit_policies=context.policies.outside_rollout,

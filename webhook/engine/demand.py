@@ -3,8 +3,8 @@
 Three kinds of evidence count, in the order of the policy: the pod's declaration, the observed usage of its workload,
 and the policy's default, which never overrides observed usage. Without evidence nothing is made smaller.
 
-A size is chosen by price x risk + allocated memory. Allocated memory is valued by how little of it typical usage fills.
-The whole card is the largest size: it adds no risk to what the pod has today, and the request is kept.
+A size is chosen by price x risk + allocated memory. The cost of allocated memory is the part that typical usage leaves
+empty. The whole card is the largest size: it adds no risk to what the pod has today, and the request is kept.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     if not context.gpu_requests.requests:
         return NO_GPU_REQUEST
     right_sizing = context.policies.right_sizing
-    if right_sizing is None or not isinstance(context, GpuPodContext):
+    if right_sizing is None:
         return NO_RIGHT_SIZING
+    if not isinstance(context, GpuPodContext):
+        return KeepRequest(KeepReason.UPDATE)
     total = context.gpu_requests.totals.get(WHOLE_GPU)
     if total is None:
         return KeepRequest(KeepReason.NO_WHOLE_GPU)

@@ -69,7 +69,7 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     queued = context.request.queued
     if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
         choice = queued.queue.kept
-    return replace(choice, memory_mib=need.memory_mib) if isinstance(choice, KeepRequest) else choice
+    return choice
 
 
 def _choice_by_second_pass(

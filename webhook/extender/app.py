@@ -53,7 +53,7 @@ class NodeWarnings:
         warnings = self._implausible | self._state.inventory.unusable_reports
         for node, warning in warnings.items():
             if self._logged.get(node) != warning:
-                self._metrics.log.warning("implausible node data ignored", node=node, reason=warning)
+                self._metrics.log.warning("invalid node data ignored", node=node, reason=warning)
         self._logged = warnings
 
 

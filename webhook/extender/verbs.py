@@ -121,7 +121,7 @@ def handle_prioritize(state: SchedulerState, body: bytes, now: float) -> VerbRes
 
 
 def handle_preempt(state: SchedulerState, body: bytes, now: float) -> VerbResult:
-    """Return the nodes where evicting the victims helps. Only for a pod that requires NVLink may it not.
+    """Return the nodes where evicting the victims helps: all of them for a pod that does not require NVLink.
 
     Raises:
         ReviewError: the body is not an ExtenderPreemptionArgs.

@@ -30,7 +30,7 @@ from webhook.installing.facts import (
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.annotations import PROBE_ANSWER
 from webhook.report.text import pluralize
-from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, CERTIFICATE_NOT_REQUIRED_YET, SYSTEM_NAMESPACE
 
 JsonObject = Mapping[str, Any]
 
@@ -161,7 +161,7 @@ def check_callers(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Check whether the webhook authenticates its callers."""
     if facts.deployment is None:
         return
-    if "]clients any that can connect, until one comes with" in (facts.ready or ""):
+    if f"]clients {CERTIFICATE_NOT_REQUIRED_YET}" in (facts.ready or ""):
         advice = "the replicas require it from the first one on: SECURITY.md#access-to-the-port"
         yield DiagnosticResult.warn("no API server has presented the client certificate yet", advice)
     elif facts.client_ca is not None or "--client-ca=" in str(facts.deployment["spec"]["template"]["spec"]):
@@ -196,7 +196,7 @@ def _proxy_authority_command(authentication: JsonObject | None) -> str:
 def check_fail_open(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Check how often the API server admitted objects without an answer of a webhook."""
     if facts.metrics is None:
-        advice = "they count how often a webhook failed open"
+        advice = "without them, requests that failed open are not counted"
         yield DiagnosticResult.skip("the API server's metrics cannot be read", advice)
         return
     counts: Counter[str] = Counter()
@@ -250,11 +250,11 @@ def check_ca_bundles(
         try:
             authorities = x509.load_pem_x509_certificates(b64decode(bundle))
         except ValueError:
-            return CertificateTrust(f"no certificates in that of {name}", expires)
+            return CertificateTrust(f"{name} has no readable certificates", expires)
         if all(authority.not_valid_after_utc <= now for authority in authorities):
-            return CertificateTrust(f"that of {name} has expired", expires)
+            return CertificateTrust(f"{name} has only expired certificates", expires)
         if leaf is not None and not any(_is_issued_by(leaf, authority) for authority in authorities):
-            return CertificateTrust(f"that of {name} does not contain the CA of the serving certificate", expires)
+            return CertificateTrust(f"{name} does not have the CA of the serving certificate", expires)
     return CertificateTrust("", expires)
 
 

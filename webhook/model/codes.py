@@ -324,7 +324,7 @@ CODES: dict[str, FindingCode] = {
     "GPU-Q307": _quota_code(
         "the free part of a shared quota is held by another replica",
         "Each replica may allocate a part of what is free, and this pod is larger than the rest of that part. Nothing "
-        "is exceeded: the answer is 429 with Retry-After, and the replicas divide the quota anew at once.",
+        "is exceeded: the answer is 429 with Retry-After, and the replicas redistribute the quota immediately.",
         "Create the pod again in a second; kubectl and controllers do so by themselves.",
     ),
     "GPU-Q401": _lint_code(
@@ -435,8 +435,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-C102": _cuda_code(
         "the driver is older than the image's toolkit, which minor-version compatibility covers",
-        "CUDA's minor-version compatibility covers most programs: one built with any toolkit of a major version runs "
-        "on drivers of that version. Kernels compiled at run time (PTX) and newer calls fail.",
+        "CUDA's minor-version compatibility covers most programs: a program built with any toolkit of a CUDA major "
+        "version runs on drivers of the same major version. Kernels compiled at run time (PTX) and newer calls fail.",
         "Nothing, if the program does neither. Otherwise use an image whose CUDA version the driver supports.",
     ),
     "GPU-C103": _cuda_code(
@@ -491,4 +491,4 @@ LIMIT_RANGE_CODES = frozenset({"GPU-L201", "GPU-L203"})
 """Findings about a pod that the API server rejects between /mutate and /validate: /mutate warns of them."""
 
 RETRIED_CODES = frozenset({"GPU-Q304", "GPU-Q307"})
-"""Denials that end by themselves: a client that creates the pod again is admitted, or told why not."""
+"""Temporary denials: a client that creates the pod again is admitted, or gets another reason."""

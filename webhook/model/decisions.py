@@ -34,6 +34,7 @@ class KeepReason(StrEnum):
         return member
 
     NO_RIGHT_SIZING_POLICY = ("NoRightSizingPolicy", "no policy right-sizes this pod")
+    UPDATE = ("Update", "a pod is right-sized only when it is created")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = (
@@ -53,7 +54,7 @@ class KeepReason(StrEnum):
     )
     GANG_MEMBER = (
         "GangMember",
-        "it is one of several workers of a job, which get equal GPUs with access to each other, so all keep whole GPUs",
+        "the workers of one job must have equal GPUs that can reach each other, so all of them keep whole GPUs",
     )
     MIXED_RESOURCES = ("MixedResources", "it requests several GPU resources")
     DAEMON_SET = ("DaemonSetPod", "pods of a DaemonSet are never rewritten")
@@ -166,12 +167,12 @@ class KeepReason(StrEnum):
     )
     DRIVER = (
         "DriverUnsuitable",
-        "its image may not run on every node with such a slice or share, by its CUDA version or rightslice.dev/cuda",
+        "not every node with such a slice or share supports the CUDA version of its image, or of rightslice.dev/cuda",
         "Use an image with an older CUDA, or declare the version that it needs in rightslice.dev/cuda.",
     )
     GRAPHICS = (
         "GraphicsRequired",
-        "a MIG instance may lack the graphics or video it may request (NVIDIA_DRIVER_CAPABILITIES)",
+        "it may need graphics or video (NVIDIA_DRIVER_CAPABILITIES), which a MIG instance may not have",
         "Set NVIDIA_DRIVER_CAPABILITIES to compute,utility.",
     )
     NO_MEMORY_LIMIT = (
@@ -217,13 +218,13 @@ class KeepReason(StrEnum):
     )
     VOLUME_SHARED = (
         "VolumeClaimShared",
-        "a volume claim that other pods may use is bound to the place of its first pod, which a smaller GPU may change",
+        "a volume claim that other pods may use is bound where its first pod runs, and a smaller GPU may change that",
         "Create the pod again when the claim is bound, or give each pod a claim of its own.",
     )
     VOLUME_UNREACHABLE = (
         "VolumeUnreachable",
-        "its volumes cannot be used, or may soon not be, on any node with such a slice or share",
-        "Ask the admin for such slices or shares where the volumes are.",
+        "no node with such a slice or share can use its volumes, now or after other pods take theirs",
+        "Ask the admin for such slices or shares on nodes that can use the volumes.",
     )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
@@ -253,16 +254,10 @@ NEEDS_NODES = frozenset(
 
 
 class KeepRequest(msgspec.Struct, frozen=True, gc=False):
-    """The decision to keep a pod's GPU request.
-
-    Attributes:
-        detail: Names and figures.
-        memory_mib: The GPU memory that the pod needs, in MiB; 0 if the reason was found before the need.
-    """
+    """The decision to keep a pod's GPU request; `detail` adds names and figures."""
 
     reason: KeepReason
     detail: str = ""
-    memory_mib: int = 0
 
     def __str__(self) -> str:
         return f"{self.reason.sentence}: {self.detail}" if self.detail else self.reason.sentence
@@ -366,6 +361,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         patch: JSON Patch operations from the object to the changed one; empty if nothing changes.
         outcome: The choice that was applied (or would be, in audit mode), or why the request stays.
         applied: True if `outcome` is an `OfferChoice` and the patch applies it.
+        needed_mib: GPU memory that the pod needs, in MiB; 0 if that is unknown.
         gpu_milli_before: Thousandths of a GPU that the object would hold unchanged, including GPUs injected by a
             LimitRange (one replica of a template).
         gpu_milli_after: The same after the patch.
@@ -383,6 +379,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     patch: tuple[PatchOperation, ...] = ()
     outcome: OfferChoice | KeepRequest = NO_RIGHT_SIZING
     applied: bool = False
+    needed_mib: int = 0
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
     requested_units: Mapping[str, int] = {}

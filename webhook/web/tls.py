@@ -17,6 +17,7 @@ from webhook.certs.issuer import expiry_of
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
 from webhook.web.health import HealthCheck
+from webhook.well_known import CERTIFICATE_NOT_REQUIRED_YET
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -284,7 +285,7 @@ class ClientRulesReloader(FileReloader):
         message = "any that can connect: there is no client CA"
         if self._rules is not None:
             name = f" named {self._rules.name}" if self._rules.name else ""
-            until = "" if self._is_required() else "any that can connect, until one comes "
+            until = "" if self._is_required() else f"{CERTIFICATE_NOT_REQUIRED_YET} "
             message = f"{until}with a certificate of {self._files.authorities}{name}"
         return [HealthCheck("clients", not self.error, self.error or message, required=False)]
 

@@ -73,7 +73,9 @@ def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holde
 def _escrow_violations(quota: SharedQuota, requested: int, fits: bool | None) -> Iterator[PolicyFinding]:
     """Yield why a pod that fits into a quota must be sent again, if it must."""
     if fits is None:
-        message = f"quota {quota.name} cannot be checked: this replica has not agreed with the others for some seconds"
+        message = (
+            f"quota {quota.name} cannot be checked: this replica could not renew its part of the quota for some seconds"
+        )
         yield PolicyFinding("GPU-Q304", ("spec",), message, _TRY_AGAIN)
     elif not fits:
         message = (
@@ -93,7 +95,7 @@ def _shared_quota_fix(quota: SharedQuota, requested: int, remaining: int) -> str
 
 
 def _shared_quota_consumers(holders: PoolHolders) -> str:
-    reserved = f"; {holders.reserved_milli} admitted just before" if holders.reserved_milli else ""
+    reserved = f"; {holders.reserved_milli} admitted moments ago" if holders.reserved_milli else ""
     if not holders.namespaces:
         return reserved
     unnamed = holders.namespace_count - len(holders.namespaces)
