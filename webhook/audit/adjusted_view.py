@@ -10,8 +10,9 @@ import msgspec
 
 from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import ClaimContext, ClaimSpec, DeviceClass, ResourceClaimTemplate
-from webhook.model.cluster_view import NAMESPACE_NAME, ClusterView
+from webhook.model.cluster_view import MAX_NAMESPACE_VIEWS, NAMESPACE_NAME, ClusterView
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
@@ -32,6 +33,7 @@ class AdjustedView(ClusterView):
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # views are immutable, so they can share their state
         self._usage = self._usage.with_changed_labels()
+        self._views_of_namespaces = BoundedCache(MAX_NAMESPACE_VIEWS)  # those of the other view differ
 
     def namespace(self, name: str) -> Namespace | None:
         """Return the namespace; one with given labels exists."""
