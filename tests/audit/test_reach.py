@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from tests.builders import PodMaker, make_node, make_pod
+from tests.storage_builders import claim_volume, make_claim, make_volume
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
@@ -95,6 +96,13 @@ def test_partitions_are_advised_for_pods_for_which_no_slice_is_free() -> None:
     assert reach is not None
     assert [(each.pods, each.reason) for each in reach.ineligible] == [(9, "NoOffer")]
     assert list(map(str, reach.partitioning)) == [f"Partition 2 {CARDS} cards as 7 x 1g.10gb: up to 9 more pods"]
+
+
+def test_a_claim_for_one_pod_is_not_in_use_by_the_pod_itself() -> None:
+    storage = [make_claim("data", volume="v", modes=("ReadWriteOncePod",)), make_volume("v", claim="data")]
+    reach = reach_of(WHOLE, SLICES, *storage, running().spec(volumes=[claim_volume("data")]).build())
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized) == (1, 1), reach
 
 
 def test_without_nodes_there_is_no_reach() -> None:

@@ -32,6 +32,10 @@ TIES = {
         ),
         "affinity or spread between pods",
     ),
+    "a disk that it names without a claim": (
+        small().spec(volumes=[{"name": "a", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "i", "lun": 0}}]),
+        "a disk without a volume claim",
+    ),
     "terms of affinity that are too large": (
         small().spec(affinity={"podAntiAffinity": {REQUIRED: [BY_INDEX | {"namespaces": ["x" * 60] * 80}]}}),
         "affinity or spread between pods",

@@ -37,7 +37,8 @@ CASES = {
         "  rightSizing: {lookbackDays: 3}",
         "GPU-P102",
         "p.yaml:5:17: spec.rightSizing.lookbackDays: must be a field of rightSizing, found 'lookbackDays'. Write one "
-        "of default, evidence, forms, isolation, marginPercent, memoryFraction, minSavingPercent, mode, risk, whenFull",
+        "of default, evidence, forms, isolation, marginPercent, memoryFraction, minSavingPercent, mode, risk, "
+        "templates, whenFull",
     ),
     "a misspelled field behind a choice of forms": Case(
         "  injection: {nodeAffinity: {offr: auto}}",

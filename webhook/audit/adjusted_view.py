@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,7 +18,9 @@ from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
 from webhook.model.objects import Namespace, ResourceQuota
+from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import ObjectMeta, Pod
+from webhook.model.storage_view import ClaimKey, StorageView, VolumeUsers
 
 
 class AdjustedView(ClusterView):
@@ -135,6 +138,18 @@ def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str
     return adjusted
 
 
+def _without_user(storage: StorageView, claims: Iterable[ClaimKey], *, runs: bool) -> StorageView:
+    """Return the view of storage without one pod that uses these claims; with a node if it runs."""
+    users: dict[ClaimKey, tuple[str, ...]] = {}
+    others = cast("dict[ClaimKey, tuple[str, ...]]", storage.users.nodes)  # only read
+    for claim in claims:
+        nodes = list(storage.users.nodes.get(claim, ()))
+        own = next((position for position, node in enumerate(nodes) if bool(node) == runs), None)
+        if own is not None:
+            users[claim] = (*nodes[:own], *nodes[own + 1 :])
+    return storage.with_users(VolumeUsers(ChainMap(users, others), storage.users.waiting))
+
+
 def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
     """Return a view without a stored pod's usage in the quotas and anti-affinity: the pod is about to be recreated.
 
@@ -143,4 +158,6 @@ def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool
     adjusted = AdjustedView(view)
     adjusted._usage = adjusted._usage.without_pod(namespace, pod.metadata.name)
     adjusted._recreated_pod, adjusted._released_quotas, adjusted._with_pod = (namespace, pod, runs), None, view
+    if uses := pod_volumes(pod):
+        adjusted.storage = _without_user(view.storage, [f"{namespace}/{use.claim}" for use in uses], runs=runs)
     return adjusted

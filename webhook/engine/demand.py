@@ -23,6 +23,7 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, Pod
 from webhook.model.quantity import format_mib
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
@@ -259,6 +260,8 @@ def unmodeled_constraints(pod: Pod) -> Iterator[str]:
     A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
     policy lets pods wait (`whenFull: wait`).
     """
+    if has_inline_disk(pod):
+        yield "a disk without a volume claim"
     containers = (*pod.spec.containers, *pod.spec.init_containers)
     names = (name for one in containers for name in (*one.resources.requests, *one.resources.limits))
     yield from (f"resource {name}" for name in names if name.startswith(DEVICE_CLASS_PREFIX))

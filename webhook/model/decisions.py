@@ -127,7 +127,7 @@ class KeepReason(StrEnum):
     )
     NO_FREE_CAPACITY = (
         "NoFreeCapacity",
-        "no slice or share that covers the need is free",
+        "no node that accepts this pod has a slice or share free that covers the need, with all else that it requests",
         "To wait for one, ask the admin for rightSizing.whenFull: wait.",
     )
     STALE_VIEW = (

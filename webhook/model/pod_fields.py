@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from webhook.model.bounded_cache import request_cache
 from webhook.model.field_paths import FieldPath
 
 MIN_SIMILARITY = 0.8
@@ -152,7 +152,7 @@ def _unknown_fields(data: Any, type_name: str, path: FieldPath) -> Iterator[tupl
             yield from _unknown_fields(value, fields[key], (*path, key))
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _closest_field(found: str, type_name: str) -> str:
     fields = {field.lower(): field for field in POD_FIELDS[type_name]}
     close = get_close_matches(found.lower(), fields, n=1, cutoff=MIN_SIMILARITY)

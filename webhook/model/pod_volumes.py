@@ -70,6 +70,15 @@ def pod_volumes(pod: Pod) -> PodVolumes:
     return uses if len(uses) <= MAX_POD_CLAIMS else MANY_CLAIMS
 
 
+INLINE_DISKS = ("aws_elastic_block_store", "azure_disk", "cinder", "gce_persistent_disk", "iscsi", "rbd")
+"""Disks that a pod may name without a claim; kube-scheduler checks which pods use them, or limits their number."""
+
+
+def has_inline_disk(pod: Pod) -> bool:
+    """Return whether a pod names a disk without a claim. Which other pods use it is not known here."""
+    return any(getattr(volume, kind) is not None for volume in pod.spec.volumes for kind in INLINE_DISKS)
+
+
 def _volume_uses(pod: Pod) -> Iterator[VolumeUse]:
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:

@@ -133,11 +133,17 @@ class HostPathVolumeSource(ApiStruct, frozen=True):
 
 
 class Volume(ApiStruct, frozen=True):
-    """A volume: a host path, or a claim that may restrict the pod to some nodes. Other kinds are ignored."""
+    """A volume: a host path, a claim or a disk that may restrict the pod to some nodes. Other kinds are ignored."""
 
     host_path: HostPathVolumeSource | None = None
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
 
 
 class NamedVolume(Volume, frozen=True):

@@ -52,8 +52,8 @@ def place_command(
 
     The pod is first patched as the webhook would patch it. Each node that is ruled out is shown with the reasons.
 
-    With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here
-    (affinity between pods, claims, volumes) are named, and do not change the exit code.
+    With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here, such
+    as resource claims, are named, and do not change the exit code.
 
     Exit code: 0 all pods are admitted and all replicas fit at once, 1 some are not, 2 invalid input, 3 the cluster did
     not answer.

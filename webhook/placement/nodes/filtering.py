@@ -35,7 +35,7 @@ from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import effective_requests, negative_resources
-from webhook.model.pod_volumes import pod_volumes
+from webhook.model.pod_volumes import has_inline_disk, pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
@@ -320,5 +320,7 @@ def unsupported_constraints(pod: Pod) -> Iterator[str]:
         yield "resource claims"
     if any(map(is_unknown_selection, ties_of(pod).selections())):
         yield "affinity or spread by the index of a pod in its workload, or by terms that are too large"
+    if has_inline_disk(pod):
+        yield "disks without a volume claim, which other pods may use"
     if pod.spec.scheduling_gates:
         yield "scheduling gates, which keep it off every node until they are removed"
