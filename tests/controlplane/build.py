@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.controlplane.build_cache import Printer, cache, lock_folder, print_message
 from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
-from tests.controlplane.programs import KUBERNETES, Program, filters, plane, prometheus, queueing, versions
+from tests.controlplane.programs import KUBERNETES, Program, filters, kueue, plane, prometheus, versions
 from tests.controlplane.toolchain import environment, find_go, go_line
 
 BUILD_SECONDS = 7200
@@ -60,13 +60,10 @@ def filters_program(kubernetes: str, report: Printer = print_message) -> Path:
     return ensure([program], cache() / "filters" / kubernetes / "bin", report)[program.name]
 
 
-def queueing_programs(report: Printer = print_message) -> dict[str, Path]:
-    """Return the programs of Kueue and JobSet by name; missing ones are built first."""
-    return {
-        name: path
-        for program in queueing()
-        for name, path in ensure([program], cache() / program.name / program.version / "bin", report).items()
-    }
+def kueue_program(report: Printer = print_message) -> Path:
+    """Return the program of Kueue; it is built first if it is missing."""
+    program = kueue()
+    return ensure([program], cache() / "kueue" / program.version / "bin", report)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:
@@ -124,7 +121,7 @@ def main() -> int:
         control_plane(wanted_version())
         filters_program(wanted_version())
         prometheus_program()
-        queueing_programs()
+        kueue_program()
         for name in OPERATORS:
             definitions(name)
     except BuildError as error:

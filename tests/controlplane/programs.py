@@ -17,7 +17,6 @@ KWOK = "0.8.0"
 PROMETHEUS = "0.315.0"
 """The version of release 3.15.0 in Go's module proxy."""
 KUEUE = "0.19.0"
-JOBSET = "0.8.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,9 @@ def prometheus() -> Program:
     return Program("prometheus", module, package, 210, version, ("netgo", "remove_all_sd"))
 
 
-def queueing() -> tuple[Program, ...]:
-    """Return Kueue and JobSet, which the tests of queued workloads start beside the control plane."""
-    jobset = Program("jobset", MODULES / "jobset" / JOBSET, "sigs.k8s.io/jobset", 60)
-    return jobset, Program("kueue", MODULES / "kueue" / KUEUE, "sigs.k8s.io/kueue/cmd/kueue", 400)
+def kueue() -> Program:
+    """Return Kueue, which the tests of queued workloads start beside the control plane."""
+    return Program("kueue", MODULES / "kueue" / KUEUE, "sigs.k8s.io/kueue/cmd/kueue", 400)
 
 
 def _kubernetes(name: str, version: str, seconds: int) -> Program:
