@@ -15,6 +15,12 @@ BY_INDEX = {
     "labelSelector": {"matchLabels": {"apps.kubernetes.io/pod-index": "0"}},
 }
 
+NO_LABEL = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {"app": "a"}},
+    "namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]},
+}
+
 
 def small() -> PodMaker:
     """Return a pod that requests one GPU and needs 8Gi."""
@@ -24,6 +30,10 @@ def small() -> PodMaker:
 TIES = {
     "affinity to pods by their index": (
         small().spec(affinity={"podAffinity": {REQUIRED: [BY_INDEX]}}),
+        "affinity or spread between pods",
+    ),
+    "affinity to pods of namespaces without a label, which versions of the scheduler select differently": (
+        small().spec(affinity={"podAffinity": {REQUIRED: [NO_LABEL]}}),
         "affinity or spread between pods",
     ),
     "a spread of pods by their index": (

@@ -131,7 +131,8 @@ def merge_namespaces(term: RequiredTerm) -> RequiredTerm:
     """Return a term of a new pod as the scheduler evaluates it.
 
     It lists the namespaces that the selector selects, and still applies the selector to pods as if their namespaces had
-    no labels: a selector that these satisfy, such as one with DoesNotExist, selects every namespace.
+    no labels: a selector that these satisfy, such as one with DoesNotExist, selects every namespace. So in 1.36;
+    1.37.2 applies the list alone.
     """
     selector = term.pods.namespace_labels
     if not selector or not satisfies_all(selector, {}):

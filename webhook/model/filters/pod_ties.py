@@ -49,13 +49,18 @@ TieKey = RequiredTerm | HostPort | PodGroup
 
 
 class PodTies(NamedTuple):
-    """The required affinity, anti-affinity and spread of a new pod, with the labels that selectors see."""
+    """The required affinity, anti-affinity and spread of a new pod, with the labels that selectors see.
+
+    Attributes:
+        depends_on_version: True if versions of the scheduler disagree about the pods that its affinity selects.
+    """
 
     namespace: str
     labels: tuple[tuple[str, str], ...]
     affinity: tuple[RequiredTerm, ...] = ()
     anti_affinity: tuple[RequiredTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
+    depends_on_version: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.spread)
@@ -71,10 +76,9 @@ def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
     known = own.namespace, tuple(own.labels.items())
     if spec.affinity is None and not spec.topology_spread_constraints:
         return PodTies(*known)
-    near, apart = (
-        tuple(map(merge_namespaces, terms(pod, own))) for terms in (required_affinity, required_anti_affinity)
-    )
-    return PodTies(*known, near, apart, required_spread(pod, own))
+    written = required_affinity(pod, own)
+    near, apart = (tuple(map(merge_namespaces, terms)) for terms in (written, required_anti_affinity(pod, own)))
+    return PodTies(*known, near, apart, required_spread(pod, own), near != written)
 
 
 class PendingPod(NamedTuple):
@@ -199,7 +203,7 @@ def find_tied_nodes(
         selected: Mask of the nodes that its node selector and required node affinity select.
         tolerated: Mask of the nodes whose taints it tolerates.
     """
-    if any(map(is_unknown_selection, ties.selections())):
+    if ties.depends_on_version or any(map(is_unknown_selection, ties.selections())):
         return None
     nodes = find_own_affinity(ties, pods, fleet)
     spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated)
