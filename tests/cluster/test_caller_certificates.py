@@ -92,10 +92,10 @@ def test_an_api_server_that_presents_none_is_never_locked_out(
     with reloading_site(tmp_path) as (site, files), registered(plane, site):
         (tmp_path / "name").write_text(NAME)
         files.authorities.write_bytes(authority.cert_pem.bytes())
-        site.until(lambda: "until one comes with" in readiness_line(site))
+        site.until(lambda: "until a client connects with" in readiness_line(site))
 
         assert [is_reviewed(plane, site, f"pod-{index}") for index in range(5)] == [True] * 5
-        assert "until one comes with" in readiness_line(site)
+        assert "until a client connects with" in readiness_line(site)
 
 
 def test_the_certificate_that_an_api_server_presents_is_required_from_then_on(
@@ -105,7 +105,7 @@ def test_the_certificate_that_an_api_server_presents_is_required_from_then_on(
         assert status_for(site, None) == 200
         (tmp_path / "name").write_text(NAME)
         files.authorities.write_bytes(authority.cert_pem.bytes())
-        site.until(lambda: "until one comes with" in readiness_line(site))
+        site.until(lambda: "until a client connects with" in readiness_line(site))
 
         assert [is_reviewed(presenting_plane, site, f"pod-{index}") for index in range(5)] == [True] * 5
         assert readiness_line(site) == f"[+]clients with a certificate of {files.authorities} named {NAME}"
