@@ -11,6 +11,9 @@ from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.proxy import TcpProxy, serve_proxy
 
+DRAIN_SECONDS = 6
+"""Less than the default of 10; on a busy machine the proxy takes some seconds to send nothing more to a server."""
+
 
 class Replicas:
     """Servers behind a proxy, in start order."""
@@ -23,7 +26,9 @@ class Replicas:
     def add(self) -> None:
         """Start a server; the proxy uses it once it is ready."""
         port = free_port()
-        server = self._site.start_server(f"replica-{len(self.all)}", port, "--drain-seconds=2", "--replicas=2")
+        server = self._site.start_server(
+            f"replica-{len(self.all)}", port, f"--drain-seconds={DRAIN_SECONDS}", "--replicas=2"
+        )
         self.all.append(server)
         server.start()
         self.running.append((port, server))
