@@ -13,7 +13,7 @@ from tests.cluster.installation import Installation, patient_api_server
 from tests.cluster.pod_creation import create_pods
 from tests.cluster.replicas import Replicas, two_replicas
 
-RATE = 200
+RATE = 100
 MAX_PODS = 6000
 
 
