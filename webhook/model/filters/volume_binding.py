@@ -16,6 +16,7 @@ import msgspec
 from webhook.model.csi_migration import csi_source, plugin_of_volume, translated_terms
 from webhook.model.filters.volume_rejections import VolumeProblem, VolumeRejection
 from webhook.model.node_masks import union_masks
+from webhook.model.pod_groups import satisfies_all
 from webhook.model.pod_volumes import VolumeUse
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, PodLabelSelector
 from webhook.model.storage_objects import (
@@ -292,16 +293,7 @@ def _is_available(volume: PersistentVolume, claim: UnboundClaim) -> bool:
 
 def selects_labels(selector: PodLabelSelector, labels: Mapping[str, str]) -> bool:
     """Return whether a label selector selects an object with these labels."""
-    return all(_is_satisfied(one, labels) for one in selector.requirements())
-
-
-def _is_satisfied(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    key, operator = requirement.key, requirement.operator
-    if operator == "In":
-        return labels.get(key) in requirement.values
-    if operator == "NotIn":
-        return labels.get(key) not in requirement.values
-    return (key in labels) is (operator == "Exists")
+    return satisfies_all(selector.requirements(), labels)
 
 
 def _nodes_left(candidates: Sequence[ReachableVolume], times: int) -> tuple[int, int]:
