@@ -132,8 +132,11 @@ class HostPathVolumeSource(ApiStruct, frozen=True):
     path: str = ""
 
 
-class Volume(ApiStruct, frozen=True):
-    """A volume: a host path, a claim or a disk that may restrict the pod to some nodes. Other kinds are ignored."""
+class Volume(ApiStruct, frozen=True, omit_defaults=True):
+    """A volume: a host path, a claim or a disk that may restrict the pod to some nodes. Other kinds are ignored.
+
+    Absent kinds are left out of the key of the decision cache, which every review pays for.
+    """
 
     host_path: HostPathVolumeSource | None = None
     persistent_volume_claim: dict[str, Any] | None = None
