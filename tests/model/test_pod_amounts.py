@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from tests.builders import PodMaker, make_pod
-from webhook.engine.limitrange.fast_path import is_surely_admitted
-from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.pod_amounts import (
-    MAX_CACHED_CONTAINERS,
     ContainerAmounts,
     ResourceChanges,
     container_amounts,
-    is_cacheable,
 )
 from webhook.model.pods import parse_pod
 
@@ -42,12 +38,3 @@ def test_changed_amounts_replace_the_old_ones() -> None:
     one_more: ResourceChanges = {("spec", "containers", 0): {"nvidia.com/gpu": "2"}}
 
     assert container_amounts(spec, one_more, one_more) == key_of(make_pod().gpus("2"))
-
-
-def test_pods_of_many_containers_are_evaluated_and_not_cached() -> None:
-    maker = make_pod()
-    for index in range(MAX_CACHED_CONTAINERS):
-        maker.container(f"c{index}", image="i", resources={"limits": {"cpu": "1"}})
-
-    assert not is_cacheable(key_of(maker))
-    assert is_surely_admitted(parse_pod(maker.build()), key_of(maker), NO_LIMIT_RANGES)

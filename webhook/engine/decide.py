@@ -19,10 +19,9 @@ On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple
 
 import msgspec
 
@@ -36,14 +35,15 @@ from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
 from webhook.engine.mutate import mutate_pod
 from webhook.engine.patch import build_patch
-from webhook.engine.pod_context import PodMutation
+from webhook.engine.pod_context import PodDecision, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.projected_pod import pending_use_of
 from webhook.engine.queued_templates import build_template_patch, queue_of_workload, reason_to_keep_all
-from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
 from webhook.engine.settle import settle
 from webhook.engine.workload_review import (
+    ReplicaDecision,
     TemplateDecision,
+    admit_replicas,
     combine_template_decisions,
     existing_replicas,
     pods_of_workload,
@@ -52,7 +52,6 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_USE, Decision, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
-from webhook.model.findings import Finding
 from webhook.model.pods import Pod
 from webhook.model.pools import total_milli
 from webhook.model.queues import WorkloadQueue
@@ -124,37 +123,6 @@ def _decide_templates(
     return decisions
 
 
-MAX_RESOURCE_SWITCHES = 8
-"""How often the replicas of a template may switch to another resource when a quota is full; bounds the recursion."""
-
-
-class PodDecision(NamedTuple):
-    """The decision about a pod, and the changes that it makes."""
-
-    decision: Decision
-    mutation: PodMutation
-
-
-class ReplicaDecision(NamedTuple):
-    """The decision about the replicas of a template.
-
-    Attributes:
-        decision: About the first of them.
-        admitted: How many of them quotas admit like the first; 0 if that is denied. Others may get other resources.
-        partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
-        replica: The charge of each of them; None if nothing counts them.
-    """
-
-    decision: Decision
-    admitted: int
-    partial: tuple[tuple[int, Finding], ...]
-    replica: ReplicaCharge | None
-
-    def charge(self, view: ClusterView) -> ClusterView:
-        """Return the view after the admitted ones were created."""
-        return view if self.replica is None else charge_replicas(view, self.replica, self.admitted)
-
-
 def decide_replicas(
     request: AdmissionRequest,
     pod: Pod,
@@ -169,40 +137,7 @@ def decide_replicas(
     def decide_one(view: ClusterView) -> PodDecision:
         return decide_pod(request, pod, policies, view, usage, now)
 
-    return _decide_replicas(decide_one, request.namespace, replicas, policies, view)
-
-
-def _decide_replicas(
-    decide_one: Callable[[ClusterView], PodDecision],
-    namespace: str,
-    replicas: int,
-    policies: PolicySet,
-    view: ClusterView,
-    switches: int = MAX_RESOURCE_SWITCHES,
-) -> ReplicaDecision:
-    decision, mutation = decide_one(view)
-    if not view.quotas(namespace) and not decision.quota_charge:
-        return ReplicaDecision(decision, 0 if decision.denials else replicas, (), None)
-    charge = ReplicaCharge(namespace, mutation, view.ranges(namespace), decision.quota_charge)
-    sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
-    counts = {
-        "GPU-Q301": count_within_quotas(view, charge, replicas),
-        "GPU-Q303": count_within_shared(sections, charge, view, replicas),
-    }
-    partial: list[tuple[int, Finding]] = []
-    for code, count in counts.items():
-        if 0 < count < replicas and switches:
-            charged = charge_replicas(view, charge, count)
-            later = _decide_replicas(decide_one, namespace, replicas - count, policies, charged, switches - 1)
-            found = [
-                (0, finding) for finding in later.decision.findings
-            ]  # no finding: the replica gets another resource
-            found += later.partial
-            partial += [(count + admitted, finding) for admitted, finding in found if finding.code == code]
-    # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
-    limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
-    admitted = 0 if decision.denials else min(limits)
-    return ReplicaDecision(decision, admitted, tuple(partial), charge)
+    return admit_replicas(decide_one, request.namespace, replicas, policies, view)
 
 
 def decide_pod(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers, PodIdentity, identity_of
-from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.node_ports import HostPort, held_ports
 from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
-from webhook.model.pod_resources import ResourceAmounts, cpu_and_memory, other_resource_amounts
+from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 from webhook.model.queues import ResourceFlavor
@@ -43,14 +42,6 @@ def _gpu_taint_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
     return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints)
 
 
-class RequestedAmounts(NamedTuple):
-    """CPU in millicores, bytes of memory, and other resources that a pod requests besides GPUs."""
-
-    cpu_milli: int
-    memory: int
-    others: ResourceAmounts
-
-
 class FeasibleNodes:
     """The nodes of a cluster on which a pod may run.
 
@@ -70,13 +61,13 @@ class FeasibleNodes:
         identity: Its namespace and labels as they will be stored.
         exclusion: The nodes from which other pods exclude it by their anti-affinity.
         nodes: Mask of the nodes that may take the pod now, apart from resources.
-        ports: The host ports of the pod.
         ignored_requirements: The lists of `required` that are ignored.
     """
 
     __slots__ = (
         "_amounts",
         "_nodes_with_ports",
+        "_ports",
         "_tied",
         "_ties",
         "_volumes",
@@ -85,7 +76,6 @@ class FeasibleNodes:
         "ignored_requirements",
         "nodes",
         "pod",
-        "ports",
         "selected",
         "tolerated",
         "view",
@@ -110,7 +100,7 @@ class FeasibleNodes:
         self._amounts: RequestedAmounts | None = None
         self._ties: PodTies | None = None
         self._tied: dict[int, TiedNodes | None] = {}
-        self.ports = held_ports(pod)
+        self._ports: tuple[HostPort, ...] | None = None
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
         for expressions in required:
@@ -203,8 +193,15 @@ class FeasibleNodes:
     def amounts(self) -> RequestedAmounts:
         """Return what the pod requests besides GPUs. Computed once."""
         if self._amounts is None:
-            self._amounts = RequestedAmounts(*cpu_and_memory(self.pod), other_resource_amounts(self.pod))
+            self._amounts = requested_amounts(self.pod)
         return self._amounts
+
+    @property
+    def ports(self) -> tuple[HostPort, ...]:
+        """The host ports of the pod. Computed once."""
+        if self._ports is None:
+            self._ports = held_ports(self.pod)
+        return self._ports
 
     @property
     def volumes(self) -> VolumeFit:

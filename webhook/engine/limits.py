@@ -13,7 +13,7 @@ from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_th
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.pod_amounts import ContainerAmounts, is_cacheable
+from webhook.model.pod_amounts import ContainerAmounts
 from webhook.model.pod_resources import find_unreadable_amounts, limit_or_request, max_consumption
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import NANO, format_nano, suggest_quantity
@@ -90,7 +90,7 @@ def find_limit_violations(
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     violations += unreadable_amount_violations(pod)
-    if not violations and amounts and sized_by_containers and is_cacheable(amounts):
+    if not violations and amounts and sized_by_containers:
         limits.passed_checks.store(key, True)
     return violations
 

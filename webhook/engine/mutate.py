@@ -20,7 +20,6 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText
-from webhook.policy.policy_set import InjectionRules, TopologyRules
 
 ContainerResources = dict[FieldPath, dict[str, QuantityText]]
 """Limits or requests by container path."""
@@ -74,17 +73,13 @@ def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[
     if isinstance(context, GpuPodContext):
         if policies.right_sizing is not None:
             violations += _apply_right_sizing(context, policies.right_sizing, choice, mutation)
-        count = context.gpu_requests.max_count
-        sections: list[tuple[PolicyRef, InjectionRules | TopologyRules]] = [*policies.injections]
-        sections += [each for each in policies.topologies if count >= each[1].when_gpus_at_least]
-        for policy_ref, section in sections:
-            target = mutation if policy_ref[0] is PolicyMode.ENFORCE else PodMutation(mutation.pod)
-            target.policy = policy_ref[1]
-            if isinstance(section, InjectionRules):
-                found = apply_injection(section, target, context)
-            else:
-                found = add_nvlink_affinity(section, target, context)
-            violations += [(policy_ref, each) for each in found]
+        for policy_ref, injection in policies.injections:
+            added = apply_injection(injection, _target_of(policy_ref, mutation), context)
+            violations += [(policy_ref, each) for each in added]
+        for policy_ref, topology in policies.topologies:
+            if context.gpu_requests.max_count >= topology.when_gpus_at_least:
+                added = add_nvlink_affinity(topology, _target_of(policy_ref, mutation), context)
+                violations += [(policy_ref, each) for each in added]
         if policies.defaults and (
             mutation.applied_choice is not None or fits_with_defaults(context, mutation.required_node_affinity)
         ):
@@ -93,6 +88,14 @@ def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[
         mutation.policy = policies.accounting_policies
         write_accounting(context, mutation)
     return mutation, violations
+
+
+def _target_of(policy_ref: PolicyRef, mutation: PodMutation) -> PodMutation:
+    """Return what a section of a policy changes: the pod if it is enforced, else a copy that is discarded."""
+    mode, policy = policy_ref
+    target = mutation if mode is PolicyMode.ENFORCE else PodMutation(mutation.pod)
+    target.policy = policy
+    return target
 
 
 def _apply_right_sizing(

@@ -79,9 +79,9 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
         "changedBy": mutation.changes_by_policy,
     }
     fit = mutation.applied_choice
-    if fit is None:
+    if fit is None and DECISION_ANNOTATION in mutation.pod.metadata.annotations:
         record |= _template_record(mutation)
-    else:
+    elif fit is not None:
         record |= {"need": fit.need.words, "evidence": fit.need.evidence, "resource": fit.resource}
         record["gpuMilli"] = fit.gpu_milli
         if fit.fraction_changes:
@@ -100,10 +100,10 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
 
 
 def _template_record(mutation: PodMutation) -> Json:
-    """Return the record of a pod whose template was right-sized, with what is changed now; {} for any other pod."""
-    text = mutation.pod.metadata.annotations.get(DECISION_ANNOTATION)
-    before = parse_decision_record(text) if text is not None else None
-    if text is None or before is None or not before.resource:
+    """Return the record of a pod whose template was right-sized, with what is changed now; {} for any other record."""
+    text = mutation.pod.metadata.annotations[DECISION_ANNOTATION]
+    before = parse_decision_record(text)
+    if before is None or not before.resource:
         return {}
     written: Json = msgspec.json.decode(text)
     changed_by = {

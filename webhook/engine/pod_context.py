@@ -12,12 +12,12 @@ from webhook.engine.gpu_requests import DeclaredNeed, PodGpuRequests, container_
 from webhook.engine.matched_policies import MatchedPolicies
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView, NamespaceView
-from webhook.model.decisions import OfferChoice
+from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import GpuForm
 from webhook.model.field_paths import FieldPath
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pod_resources import cpu_and_memory, other_resource_amounts
+from webhook.model.pod_resources import requested_amounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
 from webhook.model.usage import UsageView
 from webhook.well_known import Json
@@ -114,7 +114,7 @@ class GpuPodContext(PodContext, frozen=True):
 
     def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
         """Return whether a node of a mask is large enough for what the pod requests besides GPUs."""
-        known, (cpu_milli, memory), others = self.view.fleet.nodes, cpu_and_memory(pod), other_resource_amounts(pod)
+        known, (cpu_milli, memory, others) = self.view.fleet.nodes, requested_amounts(pod)
         return any(
             known[node].cpu_milli >= cpu_milli
             and known[node].memory >= memory
@@ -185,3 +185,10 @@ class PodMutation(msgspec.Struct):
         """Return limits and requests of a container with the changes so far."""
         resources = container_at(self.pod, path).resources
         return self.limits.get(path, resources.limits), self.requests.get(path, resources.requests)
+
+
+class PodDecision(NamedTuple):
+    """The decision about a pod, and the changes that it makes."""
+
+    decision: Decision
+    mutation: PodMutation

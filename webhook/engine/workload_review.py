@@ -1,18 +1,20 @@
-"""Warnings for workloads at apply time: the decisions about the pods of each template.
+"""Warnings for workloads at apply time: the decisions about the pods of each template, replica by replica.
 
 No workload is denied, because its pods are what is admitted. Users learn at `kubectl apply` what will happen to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from webhook.engine.pod_context import PodDecision
 from webhook.engine.queued_templates import queued_pod_set
+from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -39,6 +41,30 @@ class TemplateDecision(msgspec.Struct, frozen=True):
     decision: Decision
     partial: tuple[tuple[int, Finding], ...] = ()
     created: int = 1
+
+
+MAX_RESOURCE_SWITCHES = 8
+"""How often the replicas of a template may switch to another resource when a quota is full; bounds the recursion."""
+
+
+class ReplicaDecision(NamedTuple):
+    """The decision about the replicas of a template.
+
+    Attributes:
+        decision: About the first of them.
+        admitted: How many of them quotas admit like the first; 0 if that is denied. Others may get other resources.
+        partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
+        replica: The charge of each of them; None if nothing counts them.
+    """
+
+    decision: Decision
+    admitted: int
+    partial: tuple[tuple[int, Finding], ...]
+    replica: ReplicaCharge | None
+
+    def charge(self, view: ClusterView) -> ClusterView:
+        """Return the view after the admitted ones were created."""
+        return view if self.replica is None else charge_replicas(view, self.replica, self.admitted)
 
 
 def pods_of_workload(
@@ -104,6 +130,44 @@ def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: Clu
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
     data = default_pod_data(default_object(data, workload.namespace), view.ranges(workload.namespace))
     return view.pod_classes.add_to_data(data)
+
+
+def admit_replicas(
+    decide_one: Callable[[ClusterView], PodDecision],
+    namespace: str,
+    replicas: int,
+    policies: PolicySet,
+    view: ClusterView,
+    switches: int = MAX_RESOURCE_SWITCHES,
+) -> ReplicaDecision:
+    """Decide about the replicas of a template one after another, as quotas count them.
+
+    Args:
+        decide_one: Decides about the next replica under a view that counts those before.
+        switches: How often later replicas may still switch to another resource.
+    """
+    decision, mutation = decide_one(view)
+    if not view.quotas(namespace) and not decision.quota_charge:
+        return ReplicaDecision(decision, 0 if decision.denials else replicas, (), None)
+    charge = ReplicaCharge(namespace, mutation, view.ranges(namespace), decision.quota_charge)
+    sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
+    counts = {
+        "GPU-Q301": count_within_quotas(view, charge, replicas),
+        "GPU-Q303": count_within_shared(sections, charge, view, replicas),
+    }
+    partial: list[tuple[int, Finding]] = []
+    for code, count in counts.items():
+        if 0 < count < replicas and switches:
+            charged = charge_replicas(view, charge, count)
+            later = admit_replicas(decide_one, namespace, replicas - count, policies, charged, switches - 1)
+            # Without a finding, the later replicas get another resource.
+            found = [(0, finding) for finding in later.decision.findings]
+            found += later.partial
+            partial += [(count + admitted, finding) for admitted, finding in found if finding.code == code]
+    # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
+    limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
+    admitted = 0 if decision.denials else min(limits)
+    return ReplicaDecision(decision, admitted, tuple(partial), charge)
 
 
 def combine_template_decisions(

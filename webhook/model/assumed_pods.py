@@ -101,16 +101,17 @@ class AssumedPods:
 
     Attributes:
         claims: Numbers of pods by their volume claims.
+        excluding: Number of pods with required anti-affinity.
     """
 
-    __slots__ = ("_end", "_excluding", "_log", "_pending", "_positions", "_start", "_units", "claims")
+    __slots__ = ("_end", "_log", "_pending", "_positions", "_start", "_units", "claims", "excluding")
 
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
         self._positions: dict[str, int] = {}
         self._units: UnitsByResource = {}
         self._pending: Mapping[PendingPod, int] = {}
-        self._excluding = 0
+        self.excluding = 0
         self.claims: Mapping[PodClaims, int] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
@@ -144,11 +145,6 @@ class AssumedPods:
     def pending_pods(self) -> Mapping[PendingPod, int]:
         """The numbers of all pods by what other pods see of them."""
         return self._pending
-
-    @property
-    def has_anti_affinity(self) -> bool:
-        """True if any pod has required anti-affinity."""
-        return self._excluding > 0
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
@@ -222,7 +218,7 @@ class AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
         assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
         assumed_pods._start, assumed_pods._end, assumed_pods._pending = start, end, pending
-        assumed_pods._excluding = self._excluding if pending is self._pending else _count_excluding(pending)
+        assumed_pods.excluding = self.excluding if pending is self._pending else _count_excluding(pending)
         assumed_pods.claims = claims
         return assumed_pods
 
@@ -232,7 +228,7 @@ class AssumedPods:
         self._end += 1
         self._units = _with_pod_counted(self._units, pod, 1)
         self._pending = _with_pending_counted(self._pending, pod, 1)
-        self._excluding += pod.times if pod.pending.anti_affinity else 0
+        self.excluding += pod.times if pod.pending.anti_affinity else 0
         self.claims = _with_claims_counted(self.claims, pod, 1)
 
 

@@ -315,7 +315,7 @@ class ClusterView:
     @property
     def has_anti_affinity(self) -> bool:
         """True if any pod has required anti-affinity, also one that was just admitted."""
-        return bool(self._anti_affinity) or self._assumed.has_anti_affinity
+        return bool(self._anti_affinity) or self._assumed.excluding > 0
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Return the nodes from which other pods exclude a new one by their required anti-affinity.
@@ -328,7 +328,7 @@ class ClusterView:
             return NOT_EXCLUDED
         own, home = dict(labels), self.labels_of(namespace)
         found = [self._anti_affinity.exclusion(namespace, home, own)]
-        if self._assumed.has_anti_affinity:
+        if self._assumed.excluding:
             found.append(find_exclusion_by_pending(namespace, own, self._assumed.pending_pods, self.labels_of))
         return combine_exclusions(found)
 

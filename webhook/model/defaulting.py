@@ -36,7 +36,6 @@ from webhook.model.pod_amounts import (
     PodAmounts,
     ResourceChanges,
     container_amounts,
-    is_cacheable,
     named_resources,
     parse_container_amounts,
     read_pod_amounts,
@@ -356,8 +355,7 @@ def _find_defaults(pod: Pod, ranges: NamespaceLimitRanges) -> DefaultedPod | Non
     spec, amounts = pod.spec, container_amounts(pod.spec)
     names = tuple([container.name for container in (*spec.containers, *spec.init_containers)])
     whole = (tuple(spec.resources.limits.items()), tuple(spec.resources.requests.items())) if spec.resources else None
-    compute = _compute_defaults if is_cacheable(amounts) else _compute_defaults.__wrapped__
-    return compute(ranges, names, amounts, whole)
+    return _compute_defaults(ranges, names, amounts, whole)
 
 
 @request_cache(MAX_CACHED_PODS)

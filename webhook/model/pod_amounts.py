@@ -13,8 +13,6 @@ from webhook.model.pod_resources import is_sidecar
 from webhook.model.pods import Container, Pod, PodSpec, QuantityText
 
 LIMITS, REQUESTS = "limits", "requests"
-MAX_CACHED_CONTAINERS = 16
-"""Pods with more containers are not cached by their amounts."""
 
 _POD_LEVEL_TOTALS = ("cpu", "memory")
 
@@ -96,12 +94,6 @@ def _changed_amounts(
         new_limits, new_requests = limits.get(path, resources.limits), requests.get(path, resources.requests)
         changed.append((tuple(new_limits.items()), tuple(new_requests.items()), is_sidecar(container)))
     return tuple(changed)
-
-
-def is_cacheable(amounts: ContainerAmounts) -> bool:
-    """Return whether the pod is small enough to be cached by its amounts."""
-    main, init = amounts
-    return len(main) + len(init) <= MAX_CACHED_CONTAINERS
 
 
 def read_pod_amounts(

@@ -9,8 +9,10 @@ Source: `k8s.io/component-helpers/resource`, PodRequests and PodLimits. `max_con
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from webhook.errors import QuantityError
+from webhook.model.bounded_cache import request_cache
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.pods import Container, Pod, PodSpec, QuantityText, ResourceRequirements
@@ -28,6 +30,14 @@ MANY_RESOURCES = "*"
 _POD_LEVEL = ("cpu", "memory")
 _NOT_OTHER = frozenset({"cpu", "memory", "pods", ACCOUNTING_RESOURCE})
 _HUGE_PAGES = "hugepages-"
+
+
+class RequestedAmounts(NamedTuple):
+    """CPU in millicores, bytes of memory, and other resources that a pod requests besides GPUs."""
+
+    cpu_milli: int
+    memory: int
+    others: ResourceAmounts
 
 
 def effective_amount(pod: Pod, resource: str, *, limits: bool = False) -> int:
@@ -58,9 +68,17 @@ def effective_amount(pod: Pod, resource: str, *, limits: bool = False) -> int:
     return amount
 
 
-def cpu_and_memory(pod: Pod) -> tuple[int, int]:
-    """Return the effective requests of a pod in millicores and bytes, rounded up."""
-    return -(-effective_amount(pod, "cpu") // (NANO // 1000)), -(-effective_amount(pod, "memory") // NANO)
+def requested_amounts(pod: Pod) -> RequestedAmounts:
+    """Return a pod's effective requests besides GPUs, rounded up; disk, huge pages and the like only if positive."""
+    cpu_milli, memory = -(-effective_amount(pod, "cpu") // (NANO // 1000)), -(-effective_amount(pod, "memory") // NANO)
+    names = _other_resource_names(tuple([name for amounts in _pod_resource_maps(pod) for name in amounts]))
+    others = [(name, effective_amount(pod, name)) for name in names]
+    return RequestedAmounts(cpu_milli, memory, tuple([each for each in others if each[1] > 0]))
+
+
+@request_cache(1024)
+def _other_resource_names(keys: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(filter(is_other_resource, set(keys))))
 
 
 def is_other_resource(name: str) -> bool:
@@ -69,13 +87,6 @@ def is_other_resource(name: str) -> bool:
     Nodes do not advertise device classes.
     """
     return name not in _NOT_OTHER and not name.startswith(DEVICE_CLASS_PREFIX) and parse_gpu_resource(name) is None
-
-
-def other_resource_amounts(pod: Pod) -> ResourceAmounts:
-    """Return a pod's positive requests for other resources, by name: disk, huge pages and extended resources."""
-    names = {name for amounts in _pod_resource_maps(pod) for name in amounts if name not in _NOT_OTHER}
-    amounts = ((name, effective_amount(pod, name)) for name in sorted(filter(is_other_resource, names)))
-    return tuple((name, amount) for name, amount in amounts if amount > 0)
 
 
 def max_consumption(pod: Pod, resource: str) -> int:

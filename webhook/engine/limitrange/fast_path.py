@@ -21,7 +21,6 @@ from webhook.model.pod_amounts import (
     LIMITS,
     REQUESTS,
     ContainerAmounts,
-    is_cacheable,
     named_resources,
     parse_container_amounts,
     sum_containers,
@@ -57,8 +56,7 @@ def is_surely_admitted(
     """Return whether LimitRanges and quotas surely accept all replicas of a pod with these amounts, now or later."""
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
-    summarize = _summarize_pod if is_cacheable(containers) else _summarize_pod.__wrapped__
-    summary = summarize(ranges, containers)
+    summary = _summarize_pod(ranges, containers)
     if summary is None:
         return False
     for quota in quotas:
