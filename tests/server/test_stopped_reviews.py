@@ -35,7 +35,9 @@ from webhook.web.tls import PemPair, ServerTls
 API_SERVER_SECONDS = 10.0
 """An API server's time limit, by default."""
 
+SMALL = review(namespace="hostile")
 HOSTILE = review(namespace="hostile")
+HOSTILE["request"]["object"]["metadata"]["annotations"] = {"padding": "x" * handlers.SMALL_BODY}
 Ask = Callable[[int], Answer]
 
 
@@ -155,6 +157,17 @@ def test_a_stopped_review_is_never_admitted(route: str) -> None:
         assert stopped.response["allowed"] is False
         message = stopped.response["status"]["message"]
         assert "[GPU-S401] evaluating the object took more than 45 ms of CPU." in message
+
+
+def test_the_api_server_is_asked_to_try_again_with_a_small_object() -> None:
+    """It was stopped because the machine is busy: any object of this size is evaluated in a fraction of the time."""
+
+    def client(port: int) -> Answer:
+        return ask(TlsConnection(port), "/mutate", encoded(SMALL))[0]
+
+    stopped = serve(client, decide)
+    assert (stopped.status, stopped.headers["retry-after"]) == (503, "1")
+    assert stopped.json["error"] == "could not evaluate: evaluating the object took more than 45 ms of CPU"
 
 
 def test_an_honest_client_is_answered_while_two_send_reviews_that_never_end() -> None:

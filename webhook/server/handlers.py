@@ -100,7 +100,7 @@ class AdmissionHandler:
         try:
             return self.cpu_limit.run(self._review, http_request)
         except CpuLimitError:
-            return self._reject_stopped(self._request)
+            return self._reject_stopped(self._request, is_small=len(http_request.body) <= SMALL_BODY)
         finally:
             self._request = None
 
@@ -145,15 +145,20 @@ class AdmissionHandler:
         message = f"could not evaluate: request.object must have at most {limit}"
         return denial or self._reject_large(message, request.uid)
 
-    def _reject_stopped(self, request: AdmissionRequest | None) -> HttpResponse:
-        """Reject a review that was stopped. Its caches may be halfway through a change, so they are cleared."""
+    def _reject_stopped(self, request: AdmissionRequest | None, *, is_small: bool) -> HttpResponse:
+        """Reject a review that was stopped. Its caches may be halfway through a change, so they are cleared.
+
+        A small object is not at fault but the machine's load, so the API server is asked to try again.
+        """
         clear_request_caches()
         self.telemetry.record_rejection("cpu_limit")
         message, denial = f"evaluating the object took more than {self.cpu_limit}", None
         if request is not None and request.operation == "CREATE":
             denial = self._deny_oversized(request, message, perf_counter() - self.cpu_limit.seconds)
-        uid = request.uid if request is not None else ""
-        return denial or error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"could not evaluate: {message}", uid=uid)
+        uid, message = request.uid if request is not None else "", f"could not evaluate: {message}"
+        if denial is None and is_small:
+            return busy_response(message, uid=uid)
+        return denial or error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
 
     def _deny_oversized(self, request: AdmissionRequest, message: str, start: float) -> HttpResponse | None:
         """Return the denial of a pod that is not evaluated, if a policy enforces `security`."""
