@@ -189,6 +189,25 @@ MISSPELLED: dict[str, tuple[Json, str, str]] = {
         "requiredDuringSchedulingIgnoredDuringExecution",
     ),
     "a field of its metadata": ({"spec": {}, "metadata": {"label": {}}}, "metadata.label", "labels"),
+    "a field of a volume's source": (
+        {"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimname": "data"}}]}},
+        "spec.volumes[0].persistentVolumeClaim.claimname",
+        "claimName",
+    ),
+    "a field of a volume claim's template": (
+        {"spec": {"volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessMode": []}}}}]}},
+        "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessMode",
+        "accessModes",
+    ),
+    "a field of a reference to a Secret": (
+        {
+            "spec": {
+                "containers": [{"name": "a", "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"names": "s"}}}]}]
+            }
+        },
+        "spec.containers[0].env[0].valueFrom.secretKeyRef.names",
+        "name",
+    ),
 }
 
 
@@ -202,6 +221,66 @@ def test_misspelled_fields_of_a_template_are_invalid(
     assert result.invalid
     assert result.reason.startswith(f"spec.template.{path}: must be a known field"), result.reason
     assert result.reason.endswith(f"Write {meant}"), result.reason
+
+
+WRONG_VALUES: dict[str, tuple[Json, str, str]] = {
+    "of spread": (
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DontSchedule"}]},
+        "topologySpreadConstraints[0].whenUnsatisfiable",
+        "must be DoNotSchedule or ScheduleAnyway, found 'DontSchedule'",
+    ),
+    "of a container, by its case": (
+        {"containers": [{"name": "main", "image": "x", "imagePullPolicy": "always"}]},
+        "containers[0].imagePullPolicy",
+        "must be Always, IfNotPresent or Never, found 'always'",
+    ),
+    "of a toleration": (
+        {"tolerations": [{"key": "nvidia.com/gpu", "operator": "exists"}]},
+        "tolerations[0].operator",
+        "must be Equal, Exists, Gt or Lt, found 'exists'",
+    ),
+    "of its effect": (
+        {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedul"}]},
+        "tolerations[0].effect",
+        "must be NoExecute, NoSchedule or PreferNoSchedule, found 'NoSchedul'",
+    ),
+    "of a list of values": (
+        {"volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["RWO"]}}}}]},
+        "volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes[0]",
+        "must be ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod, found 'RWO'",
+    ),
+    "of a node affinity": (
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is", "values": ["b"]}]}]
+                    }
+                }
+            }
+        },
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+        ".matchExpressions[0].operator",
+        "must be DoesNotExist, Exists, Gt, In, Lt or NotIn, found 'Is'",
+    ),
+}
+"""Fields of a pod's spec with a value that no Kubernetes knows."""
+
+
+@pytest.mark.parametrize(("spec", "path", "sentence"), WRONG_VALUES.values(), ids=WRONG_VALUES)
+def test_a_value_that_a_field_cannot_have_is_invalid(
+    spec: Json, path: str, sentence: str, context: EvaluationContext
+) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "x"}], **spec}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    result = evaluate_data({**deployment, "spec": {"template": template}}, context)
+    assert result.invalid
+    assert result.reason.startswith(f"spec.template.spec.{path}: {sentence}"), result.reason
+
+
+def test_an_empty_value_is_the_default(context: EvaluationContext) -> None:
+    pod = make_pod().gpus(1).spec(restartPolicy="", dnsPolicy="").build()
+    assert not evaluate_data(pod, context).invalid
 
 
 def test_a_custom_resource_may_have_fields_of_its_own(context: EvaluationContext) -> None:

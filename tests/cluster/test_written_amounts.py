@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 import pytest
 
-from tests.audit.test_evaluate import MISSPELLED, REJECTED_RESOURCES
+from tests.audit.test_evaluate import MISSPELLED, REJECTED_RESOURCES, WRONG_VALUES
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
@@ -90,12 +91,27 @@ def test_the_api_server_rejects_misspelled_fields(plane: Plane, namespace: str, 
     assert f'unknown field "{path}"' in str(refused.value)
 
 
+@pytest.mark.parametrize(("spec", "path"), [row[:2] for row in WRONG_VALUES.values()], ids=WRONG_VALUES)
+def test_the_api_server_rejects_wrong_values(plane: Plane, namespace: str, spec: Json, path: str) -> None:
+    pod = make_pod().namespace(namespace).build()
+    pod["spec"] |= spec
+
+    with pytest.raises(RefusedError) as refused:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
+
+    field = path.removesuffix("[0]") if path.endswith("accessModes[0]") else path  # the server names the list
+    assert re.search(rf"spec\.{re.escape(field)}: (Unsupported|Invalid) value", str(refused.value))
+
+
 @pytest.mark.parametrize("type_name", POD_FIELDS)
-def test_check_knows_every_field_that_the_api_server_knows(plane: Plane, type_name: str) -> None:
+def test_check_knows_every_field_and_value_that_the_api_server_knows(plane: Plane, type_name: str) -> None:
     package = "apimachinery.pkg.apis.meta.v1" if type_name in _META_TYPES else "api.core.v1"
     schemas = plane.api.get("/openapi/v3/api/v1")["components"]["schemas"]
-    served = schemas[f"io.k8s.{package}.{type_name}"]["properties"].keys()
-    assert served - POD_FIELDS[type_name].keys() == set()
+    served = schemas[f"io.k8s.{package}.{type_name}"]["properties"]
+    assert served.keys() - POD_FIELDS[type_name].keys() == set()
+    values = {field: set(each["enum"]) for field, each in served.items() if "enum" in each}
+    ours = {field: kind.values for field, kind in POD_FIELDS[type_name].items() if kind.values}
+    assert [field for field in ours if not values.get(field, set()) <= {"", *ours[field]}] == []
 
 
 @pytest.mark.parametrize("amount", AMOUNTS.values(), ids=AMOUNTS)

@@ -14,7 +14,7 @@ import msgspec
 from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
-from webhook.audit.validation import check_counts, check_field_names, check_pod
+from webhook.audit.validation import check_counts, check_fields, check_pod
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation
@@ -92,12 +92,12 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         request = build_admission_request(source.data, context)
         if request.pod is not None:
             check_pod(request.pod, source.data, context.view.ranges(request.namespace))
-            check_field_names(request.group, source.data)
+            check_fields(request.group, source.data)
         for each in read_templates(request, context.policies.workload_kinds):
             if each.error:
                 return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
             check_pod(each.pod, each.data, locate=each.field_path)
-            check_field_names(request.group, each.data, each.field_path)
+            check_fields(request.group, each.data, each.field_path)
             check_counts(source.data, each)
     except ReviewError as error:
         return _invalid_result(source, error)

@@ -17,7 +17,7 @@ from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.limit_ranges import ParsedLimitRange
-from webhook.model.pod_fields import find_misspelled_fields
+from webhook.model.pod_fields import find_wrong_fields
 from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import Pod
 from webhook.model.quantity import suggest_quantity
@@ -51,16 +51,19 @@ def check_pod(pod: Pod, data: Any, ranges: Sequence[ParsedLimitRange] = (), loca
         _reject(locate(invalid.path), f"the API server rejects it: {invalid.message}")
 
 
-def check_field_names(group: str, data: Any, locate: Locate = tuple) -> None:
-    """Raise ReviewError for the first misspelled field of a pod or template.
+def check_fields(group: str, data: Any, locate: Locate = tuple) -> None:
+    """Raise ReviewError for the first misspelled field of a pod or template, or the first value that it cannot have.
 
     Args:
         group: API group of the object. Templates of custom resources may have fields of their own.
         data: The plain data of the pod.
         locate: Where the object has a field of the pod.
     """
-    for misspelled in find_misspelled_fields(data) if group in _KUBERNETES_GROUPS else ():
-        _reject(locate(misspelled.path), _UNKNOWN_FIELD, f"Write {misspelled.meant}")
+    for wrong in find_wrong_fields(data) if group in _KUBERNETES_GROUPS else ():
+        if wrong.meant:
+            _reject(locate(wrong.path), _UNKNOWN_FIELD, f"Write {wrong.meant}")
+        allowed, found = f"{', '.join(wrong.values[:-1])} or {wrong.values[-1]}", quote_text(wrong.value)
+        _reject(locate(wrong.path), f"must be {allowed}, found {found}: the API server rejects it", "Write one of them")
 
 
 def check_counts(data: Any, template: PodTemplate) -> None:

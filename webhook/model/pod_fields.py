@@ -1,6 +1,6 @@
-"""The fields of a pod that Kubernetes knows, to find misspelled ones.
+"""The fields of a pod that Kubernetes knows, and the values of those that have a fixed set, to find wrong ones.
 
-Volume sources, references and other small objects are left out: their fields are not checked.
+Small objects that few pods have are left out: their fields are not checked.
 
 Source: `k8s.io/api/core/v1/types.go` of Kubernetes 1.36, and `workloadRef` of 1.35.
 """
@@ -19,66 +19,83 @@ MIN_SIMILARITY = 0.8
 """A less similar field may be one of a newer Kubernetes."""
 
 MAX_FIELD_LENGTH = 64
-MAX_UNKNOWN_FIELDS = 1000
-"""Unknown fields of one pod that are compared with known ones."""
+MAX_WRONG_FIELDS = 1000
+"""Unknown fields of one pod that are compared with known ones, and wrong values."""
 
 _FIELDS = {
     "Pod": "apiVersion kind metadata:ObjectMeta spec:PodSpec status",
     "PodSpec": """
         activeDeadlineSeconds affinity:Affinity automountServiceAccountToken containers:Container
-        dnsConfig:PodDNSConfig dnsPolicy enableServiceLinks ephemeralContainers:EphemeralContainer
+        dnsConfig:PodDNSConfig dnsPolicy=DNSPolicy enableServiceLinks ephemeralContainers:EphemeralContainer
         hostAliases:HostAlias hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets
-        initContainers:Container nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName
-        readinessGates resourceClaims:PodResourceClaim resources restartPolicy runtimeClassName schedulerName
-        schedulingGates schedulingGroup securityContext:PodSecurityContext serviceAccount serviceAccountName
-        setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations:Toleration
-        topologySpreadConstraints:TopologySpreadConstraint volumes:Volume workloadRef
+        initContainers:Container nodeName nodeSelector os overhead preemptionPolicy=PreemptionPolicy priority
+        priorityClassName readinessGates resourceClaims:PodResourceClaim resources restartPolicy=RestartPolicy
+        runtimeClassName schedulerName schedulingGates schedulingGroup securityContext:PodSecurityContext
+        serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain
+        terminationGracePeriodSeconds tolerations:Toleration topologySpreadConstraints:TopologySpreadConstraint
+        volumes:Volume workloadRef
     """,
     "Container": """
-        args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy lifecycle:Lifecycle
-        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy resources restartPolicy
-        restartPolicyRules securityContext:SecurityContext startupProbe:Probe stdin stdinOnce
-        terminationMessagePath terminationMessagePolicy tty volumeDevices:VolumeDevice volumeMounts:VolumeMount
-        workingDir
+        args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy=PullPolicy lifecycle:Lifecycle
+        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy resources
+        restartPolicy=RestartPolicy restartPolicyRules securityContext:SecurityContext startupProbe:Probe stdin
+        stdinOnce terminationMessagePath terminationMessagePolicy=TerminationMessagePolicy tty
+        volumeDevices:VolumeDevice volumeMounts:VolumeMount workingDir
     """,
     "EphemeralContainer": """
-        args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy lifecycle:Lifecycle
-        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy resources restartPolicy
-        restartPolicyRules securityContext:SecurityContext startupProbe:Probe stdin stdinOnce
-        targetContainerName terminationMessagePath terminationMessagePolicy tty volumeDevices:VolumeDevice
-        volumeMounts:VolumeMount workingDir
+        args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy=PullPolicy lifecycle:Lifecycle
+        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy resources
+        restartPolicy=RestartPolicy restartPolicyRules securityContext:SecurityContext startupProbe:Probe stdin
+        stdinOnce targetContainerName terminationMessagePath terminationMessagePolicy=TerminationMessagePolicy tty
+        volumeDevices:VolumeDevice volumeMounts:VolumeMount workingDir
     """,
     "ObjectMeta": """
         annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName
-        generation labels managedFields name namespace ownerReferences:OwnerReference resourceVersion selfLink
-        uid
+        generation labels managedFields name namespace ownerReferences:OwnerReference resourceVersion selfLink uid
     """,
     "OwnerReference": "apiVersion blockOwnerDeletion controller kind name uid",
     "EnvVar": "name value valueFrom:EnvVarSource",
-    "EnvVarSource": "configMapKeyRef fieldRef fileKeyRef resourceFieldRef secretKeyRef",
-    "EnvFromSource": "configMapRef prefix secretRef",
-    "VolumeMount": "mountPath mountPropagation name readOnly recursiveReadOnly subPath subPathExpr",
-    "VolumeDevice": "devicePath name",
-    "ContainerPort": "containerPort hostIP hostPort name protocol",
-    "Probe": """
-        exec failureThreshold grpc httpGet initialDelaySeconds periodSeconds successThreshold tcpSocket
-        terminationGracePeriodSeconds timeoutSeconds
+    "EnvVarSource": """
+        configMapKeyRef:ConfigMapKeySelector fieldRef:ObjectFieldSelector fileKeyRef
+        resourceFieldRef:ResourceFieldSelector secretKeyRef:SecretKeySelector
     """,
+    "ConfigMapKeySelector": "key name optional",
+    "SecretKeySelector": "key name optional",
+    "ObjectFieldSelector": "apiVersion fieldPath",
+    "ResourceFieldSelector": "containerName divisor resource",
+    "EnvFromSource": "configMapRef:ConfigMapEnvSource prefix secretRef:SecretEnvSource",
+    "ConfigMapEnvSource": "name optional",
+    "SecretEnvSource": "name optional",
+    "VolumeMount": """
+        mountPath mountPropagation=MountPropagationMode name readOnly recursiveReadOnly=RecursiveReadOnlyMode
+        subPath subPathExpr
+    """,
+    "VolumeDevice": "devicePath name",
+    "ContainerPort": "containerPort hostIP hostPort name protocol=Protocol",
+    "Probe": """
+        exec:ExecAction failureThreshold grpc:GRPCAction httpGet:HTTPGetAction initialDelaySeconds periodSeconds
+        successThreshold tcpSocket:TCPSocketAction terminationGracePeriodSeconds timeoutSeconds
+    """,
+    "ExecAction": "command",
+    "GRPCAction": "port service",
+    "HTTPGetAction": "host httpHeaders path port scheme=URIScheme",
+    "TCPSocketAction": "host port",
     "Lifecycle": "postStart:LifecycleHandler preStop:LifecycleHandler stopSignal",
-    "LifecycleHandler": "exec httpGet sleep tcpSocket",
+    "LifecycleHandler": "exec:ExecAction httpGet:HTTPGetAction sleep tcpSocket:TCPSocketAction",
     "SecurityContext": """
-        allowPrivilegeEscalation appArmorProfile capabilities:Capabilities privileged procMount
+        allowPrivilegeEscalation appArmorProfile capabilities:Capabilities privileged procMount=ProcMountType
         readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser seLinuxOptions seccompProfile windowsOptions
     """,
     "Capabilities": "add drop",
     "PodSecurityContext": """
-        appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seLinuxChangePolicy
-        seLinuxOptions seccompProfile supplementalGroups supplementalGroupsPolicy sysctls windowsOptions
+        appArmorProfile fsGroup fsGroupChangePolicy=PodFSGroupChangePolicy runAsGroup runAsNonRoot runAsUser
+        seLinuxChangePolicy seLinuxOptions seccompProfile supplementalGroups
+        supplementalGroupsPolicy=SupplementalGroupsPolicy sysctls windowsOptions
     """,
-    "Toleration": "effect key operator tolerationSeconds value",
+    "Toleration": "effect=TaintEffect key operator=TolerationOperator tolerationSeconds value",
     "TopologySpreadConstraint": """
-        labelSelector:LabelSelector matchLabelKeys maxSkew minDomains nodeAffinityPolicy nodeTaintsPolicy
-        topologyKey whenUnsatisfiable
+        labelSelector:LabelSelector matchLabelKeys maxSkew minDomains nodeAffinityPolicy=NodeInclusionPolicy
+        nodeTaintsPolicy=NodeInclusionPolicy topologyKey whenUnsatisfiable=UnsatisfiableConstraintAction
     """,
     "Affinity": "nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAntiAffinity",
     "NodeAffinity": """
@@ -88,7 +105,7 @@ _FIELDS = {
     "NodeSelector": "nodeSelectorTerms:NodeSelectorTerm",
     "PreferredSchedulingTerm": "preference:NodeSelectorTerm weight",
     "NodeSelectorTerm": "matchExpressions:NodeSelectorRequirement matchFields:NodeSelectorRequirement",
-    "NodeSelectorRequirement": "key operator values",
+    "NodeSelectorRequirement": "key operator=NodeSelectorOperator values",
     "PodAffinity": """
         preferredDuringSchedulingIgnoredDuringExecution:WeightedPodAffinityTerm
         requiredDuringSchedulingIgnoredDuringExecution:PodAffinityTerm
@@ -103,53 +120,147 @@ _FIELDS = {
         topologyKey
     """,
     "LabelSelector": "matchExpressions:LabelSelectorRequirement matchLabels",
-    "LabelSelectorRequirement": "key operator values",
+    "LabelSelectorRequirement": "key operator=LabelSelectorOperator values",
     "Volume": """
-        awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI
-        emptyDir:EmptyDirVolumeSource ephemeral fc flexVolume flocker gcePersistentDisk gitRepo glusterfs
-        hostPath image iscsi name nfs persistentVolumeClaim photonPersistentDisk portworxVolume projected
-        quobyte rbd scaleIO secret storageos vsphereVolume
+        awsElasticBlockStore azureDisk azureFile cephfs cinder configMap:ConfigMapVolumeSource csi:CSIVolumeSource
+        downwardAPI:DownwardAPIVolumeSource emptyDir:EmptyDirVolumeSource ephemeral:EphemeralVolumeSource fc
+        flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath:HostPathVolumeSource image:ImageVolumeSource
+        iscsi name nfs:NFSVolumeSource persistentVolumeClaim:PersistentVolumeClaimVolumeSource photonPersistentDisk
+        portworxVolume projected:ProjectedVolumeSource quobyte rbd scaleIO secret:SecretVolumeSource storageos
+        vsphereVolume
     """,
+    "ConfigMapVolumeSource": "defaultMode items:KeyToPath name optional",
+    "SecretVolumeSource": "defaultMode items:KeyToPath optional secretName",
+    "KeyToPath": "key mode path",
+    "CSIVolumeSource": "driver fsType nodePublishSecretRef readOnly volumeAttributes",
+    "DownwardAPIVolumeSource": "defaultMode items:DownwardAPIVolumeFile",
+    "DownwardAPIVolumeFile": "fieldRef:ObjectFieldSelector mode path resourceFieldRef:ResourceFieldSelector",
     "EmptyDirVolumeSource": "medium sizeLimit",
+    "EphemeralVolumeSource": "volumeClaimTemplate:PersistentVolumeClaimTemplate",
+    "PersistentVolumeClaimTemplate": "metadata:ObjectMeta spec:PersistentVolumeClaimSpec",
+    "PersistentVolumeClaimSpec": """
+        accessModes=PersistentVolumeAccessMode dataSource dataSourceRef resources:VolumeResourceRequirements
+        selector:LabelSelector storageClassName volumeAttributesClassName volumeMode=PersistentVolumeMode volumeName
+    """,
+    "VolumeResourceRequirements": "limits requests",
+    "HostPathVolumeSource": "path type=HostPathType",
+    "ImageVolumeSource": "pullPolicy=PullPolicy reference",
+    "NFSVolumeSource": "path readOnly server",
+    "PersistentVolumeClaimVolumeSource": "claimName readOnly",
+    "ProjectedVolumeSource": "defaultMode sources:VolumeProjection",
+    "VolumeProjection": """
+        clusterTrustBundle configMap:ConfigMapProjection downwardAPI:DownwardAPIProjection podCertificate
+        secret:SecretProjection serviceAccountToken:ServiceAccountTokenProjection
+    """,
+    "ConfigMapProjection": "items:KeyToPath name optional",
+    "DownwardAPIProjection": "items:DownwardAPIVolumeFile",
+    "SecretProjection": "items:KeyToPath name optional",
+    "ServiceAccountTokenProjection": "audience expirationSeconds path",
     "PodResourceClaim": "name resourceClaimName resourceClaimTemplateName",
     "PodDNSConfig": "nameservers options searches",
     "HostAlias": "hostnames ip",
 }
-"""Fields by type, each with its type if that is here too."""
+"""Fields by type, each with its type if that is here too, or with the name of its values."""
 
-POD_FIELDS: Mapping[str, Mapping[str, str]] = {
-    name: dict([field.partition(":")[::2] for field in fields.split()]) for name, fields in _FIELDS.items()
+FIELD_VALUES: Mapping[str, tuple[str, ...]] = {
+    "DNSPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "HostPathType": ("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),
+    "LabelSelectorOperator": ("DoesNotExist", "Exists", "In", "NotIn"),
+    "MountPropagationMode": ("Bidirectional", "HostToContainer", "None"),
+    "NodeInclusionPolicy": ("Honor", "Ignore"),
+    "NodeSelectorOperator": ("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"),
+    "PersistentVolumeAccessMode": ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"),
+    "PersistentVolumeMode": ("Block", "Filesystem"),
+    "PodFSGroupChangePolicy": ("Always", "OnRootMismatch"),
+    "PreemptionPolicy": ("Never", "PreemptLowerPriority"),
+    "ProcMountType": ("Default", "Unmasked"),
+    "Protocol": ("SCTP", "TCP", "UDP"),
+    "PullPolicy": ("Always", "IfNotPresent", "Never"),
+    "RecursiveReadOnlyMode": ("Disabled", "Enabled", "IfPossible"),
+    "RestartPolicy": ("Always", "Never", "OnFailure"),
+    "SupplementalGroupsPolicy": ("Merge", "Strict"),
+    "TaintEffect": ("NoExecute", "NoSchedule", "PreferNoSchedule"),
+    "TerminationMessagePolicy": ("FallbackToLogsOnError", "File"),
+    "TolerationOperator": ("Equal", "Exists", "Gt", "Lt"),
+    "URIScheme": ("HTTP", "HTTPS"),
+    "UnsatisfiableConstraintAction": ("DoNotSchedule", "ScheduleAnyway"),
 }
-"""Types of the fields by type; "" where their fields are not checked."""
+"""The values of the fields that have a fixed set."""
 
 
-class MisspelledField(NamedTuple):
-    """An unknown field, and the known one that is meant."""
+class FieldKind(NamedTuple):
+    """The kind of a field.
+
+    Attributes:
+        type_name: A type of `POD_FIELDS`; "" where its fields are not checked.
+        values: Its values; () for any.
+    """
+
+    type_name: str = ""
+    values: tuple[str, ...] = ()
+
+
+def _field_kind(field: str) -> tuple[str, FieldKind]:
+    name, _, type_name = field.partition(":")
+    name, _, values = name.partition("=")
+    return name, FieldKind(type_name, FIELD_VALUES[values] if values else ())
+
+
+POD_FIELDS: Mapping[str, Mapping[str, FieldKind]] = {
+    name: dict(map(_field_kind, fields.split())) for name, fields in _FIELDS.items()
+}
+"""Kinds of the fields by type."""
+
+
+class WrongField(NamedTuple):
+    """A field that Kubernetes does not know, or whose value it does not know.
+
+    Attributes:
+        meant: The known field that is meant; "" if the field itself is known.
+        value: Its value, if that is wrong.
+        values: The values that it may have.
+    """
 
     path: FieldPath
-    meant: str
+    meant: str = ""
+    value: str = ""
+    values: tuple[str, ...] = ()
 
 
-def find_misspelled_fields(pod: Any) -> Iterator[MisspelledField]:
-    """Yield the fields of a pod or of a template that nearly are fields of Kubernetes."""
-    for path, type_name in islice(_unknown_fields(pod, "Pod", ()), MAX_UNKNOWN_FIELDS):
-        if meant := _closest_field(str(path[-1])[:MAX_FIELD_LENGTH], type_name):
-            yield MisspelledField(path, meant)
+def find_wrong_fields(pod: Any) -> Iterator[WrongField]:
+    """Yield the fields of a pod or template that nearly are fields of Kubernetes, and those with a wrong value."""
+    for type_name, wrong in islice(_find_wrong(pod, "Pod", ()), MAX_WRONG_FIELDS):
+        if wrong.values:
+            yield wrong
+        elif meant := _closest_field(str(wrong.path[-1])[:MAX_FIELD_LENGTH], type_name):
+            yield WrongField(wrong.path, meant)
 
 
-def _unknown_fields(data: Any, type_name: str, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """Yield the unknown fields of a value, and those of its parts, with the type that lacks them."""
+def _find_wrong(data: Any, type_name: str, path: FieldPath) -> Iterator[tuple[str, WrongField]]:
+    """Yield the unknown fields and values of a value, and those of its parts, with the type that lacks them."""
     if isinstance(data, list):
         for index, each in enumerate(data):
-            yield from _unknown_fields(each, type_name, (*path, index))
+            yield from _find_wrong(each, type_name, (*path, index))
     if not isinstance(data, dict):
         return
     fields = POD_FIELDS[type_name]
     for key, value in data.items():
-        if key not in fields:
-            yield (*path, key), type_name
-        elif fields[key]:
-            yield from _unknown_fields(value, fields[key], (*path, key))
+        place, kind = (*path, key), fields.get(key)
+        if kind is None:
+            yield type_name, WrongField(place)
+        elif kind.type_name:
+            yield from _find_wrong(value, kind.type_name, place)
+        elif kind.values:
+            yield from ((type_name, wrong) for wrong in _wrong_values(value, kind.values, place))
+
+
+def _wrong_values(value: Any, values: tuple[str, ...], path: FieldPath) -> Iterator[WrongField]:
+    """Yield the texts that a field must not have; an empty text stands for its default."""
+    for place, each in (
+        [((*path, i), each) for i, each in enumerate(value)] if isinstance(value, list) else [(path, value)]
+    ):
+        if isinstance(each, str) and each and each not in values:
+            yield WrongField(place, value=each, values=values)
 
 
 @request_cache(1024)
