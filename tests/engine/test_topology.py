@@ -318,6 +318,39 @@ def test_an_unknown_value_is_reported(said: str | None, want: bool) -> None:
     assert ("warn GPU-R104" in found) == want
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("rightslice.dev/gpu-memroy", "rightslice.dev/gpu-memory"),
+        ("rightslice.dev/gpuMemory", "rightslice.dev/gpu-memory"),
+        ("rightslice.dev/Keep", "rightslice.dev/keep"),
+        ("rightslice.dev/gang_size", "rightslice.dev/gang-size"),
+    ],
+)
+def test_an_annotation_that_does_not_exist_is_reported_with_the_one_that_is_meant(key: str, meant: str) -> None:
+    decision = review(make_pod().gpus(1).annotate(key, "8Gi"), "mode: enforce\nrightSizing: {}")
+
+    (finding,) = [finding for finding in decision.warnings if finding.code == "GPU-R104"]
+    assert finding.path == ("metadata", "annotations", key)
+    assert finding.fix == f"Write {meant}."
+
+
+def test_annotations_of_others_and_those_that_we_write_are_not_reported() -> None:
+    pod = make_pod().gpus(1).annotate("example.com/gpu-memroy", "8Gi").annotate("rightslice.dev/cuda", ">=12.0")
+    once = review(pod, "mode: enforce\ninjection: {labels: {a: b}}")
+    again = review(pod.annotate("rightslice.dev/decision", "{}"), "mode: enforce\ninjection: {labels: {a: b}}")
+
+    assert not {"warn GPU-R104", "deny GPU-R104"} & {*codes(once), *codes(again)}
+
+
+def test_many_unknown_annotations_are_three_findings() -> None:
+    pod = make_pod().gpus(1)
+    for number in range(500):
+        pod.annotate(f"rightslice.dev/{number}", "x")
+
+    assert codes(review(pod, "mode: enforce\nrightSizing: {}")).count("warn GPU-R104") == 3
+
+
 @pytest.mark.parametrize(("said", "want"), [("4", False), ("0", True), ("all", True), ("1000000", True)])
 def test_an_invalid_gang_size_is_reported(said: str, want: bool) -> None:
     pod = make_pod().gpus(1).annotate(GANG_SIZE_ANNOTATION, said)

@@ -26,7 +26,7 @@ from webhook.engine.quota.findings import (
     update_quota_violations,
 )
 from webhook.engine.quota.shared_quotas import compute_quota_charge, shared_quota_violations
-from webhook.engine.topology import PARSED_ANNOTATIONS, invalid_annotations
+from webhook.engine.topology import invalid_annotations
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
@@ -87,7 +87,7 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
         if unsuitable:
             violations += [(policy_ref, each) for policy_ref in policies.cuda for each in unsuitable]
     obstacles = node_fit_violations(context, mutation) if fit is None and context.view.fleet.nodes else []
-    invalid = () if PARSED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else invalid_annotations(pod)
+    invalid = invalid_annotations(pod) if pod.metadata.annotations else ()
     if obstacles or gpu_requests.errors or invalid:
         request, errors = context.request, gpu_requests.errors
         if errors:

@@ -48,6 +48,20 @@ not; the scheduler extender and `place` read it.
 GANG_SIZE_ANNOTATION = f"{GROUP}/gang-size"
 """Number of pods that run together, this one included. Users write it if no controller does."""
 
+USER_ANNOTATIONS = (
+    KEEP_ANNOTATION,
+    GPU_MEMORY_ANNOTATION,
+    GPU_COMPUTE_ANNOTATION,
+    CUDA_ANNOTATION,
+    CUDA_COMPAT_ANNOTATION,
+    TOPOLOGY_ANNOTATION,
+    GANG_SIZE_ANNOTATION,
+)
+"""Annotations that users write."""
+
+OWN_PREFIX = f"{GROUP}/"
+OWN_ANNOTATIONS = frozenset({*USER_ANNOTATIONS, PROBE_ANNOTATION, DECISION_ANNOTATION, ORIGINAL_ANNOTATION})
+
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """The kubelet's mark on the image of a static pod."""
 
