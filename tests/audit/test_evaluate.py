@@ -278,6 +278,16 @@ def test_a_value_that_a_field_cannot_have_is_invalid(
     assert result.reason.startswith(f"spec.template.spec.{path}: {sentence}"), result.reason
 
 
+@pytest.mark.parametrize(
+    ("api_version", "kind", "meant"),
+    [("v1", "pod", "Pod"), ("apps/v1", "deployment", "Deployment"), ("batch/v1", "Cronjob", "CronJob")],
+)
+def test_a_kind_in_another_case_is_invalid(api_version: str, kind: str, meant: str, context: EvaluationContext) -> None:
+    result = evaluate_data({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}}, context)
+    assert result.invalid
+    assert result.reason == f"kind: must be {meant}, found {kind!r}: the API server knows no such kind. Write {meant}"
+
+
 def test_an_empty_value_is_the_default(context: EvaluationContext) -> None:
     pod = make_pod().gpus(1).spec(restartPolicy="", dnsPolicy="").build()
     assert not evaluate_data(pod, context).invalid

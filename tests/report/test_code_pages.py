@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from webhook.model.codes import CODES
-from webhook.report.code_pages import GROUPS, closest_code, code_list, code_page, codes_markdown
+from webhook.model.decisions import KeepReason
+from webhook.report.code_pages import (
+    GROUPS,
+    closest_code,
+    code_list,
+    code_page,
+    codes_markdown,
+    find_keep_reason,
+    keep_reason_page,
+)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -21,6 +30,17 @@ def test_every_group_has_codes() -> None:
     assert {code[4] for code in CODES} == set(GROUPS)
 
 
-@pytest.mark.parametrize(("code", "want"), [("GPU-L12", "GPU-L102"), ("gpu-i1o2", "GPU-I102"), ("hello", "")])
+@pytest.mark.parametrize(
+    ("code", "want"),
+    [("GPU-L12", "GPU-L102"), ("gpu-i1o2", "GPU-I102"), ("MultipleGPU", "MultipleGPUs"), ("hello", "")],
+)
 def test_closest_code(code: str, want: str) -> None:
     assert closest_code(code) == want
+
+
+@pytest.mark.parametrize("reason", KeepReason)
+def test_every_reason_to_keep_a_request_has_a_page(reason: KeepReason) -> None:
+    assert find_keep_reason(reason.value.upper()) is reason
+    page = "\n".join(keep_reason_page(reason))
+    assert reason.sentence[1:] in page
+    assert reason.fix in page

@@ -17,7 +17,7 @@ from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find
 from webhook.audit.validation import check_counts, check_fields, check_pod
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
-from webhook.errors import ReviewError, SourceLocation
+from webhook.errors import ReviewError, SourceLocation, quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
@@ -87,7 +87,7 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
     """Return the error of an object whose pods cannot be read; None if they can, or if it has none."""
     kind = _group_kind(source)
     if kind != POD and kind not in context.policies.workload_kinds:
-        return None
+        return _miswritten_kind(source, context)
     try:
         request = build_admission_request(source.data, context)
         if request.pod is not None:
@@ -105,6 +105,16 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
     if containers is None or (isinstance(containers, list) and all(one is None for one in containers)):
         sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
         return _invalid_result(source, ReviewError(sentence, ("spec", "containers")))
+    return None
+
+
+def _miswritten_kind(source: SourceObject, context: EvaluationContext) -> CheckResult | None:
+    """Return the error of a kind that is known in another case; None for any other kind."""
+    group, kind = _group_kind(source)
+    for known in (POD, *context.policies.workload_kinds):
+        if known[0] == group and known[1].casefold() == kind.casefold():
+            sentence = f"kind: must be {known[1]}, found {quote_text(kind)}: the API server knows no such kind"
+            return _invalid_result(source, ReviewError(f"{sentence}. Write {known[1]}", ("kind",)))
     return None
 
 

@@ -1,4 +1,4 @@
-"""Pages of the finding codes for a terminal and for `docs/codes.md`, made from the table in `model.codes`."""
+"""Pages of the finding codes, for a terminal and for `docs/codes.md`, and of the reasons why a request is kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from webhook.model.codes import CODES, OBJECT_LINT, FindingCode
+from webhook.model.decisions import KeepReason
 
 GROUPS = {
     "S": "Security: bypasses of GPU accounting and isolation",
@@ -46,19 +47,35 @@ def code_page(code: str) -> list[str]:
     ]
 
 
+def find_keep_reason(word: str) -> KeepReason | None:
+    """Return the reason with this word, in any case; None if there is none."""
+    return next((reason for reason in KeepReason if reason.value.casefold() == word.casefold()), None)
+
+
+def keep_reason_page(reason: KeepReason) -> list[str]:
+    """Return the page of a reason why a pod keeps its GPU request, as lines."""
+    return [
+        f"{reason.value}  the pod keeps its GPU request",
+        "",
+        f"Why     {reason.sentence[:1].upper()}{reason.sentence[1:]}.",
+        f"Fix     {reason.fix or 'Nothing: the pod keeps the GPUs that it requests.'}",
+        "Source  spec.rightSizing of a policy; `keepReason` in JSON and the log, and the reason of a GPU-R103 finding.",
+    ]
+
+
 def code_list() -> list[str]:
     """Return every code with its title."""
     return [f"{code}  {page.title}" for code, page in CODES.items()]
 
 
 def closest_code(code: str) -> str:
-    """Return the code that was probably meant, or ""; its first letters may be missing.
+    """Return the code or reason that was probably meant, or ""; the first letters of a code may be missing.
 
     >>> closest_code("l102")
     'GPU-L102'
     """
     whole = f"GPU-{code.upper().removeprefix('GPU').lstrip('-')}"
-    return whole if whole in CODES else closest_name(whole, CODES)
+    return whole if whole in CODES else closest_name(whole, CODES) or closest_name(code, KeepReason)
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:

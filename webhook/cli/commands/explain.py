@@ -1,4 +1,4 @@
-"""`explain`: explain a finding code, or the evaluation of an object step by step."""
+"""`explain`: explain a finding code or a reason, or the evaluation of an object step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
 from webhook.model.pods import DEFAULT_NAMESPACE
-from webhook.report.code_pages import closest_code, code_list, code_page, codes_markdown
+from webhook.report.code_pages import (
+    closest_code,
+    code_list,
+    code_page,
+    codes_markdown,
+    find_keep_reason,
+    keep_reason_page,
+)
 from webhook.report.explain import event_lines, explain_lines
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -37,8 +44,9 @@ if TYPE_CHECKING:
 CodeArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="CODE|POD",
-        help="A finding code, for example GPU-L102; with --cluster the name of a pod.",
+        metavar="CODE|REASON|POD",
+        help="A finding code, for example GPU-L102, or a reason, for example MultipleGPUs; with --cluster the name "
+        "of a pod.",
         show_default=False,
     ),
 ]
@@ -62,7 +70,7 @@ def explain_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Explain a finding code, or how objects are evaluated.
+    """Explain a finding code, a reason why a request is kept, or how objects are evaluated.
 
     With -f, or for a pod of a cluster, shows the evaluation step by step.
 
@@ -71,7 +79,7 @@ def explain_command(
     if every:
         print_result(codes_markdown())
         return
-    names_pod = cluster is not None and code is not None and code.upper() not in CODES
+    names_pod = cluster is not None and code is not None and code.upper() not in CODES and not find_keep_reason(code)
     if not file and not names_pod:
         print_result(code_page_lines(code))
         return
@@ -154,12 +162,14 @@ def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
 
 
 def code_page_lines(code: str | None) -> list[str]:
-    """Return the page of a code, or the list of all codes. Exits if the code is unknown."""
+    """Return the page of a code or reason, or the list of all codes. Exits if it is neither."""
     if code is None:
         return code_list()
+    if (reason := find_keep_reason(code)) is not None:
+        return keep_reason_page(reason)
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
         ways = "To explain a file, use -f FILE; a pod, use --cluster with live or a snapshot."
-        exit_with_error(f"{sanitize(code)!r} is not a finding code. {hint} {ways}")
+        exit_with_error(f"{sanitize(code)!r} is neither a finding code nor a reason. {hint} {ways}")
     return code_page(code.upper())
