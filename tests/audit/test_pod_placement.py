@@ -514,30 +514,50 @@ def test_ports_of_pods_on_the_host_network_are_host_ports() -> None:
 
 
 class TieCase(NamedTuple):
-    """A pod, a running one on node b, the nodes that exclude the pod, and the scheduler's message."""
+    """A pod, a running one on node b, the nodes that exclude the pod, the scheduler's message, and our detail."""
 
     pod: Json
     running: Json
     excluded: str
     message: str
+    detail: str
 
 
 TIES = {
-    "affinity": TieCase({"affinity": {"podAffinity": REQUIRED}}, {}, "a", "node(s) didn't match pod affinity rules"),
+    "affinity": TieCase(
+        {"affinity": {"podAffinity": REQUIRED}},
+        {},
+        "a",
+        "node(s) didn't match pod affinity rules",
+        "no pod that its required affinity selects runs on a node with its kubernetes.io/hostname",
+    ),
     "anti-affinity": TieCase(
-        {"affinity": {"podAntiAffinity": REQUIRED}}, {}, "b", "node(s) didn't match pod anti-affinity rules"
+        {"affinity": {"podAntiAffinity": REQUIRED}},
+        {},
+        "b",
+        "node(s) didn't match pod anti-affinity rules",
+        "a pod that its required anti-affinity selects runs on a node with its kubernetes.io/hostname",
     ),
     "anti-affinity of a running pod": TieCase(
-        {}, {"affinity": {"podAntiAffinity": REQUIRED}}, "b", "node(s) didn't satisfy existing pods anti-affinity rules"
+        {},
+        {"affinity": {"podAntiAffinity": REQUIRED}},
+        "b",
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+        "the required anti-affinity of a pod there selects it",
     ),
     "spread": TieCase(
-        {"topologySpreadConstraints": [SPREAD]}, {}, "b", "node(s) didn't match pod topology spread constraints"
+        {"topologySpreadConstraints": [SPREAD]},
+        {},
+        "b",
+        "node(s) didn't match pod topology spread constraints",
+        "too many of the pods with which it is spread run on nodes with its kubernetes.io/hostname",
     ),
     "spread over a label that no node has": TieCase(
         {"topologySpreadConstraints": [SPREAD | {"topologyKey": "zone"}]},
         {},
         "ab",
         "node(s) didn't match pod topology spread constraints (missing required label)",
+        "it lacks zone, by which the pod is spread",
     ),
 }
 
@@ -548,10 +568,10 @@ def test_ties_to_running_pods_exclude_nodes_with_the_words_of_the_scheduler(case
     cluster = (gpu_node("a"), gpu_node("b"), make_pod("o").label("app", "a").spec(nodeName="b", **case.running).build())
     placement = placement_input(*cluster)
     reasons = {
-        placement.snapshot.fleet.nodes[node].name: [reason.scheduler_message for reason in found]
+        placement.snapshot.fleet.nodes[node].name: [(reason.scheduler_message, reason.detail) for reason in found]
         for node, found in node_filter_reasons(parse_pod(pod), placement).items()
     }
-    assert reasons == {node: [case.message] for node in case.excluded}
+    assert reasons == {node: [(case.message, case.detail)] for node in case.excluded}
     assert nodes(place_pod(pod, *cluster)) == [node for node in "ab" if node not in case.excluded]
 
 

@@ -8,7 +8,7 @@ check for negative amounts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from webhook.model.filters.inter_pod_affinity import (
     AFFINITY_UNMATCHED,
     ANTI_AFFINITY_VIOLATED,
     EXISTING_ANTI_AFFINITY_VIOLATED,
+    RequiredTerm,
 )
 from webhook.model.filters.node_ports import HostPort, find_port_conflicts, host_ports
 from webhook.model.filters.node_resources_fit import Amounts, find_shortages, other_requests
@@ -24,6 +25,7 @@ from webhook.model.filters.pod_ties import ClusterPods, find_own_affinity, ties_
 from webhook.model.filters.pod_topology_spread import (
     SPREAD_KEY_MISSING,
     SPREAD_VIOLATED,
+    SpreadConstraint,
     find_skewed_nodes,
     find_spread_nodes,
 )
@@ -261,14 +263,21 @@ def pod_tie_reasons(pod: Pod, pods: ClusterPods, fleet: Fleet) -> dict[int, tupl
     affinity = find_own_affinity(ties, pods, fleet)
     if affinity is not None:
         unmatched = fleet.all_nodes & ~affinity.matching
-        add(unmatched, AFFINITY_UNMATCHED, "no pod that its required affinity selects runs in the node's domain")
-        add(affinity.excluded, ANTI_AFFINITY_VIOLATED, "a pod that its required anti-affinity selects runs there")
+        same, other = _topology_keys(ties.affinity), _topology_keys(ties.anti_affinity)
+        add(unmatched, AFFINITY_UNMATCHED, f"no pod that its required affinity selects runs on a node with its {same}")
+        message = f"a pod that its required anti-affinity selects runs on a node with its {other}"
+        add(affinity.excluded, ANTI_AFFINITY_VIOLATED, message)
     add(others.nodes, EXISTING_ANTI_AFFINITY_VIOLATED, "the required anti-affinity of a pod there selects it")
     spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated) or ()
     without_key, skewed = find_skewed_nodes(spread, fleet)
-    add(without_key, SPREAD_KEY_MISSING, "it lacks the label of a topology spread constraint")
-    add(skewed, SPREAD_VIOLATED, "its domain has too many pods of a topology spread constraint")
+    keys = _topology_keys(ties.spread)
+    add(without_key, SPREAD_KEY_MISSING, f"it lacks {keys}, by which the pod is spread")
+    add(skewed, SPREAD_VIOLATED, f"too many of the pods with which it is spread run on nodes with its {keys}")
     return {node: tuple(reasons) for node, reasons in found.items()}
+
+
+def _topology_keys(terms: Iterable[RequiredTerm | SpreadConstraint]) -> str:
+    return " or ".join(dict.fromkeys(term.topology_key or "cluster" for term in terms))
 
 
 def _node_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
