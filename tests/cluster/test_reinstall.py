@@ -30,7 +30,8 @@ WEBHOOK_OBJECTS = [item for item in ALL_MANIFESTS if item["kind"] in WEBHOOK_KIN
 
 @pytest.fixture
 def clean_plane(plane: Plane) -> Iterator[Plane]:
-    """The plane; everything installed in it is removed afterwards."""
+    """The plane without an earlier installation; everything installed in it is removed afterwards."""
+    plane.wait_until_gone(SYSTEM_NAMESPACE)
     yield plane
     asyncio.run(remove(plane))
 

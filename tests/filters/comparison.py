@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tests.builders import Json
+from tests.controlplane.build import wanted_version
+from tests.controlplane.toolchain import release
 from tests.example_cluster import view_of
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import Rejections, SchedulerFilters
@@ -15,6 +17,12 @@ from webhook.audit.pod_placement import node_filter_reasons
 from webhook.cache.placement_input import PlacementInput
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.model.cluster_view import ClusterView
+from webhook.model.filters.inter_pod_affinity import (
+    identity_of,
+    merge_namespaces,
+    required_affinity,
+    required_anti_affinity,
+)
 from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
@@ -52,6 +60,8 @@ PLUGIN_BY_MESSAGE = {
 """The plugin of each reason, by how the reason begins."""
 
 COMPARED_PLUGINS = frozenset(PLUGIN_BY_MESSAGE.values())
+MODELS_TESTED_VERSION = release(wanted_version()) < (1, 37)
+"""True if selectors of namespaces that no labels satisfy mean in the tested scheduler what they mean to `place`."""
 WAITS_FOR_CLAIM = ('persistentvolumeclaim "', "waiting for ephemeral volume controller", UNBOUND_IMMEDIATE, NO_VOLUME)
 """How reasons begin why a pod waits for a claim on every node: then the other volume plugins add nothing."""
 
@@ -95,10 +105,13 @@ def our_nodes(cluster: RandomCluster) -> dict[str, list[str]]:
 def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator[Difference]:
     """Yield how our reasons in a cluster differ from the scheduler's."""
     yield from _differences_of_right_sizing(cluster, rejections)
+    pods = {each["metadata"]["name"]: each for each in cluster.pods}
     for pod, reasons_by_node in our_reasons(cluster).items():
         binding = [reason for each in rejections[pod].values() for reason in each.get("VolumeBinding", ())]
         waits = any(reason.startswith(WAITS_FOR_CLAIM) for reason in binding)
         compared = COMPARED_PLUGINS - OTHER_VOLUME_PLUGINS if waits else COMPARED_PLUGINS
+        if not MODELS_TESTED_VERSION and _selects_by_absent_labels(parse_pod(pods[pod])):
+            compared -= {"InterPodAffinity"}
         for node, reasons in reasons_by_node.items():
             theirs = rejections[pod].get(node, {})
             for plugin in sorted(compared):
@@ -106,6 +119,12 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
                 ours = sorted({reason for reason in reasons if plugin_of(reason) == plugin})
                 if (scheduler != ours) if plugin in EXACT_REASONS else bool(scheduler) != bool(ours):
                     yield Difference(pod, node, plugin, scheduler, ours)
+
+
+def _selects_by_absent_labels(pod: Pod) -> bool:
+    identity = identity_of(pod)
+    terms = (*required_affinity(pod, identity), *required_anti_affinity(pod, identity))
+    return any(merge_namespaces(term) != term for term in terms)
 
 
 def nodes_for_right_sizing(pod: Pod, view: ClusterView) -> list[str]:

@@ -2,7 +2,7 @@
 
 Small objects that few pods have are left out: their fields are not checked.
 
-Source: `k8s.io/api/core/v1/types.go` of Kubernetes 1.36, and `workloadRef` of 1.35.
+Source: `k8s.io/api/core/v1/types.go` of Kubernetes 1.37, and `workloadRef` of 1.35.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FIELDS = {
     "PodSpec": """
         activeDeadlineSeconds affinity:Affinity automountServiceAccountToken containers:Container
         dnsConfig:PodDNSConfig dnsPolicy=DNSPolicy enableServiceLinks ephemeralContainers:EphemeralContainer
-        hostAliases:HostAlias hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets
-        initContainers:Container nodeName nodeSelector os overhead preemptionPolicy=PreemptionPolicy priority
-        priorityClassName readinessGates resourceClaims:PodResourceClaim resources restartPolicy=RestartPolicy
-        runtimeClassName schedulerName schedulingGates schedulingGroup securityContext:PodSecurityContext
-        serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain
-        terminationGracePeriodSeconds tolerations:Toleration topologySpreadConstraints:TopologySpreadConstraint
-        volumes:Volume workloadRef
+        evictionResponders hostAliases:HostAlias hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride
+        imagePullSecrets initContainers:Container nodeName nodeSelector os overhead
+        preemptionPolicy=PreemptionPolicy priority priorityClassName readinessGates resourceClaims:PodResourceClaim
+        resources restartPolicy=RestartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup
+        securityContext:PodSecurityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace
+        subdomain terminationGracePeriodSeconds tolerations:Toleration
+        topologySpreadConstraints:TopologySpreadConstraint volumes:Volume workloadRef
     """,
     "Container": """
         args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy=PullPolicy lifecycle:Lifecycle
@@ -67,8 +67,8 @@ _FIELDS = {
     "ConfigMapEnvSource": "name optional",
     "SecretEnvSource": "name optional",
     "VolumeMount": """
-        mountPath mountPropagation=MountPropagationMode name readOnly recursiveReadOnly=RecursiveReadOnlyMode
-        subPath subPathExpr
+        bindMountOptions mountPath mountPropagation=MountPropagationMode name readOnly
+        recursiveReadOnly=RecursiveReadOnlyMode subPath subPathExpr
     """,
     "VolumeDevice": "devicePath name",
     "ContainerPort": "containerPort hostIP hostPort name protocol=Protocol",
@@ -77,8 +77,8 @@ _FIELDS = {
         successThreshold tcpSocket:TCPSocketAction terminationGracePeriodSeconds timeoutSeconds
     """,
     "ExecAction": "command",
-    "GRPCAction": "port service",
-    "HTTPGetAction": "host httpHeaders path port scheme=URIScheme",
+    "GRPCAction": "mode port service",
+    "HTTPGetAction": "host httpHeaders path port protocol scheme=URIScheme",
     "TCPSocketAction": "host port",
     "Lifecycle": "postStart:LifecycleHandler preStop:LifecycleHandler stopSignal",
     "LifecycleHandler": "exec:ExecAction httpGet:HTTPGetAction sleep tcpSocket:TCPSocketAction",
@@ -129,13 +129,13 @@ _FIELDS = {
         portworxVolume projected:ProjectedVolumeSource quobyte rbd scaleIO secret:SecretVolumeSource storageos
         vsphereVolume
     """,
-    "ConfigMapVolumeSource": "defaultMode items:KeyToPath name optional",
-    "SecretVolumeSource": "defaultMode items:KeyToPath optional secretName",
-    "KeyToPath": "key mode path",
+    "ConfigMapVolumeSource": "defaultMode defaultUser items:KeyToPath name optional",
+    "SecretVolumeSource": "defaultMode defaultUser items:KeyToPath optional secretName",
+    "KeyToPath": "key mode path user",
     "CSIVolumeSource": "driver fsType nodePublishSecretRef readOnly volumeAttributes",
-    "DownwardAPIVolumeSource": "defaultMode items:DownwardAPIVolumeFile",
-    "DownwardAPIVolumeFile": "fieldRef:ObjectFieldSelector mode path resourceFieldRef:ResourceFieldSelector",
-    "EmptyDirVolumeSource": "medium sizeLimit",
+    "DownwardAPIVolumeSource": "defaultMode defaultUser items:DownwardAPIVolumeFile",
+    "DownwardAPIVolumeFile": "fieldRef:ObjectFieldSelector mode path resourceFieldRef:ResourceFieldSelector user",
+    "EmptyDirVolumeSource": "medium mode sizeLimit",
     "EphemeralVolumeSource": "volumeClaimTemplate:PersistentVolumeClaimTemplate",
     "PersistentVolumeClaimTemplate": "metadata:ObjectMeta spec:PersistentVolumeClaimSpec",
     "PersistentVolumeClaimSpec": """
@@ -147,7 +147,7 @@ _FIELDS = {
     "ImageVolumeSource": "pullPolicy=PullPolicy reference",
     "NFSVolumeSource": "path readOnly server",
     "PersistentVolumeClaimVolumeSource": "claimName readOnly",
-    "ProjectedVolumeSource": "defaultMode sources:VolumeProjection",
+    "ProjectedVolumeSource": "defaultMode defaultUser sources:VolumeProjection",
     "VolumeProjection": """
         clusterTrustBundle configMap:ConfigMapProjection downwardAPI:DownwardAPIProjection podCertificate
         secret:SecretProjection serviceAccountToken:ServiceAccountTokenProjection
@@ -155,7 +155,7 @@ _FIELDS = {
     "ConfigMapProjection": "items:KeyToPath name optional",
     "DownwardAPIProjection": "items:DownwardAPIVolumeFile",
     "SecretProjection": "items:KeyToPath name optional",
-    "ServiceAccountTokenProjection": "audience expirationSeconds path",
+    "ServiceAccountTokenProjection": "audience expirationSeconds path user",
     "PodResourceClaim": "name resourceClaimName resourceClaimTemplateName",
     "PodDNSConfig": "nameservers options searches",
     "HostAlias": "hostnames ip",
