@@ -105,7 +105,7 @@ def test_totals_count_allowed_pods() -> None:
     assert demo_summary(every) == [
         "3 pods: 2 allowed (1 changed, 1 unchanged), 1 denied.",
         "The allowed pods requested 6 GPUs and now get 4: 2 saved.",
-        "The denied pods requested 3.",
+        "The denied pods requested 3 GPUs.",
         "1 workload with warnings about the pods, not counted above.",
         "Median response time 1.3 ms.",
     ]

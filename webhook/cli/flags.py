@@ -78,7 +78,7 @@ PolicyNamespace = Annotated[str, policy_namespace_option("--cluster")]
 Cluster = Annotated[
     str | None,
     cluster_option(
-        f"{CLUSTER_HELP}. Without it no nodes are known: nothing is right-sized, and placement is not checked."
+        f"{CLUSTER_HELP}. Without it, there is no node data: nothing is right-sized, and placement is not checked."
     ),
 ]
 AuditedCluster = Annotated[str | None, cluster_option()]

@@ -14,7 +14,7 @@ from webhook.installing.accounting_check import accounting_results, read_account
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.report.serialization import yaml_text
 
-accounting = typer.Typer(help="Count every form of GPU in one quota.", no_args_is_help=True)
+accounting = typer.Typer(help="One quota for whole GPUs, slices and shares.", no_args_is_help=True)
 
 QuotaNamespace = Annotated[str, flags.namespace_option("The namespace of the quota.")]
 CheckedNamespace = Annotated[
@@ -28,7 +28,7 @@ QuotaGpus = Annotated[
 
 @accounting.command("enable")
 def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8) -> None:
-    """Print the kube-scheduler configuration and a ResourceQuota that the accounting resource needs.
+    """Print a scheduler configuration and a quota for accounting.
 
     The extender entry has no verbs, so the scheduler never calls it and only ignores the resource. Without the entry,
     pods that request the resource stay Pending. If you cannot configure the scheduler, run the agent with --gpu-milli.
@@ -54,7 +54,9 @@ def check_accounting(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Check whether accounting works in a cluster: policies, scheduler, nodes, quotas. Creates a pod as a dry run.
+    """Check whether accounting works in a cluster.
+
+    Checks policies, scheduler, nodes and quotas, and creates a pod as a dry run.
 
     Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """

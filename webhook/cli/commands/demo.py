@@ -199,7 +199,7 @@ def demo_summary(every: Sequence[DemoResult]) -> list[str]:
         f"unchanged), {len(denied)} denied.",
         f"The allowed pods requested {format_gpus(before)} GPUs and now get {format_gpus(after)}: "
         f"{format_gpus(before - after)} saved.",
-        f"The denied pods requested {format_gpus(rejected)}.",
+        f"The denied pods requested {format_gpus_with_unit(rejected)}.",
     ]
     if others:
         lines.append(f"{pluralize(len(others), 'workload')} with warnings about the pods, not counted above.")

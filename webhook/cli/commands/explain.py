@@ -70,7 +70,7 @@ def explain_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Explain a finding code, a reason why a request is kept, or how objects are evaluated.
+    """Explain a finding code, a reason, or an evaluation.
 
     With -f, or for a pod of a cluster, shows the evaluation step by step.
 

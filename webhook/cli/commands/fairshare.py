@@ -61,8 +61,8 @@ def fairshare_command(
 
     Shows which namespaces, or values of a pod label, have used more than their share, and which less.
 
-    GPU time is what pods hold, in thousandths of a card, from their start to their end; older time counts less. Only
-    pods that still exist are counted, including ended ones. No pod is denied or moved.
+    GPU time counts the GPUs that pods hold, in thousandths of a card, from their start to their end; older time counts
+    less. Only pods that still exist are counted, including ended ones. No pod is denied or moved.
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """

@@ -16,12 +16,12 @@ from webhook.model.pools import unit_milli
 from webhook.model.queues import KUEUE_API_VERSION
 from webhook.report.serialization import yaml_text
 
-kueue = typer.Typer(help="Budget every form of GPU under Kueue.", no_args_is_help=True)
+kueue = typer.Typer(help="One budget for whole GPUs, slices and shares in Kueue.", no_args_is_help=True)
 
 
 @kueue.callback()
 def kueue_group() -> None:
-    """Budget every form of GPU under Kueue."""
+    """One budget for whole GPUs, slices and shares in Kueue."""
 
 
 NodesOfCluster = Annotated[
@@ -41,10 +41,11 @@ def print_kueue_config(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Print resource transformations by which Kueue charges every form of GPU to one budget.
+    """Print resource transformations for one budget of all GPUs.
 
-    A whole GPU is 1000, a slice or share its part of one, rounded up. Add them to Kueue's Configuration, and cover the
-    resource in ClusterQueues instead of the names of GPUs. `serve webhook --kueue-config` reads the same file.
+    By them, Kueue charges whole GPUs, MIG slices and shares to one resource. A whole GPU counts as 1000, a slice or
+    share as its fraction of 1000, rounded up. Add them to Kueue's Configuration, and cover the resource in
+    ClusterQueues instead of the GPU resource names. `serve webhook --kueue-config` reads the same file.
 
     Exit code: 0 printed, 1 the cluster has no GPUs, 2 invalid input, 3 the cluster did not answer.
     """

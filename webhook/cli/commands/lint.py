@@ -54,7 +54,7 @@ def lint_command(
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
 
-    Finds settings whose effect differs from what they appear to say. Other objects are skipped.
+    Finds settings that do not do what they appear to do. Other objects are skipped.
 
     Each finding comes with the whole corrected object, ready to apply. With --cluster live the objects of a cluster are
     read and not changed. Files that cannot be read, and objects that no API server accepts, are errors.

@@ -131,7 +131,10 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
 
 @policy.command("list")
 def list_policies(policies: flags.Policies = None, output: TextOrJson = "text") -> None:
-    """List policies: name, mode, sections (with their mode if it differs), and position in the file."""
+    """List policies.
+
+    Shows name, mode, sections (with their mode if it differs), and position in the file.
+    """
     _require_format(output)
     found = load_policy_set(policies).policies
     if output == "json":

@@ -58,7 +58,9 @@ def diff_policies(
     output: DiffOutput = None,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show which pods of a cluster a policy change would newly deny, newly allow, patch differently, or newly warn.
+    """Show what a policy change would do to a cluster's pods.
+
+    Shows which pods it would newly deny, newly allow, patch differently, or newly warn.
 
     Each pod is evaluated as in `audit`, once with the old policies and once with the new ones.
 

@@ -37,12 +37,12 @@ ServedMode = Annotated[
     typer.Option(
         "--mode",
         metavar="MODE",
-        help="audit: nothing is changed or denied. Default: enforce; `rightslice install` starts with audit.",
+        help="audit: nothing is changed or denied. enforce, the default: policies apply in their own modes.",
     ),
 ]
 ManagedTls = Annotated[
     bool | None,
-    typer.Option("--managed-tls", help="Create, distribute and renew certificates in a Secret instead."),
+    typer.Option("--managed-tls", help="Create, distribute and renew certificates in a Secret, instead of --tls-cert."),
 ]
 TlsSecret = Annotated[
     str | None,
@@ -82,7 +82,7 @@ Replicas = Annotated[
     typer.Option(
         "--replicas",
         metavar="NUMBER",
-        help="Servers that answer for this cluster from outside it. Those in the cluster are counted. Default: 1.",
+        help="Webhook replicas outside the cluster. Those in the cluster are counted. Default: 1.",
     ),
 ]
 
@@ -91,7 +91,7 @@ KueueConfig = Annotated[
     typer.Option(
         "--kueue-config",
         metavar="FILE",
-        help="Kueue's Configuration, for its resource transformations. Default: without any.",
+        help="Kueue's Configuration, for its resource transformations. Default: none.",
     ),
 ]
 
@@ -163,7 +163,8 @@ ExtenderFairShare = Annotated[
     typer.Option(
         "--fair-share",
         metavar="FILE",
-        help="Policies, one with a fairShare: pods of namespaces over their share avoid empty nodes. Off by default.",
+        help="Policies, one with a fairShare: pods of namespaces over their share are placed on fuller nodes first. "
+        "Off by default.",
     ),
 ]
 

@@ -40,7 +40,9 @@ def record_usage(
     selector: flags.PrometheusSelector = None,
     days: flags.PrometheusDays = None,
 ) -> None:
-    """Read GPU usage from Prometheus and write it to a file, for --usage of check, audit, explain and serve.
+    """Save GPU usage from Prometheus to a file.
+
+    The file is for --usage of check, audit, explain and serve.
 
     Exit code: 0, 2 invalid input, 3 Prometheus did not answer.
     """
