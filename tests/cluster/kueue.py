@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from tests.cluster.client import Json
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
-from tests.cluster.processes import Process, free_port
+from tests.cluster.processes import Process, free_port, mount_namespace
 from tests.controlplane.build import kueue_program
 from tests.controlplane.definitions import definitions
 
@@ -50,7 +50,7 @@ def _kueue_process(plane: Plane, folder: Path) -> Process:
     config = folder / "config.json"
     config.write_text(json.dumps(configuration(health, folder)), encoding="utf-8")
     program = [str(kueue_program()), f"--config={config}", f"--kubeconfig={plane.kubeconfig}"]
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", _IN_NAMESPACE, str(folder), *program]
+    command = [*mount_namespace(), "sh", "-c", _IN_NAMESPACE, str(folder), *program]
     return Process("kueue", command, folder / "kueue.log", lambda: _is_up(f"http://127.0.0.1:{health}/readyz"))
 
 

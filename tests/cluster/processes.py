@@ -153,3 +153,14 @@ class Process:
             self._supervisor.stdin.close()
             self._supervisor.wait(30)
         self._supervisor = None
+
+
+def mount_namespace() -> list[str]:
+    """Return the start of a command that runs in a mount namespace of its own, as root there."""
+    user_flags = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *user_flags, "--mount"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
+        return command
+    # A root that is not a mount, as in a chroot, cannot be made private here.
+    assert "shared:" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return [*command, "--propagation", "unchanged"]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import Process, free_port
+from tests.cluster.processes import Process, free_port, mount_namespace
 from tests.conftest import ROOT
 from tests.house.checkout import read_checkout_file
 from tests.server.site import encoded, review
@@ -83,16 +83,7 @@ def sandboxed_command(layout: Path, command: str) -> list[str]:
         command=command,
         drop=drop if is_root else "setpriv --no-new-privs",
     )
-    user_flags = [] if is_root else ["--user", "--map-root-user"]
-    return ["unshare", *user_flags, "--mount", *_propagation(user_flags), "sh", "-c", script]
-
-
-def _propagation(user_flags: list[str]) -> list[str]:
-    """Return the propagation flags. A root that is not a mount, as in a chroot, cannot be made private here."""
-    if subprocess.run(["unshare", *user_flags, "--mount", "true"], capture_output=True, check=False).returncode == 0:
-        return []
-    assert "shared:" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    return ["--propagation", "unchanged"]
+    return [*mount_namespace(), "sh", "-c", script]
 
 
 def entrypoint() -> list[str]:
