@@ -380,3 +380,31 @@ def _first_amounts(view: ClusterView) -> tuple[int, int]:
     namespace = view.view_namespace("team")
     ranges, quotas = namespace.ranges, namespace.remaining_quotas
     return ranges[0].bounds[0].amount.unscaled, quotas[0].remaining[0][1]
+
+
+SIZES = st.integers(0, 6)
+FREE_NODES = st.lists(st.builds(FreeResources, SIZES, SIZES, st.builds(lambda units: {GPU: units}, SIZES)), min_size=1)
+
+
+@settings(max_examples=300)
+@given(FREE_NODES, st.integers(0, 40), st.integers(1, 3), SIZES, SIZES, SIZES, SIZES)
+def test_every_slot_that_assumed_pods_may_take_counts(
+    free: list[FreeResources], pods: int, count: int, cpu: int, memory: int, of_others: int, memory_of_others: int
+) -> None:
+    """The assumed pods may stack on nodes, one more in each round: the pod needs a slot that none of them can take."""
+    names = [f"n{i}" for i in range(len(free))]
+    fleet = Fleet([node(name, CARD, **{GPU: "8"}) for name in names])
+    view = ClusterView(fleet, free=dict(zip(names, free, strict=True)))
+    for number in range(pods):
+        other = AssumedPod(f"u{number}", GPU, fleet.all_nodes, 1, 10.0, cpu_milli=of_others, memory=memory_of_others)
+        view = view.with_assumed(other, 0.0)
+
+    slots = sum(
+        one.gpus[GPU] >= count + times
+        and (not cpu or one.cpu_milli >= cpu + times * of_others)
+        and (not memory or one.memory >= memory + times * memory_of_others)
+        for one in free
+        for times in range(pods + 1)
+    )
+    fits_now = any(one.gpus[GPU] >= 1 for one in free)  # else the others take nothing
+    assert view.has_free_node(GPU, count, fleet.all_nodes, cpu, memory) is (slots > (pods if fits_now else 0))

@@ -396,18 +396,29 @@ class ClusterView:
         taken = self._pending_units(resource, fitting)
         cpu, size, pods = self._pending_amounts_of_others(resource, fitting)
         each = (max(taken.cpu_milli, cpu_milli), max(taken.memory, memory)) if self.replicas else taken[1:3]
-        slots, times, taken_units = 0, 0, taken.units + max(0, 2 * self.replicas - 1)
+        taken_units = taken.units + max(0, 2 * self.replicas - 1)
         roomy = self._pods.nodes_with_at_least(pods + 1 + taken_units)  # their pod limit excludes none of these
         if ports:
             taken_units += self._assumed.count_port_holders(ports)
         taken_units += takers
-        while fitting and slots <= taken_units and not (times and (ports or takers)):
+
+        def nodes_after(times: int) -> int:
+            """Return the nodes that still fit the pod after this number of others took units of each."""
             more = times * each[0] + cpu, times * each[1] + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
-            fitting &= self._fitting(resource, count + times, *needs)
-            if fitting & ~roomy:
-                fitting &= self._pods.nodes_with_at_least(pods + 1 + times)
-            slots, times = slots + fitting.bit_count(), times + 1
+            left = fitting & self._fitting(resource, count + times, *needs)
+            return left & self._pods.nodes_with_at_least(pods + 1 + times) if left & ~roomy else left
+
+        first = nodes_after(0)
+        if not first or ports or takers:
+            return first.bit_count() > taken_units
+        # Nodes only drop out. If none has after the last round that may be needed, each has a slot in every round.
+        rounds = taken_units // first.bit_count()
+        if rounds and nodes_after(rounds) == first:
+            return True
+        slots = times = 0
+        while slots <= taken_units and (left := nodes_after(times)):
+            slots, times = slots + left.bit_count(), times + 1
         return slots > taken_units
 
     def _nodes_with_others(self, nodes: int, others: ResourceAmounts) -> int:
