@@ -208,6 +208,30 @@ MISSPELLED: dict[str, tuple[Json, str, str]] = {
         "spec.containers[0].env[0].valueFrom.secretKeyRef.names",
         "name",
     ),
+    "a field of a reference in a volume's source": (
+        {"spec": {"volumes": [{"name": "a", "csi": {"driver": "d", "nodePublishSecretRef": {"nme": "s"}}}]}},
+        "spec.volumes[0].csi.nodePublishSecretRef.nme",
+        "name",
+    ),
+    "a field of a projected source": (
+        {"spec": {"volumes": [{"name": "a", "projected": {"sources": [{"clusterTrustBundle": {"pth": "a"}}]}}]}},
+        "spec.volumes[0].projected.sources[0].clusterTrustBundle.pth",
+        "path",
+    ),
+    "a field of the source of a volume claim's template": (
+        {
+            "spec": {
+                "volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"dataSource": {"knd": "a"}}}}}]
+            }
+        },
+        "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSource.knd",
+        "kind",
+    ),
+    "a field of a security profile": (
+        {"spec": {"securityContext": {"seccompProfile": {"localhostprofile": "a"}}}},
+        "spec.securityContext.seccompProfile.localhostprofile",
+        "localhostProfile",
+    ),
 }
 
 
@@ -263,6 +287,31 @@ WRONG_VALUES: dict[str, tuple[Json, str, str]] = {
         ".matchExpressions[0].operator",
         "must be DoesNotExist, Exists, Gt, In, Lt or NotIn, found 'Is'",
     ),
+    "empty, where it has no default": (
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": ""}]},
+        "topologySpreadConstraints[0].whenUnsatisfiable",
+        "must be DoNotSchedule or ScheduleAnyway, found ''",
+    ),
+    "empty in a container, where only a pod has a default": (
+        {"containers": [{"name": "main", "image": "x", "restartPolicy": ""}]},
+        "containers[0].restartPolicy",
+        "must be Always, Never or OnFailure, found ''",
+    ),
+    "of a security profile": (
+        {"securityContext": {"seccompProfile": {"type": "runtimeDefault"}}},
+        "securityContext.seccompProfile.type",
+        "must be Localhost, RuntimeDefault or Unconfined, found 'runtimeDefault'",
+    ),
+    "of an operating system": ({"os": {"name": "Linux"}}, "os.name", "must be linux or windows, found 'Linux'"),
+    "of a container's resize policy": (
+        {
+            "containers": [
+                {"name": "main", "image": "x", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "Restart"}]}
+            ]
+        },
+        "containers[0].resizePolicy[0].restartPolicy",
+        "must be NotRequired or RestartContainer, found 'Restart'",
+    ),
 }
 """Fields of a pod's spec with a value that no Kubernetes knows."""
 
@@ -288,9 +337,27 @@ def test_a_kind_in_another_case_is_invalid(api_version: str, kind: str, meant: s
     assert result.reason == f"kind: must be {meant}, found {kind!r}: the API server knows no such kind. Write {meant}"
 
 
+EMPTY_VALUES: Json = {
+    "restartPolicy": "",
+    "dnsPolicy": "",
+    "tolerations": [{"key": "a", "operator": "", "effect": ""}],
+    "volumes": [{"name": "a", "hostPath": {"path": "/a", "type": ""}}],
+    "containers": [
+        {
+            "name": "main",
+            "image": "x",
+            "imagePullPolicy": "",
+            "terminationMessagePolicy": "",
+            "ports": [{"containerPort": 80, "protocol": ""}],
+            "livenessProbe": {"httpGet": {"port": 80, "scheme": ""}},
+        }
+    ],
+}
+"""A pod's spec in which each field of a fixed set of values that has a default is empty."""
+
+
 def test_an_empty_value_is_the_default(context: EvaluationContext) -> None:
-    pod = make_pod().gpus(1).spec(restartPolicy="", dnsPolicy="").build()
-    assert not evaluate_data(pod, context).invalid
+    assert not evaluate_data(make_pod().spec(**EMPTY_VALUES).build(), context).invalid
 
 
 def test_a_custom_resource_may_have_fields_of_its_own(context: EvaluationContext) -> None:

@@ -1,6 +1,7 @@
 """The fields of a pod that Kubernetes knows, and the values of those that have a fixed set, to find wrong ones.
 
-Small objects that few pods have are left out: their fields are not checked.
+Alpha fields and volume sources of single vendors are left out: what is in them is not checked. The fields of
+`resources` are checked by `audit.validation`.
 
 Source: `k8s.io/api/core/v1/types.go` of Kubernetes 1.37, and `workloadRef` of 1.35.
 """
@@ -28,27 +29,31 @@ _FIELDS = {
         activeDeadlineSeconds affinity:Affinity automountServiceAccountToken containers:Container
         dnsConfig:PodDNSConfig dnsPolicy=DNSPolicy enableServiceLinks ephemeralContainers:EphemeralContainer
         evictionResponders hostAliases:HostAlias hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride
-        imagePullSecrets initContainers:Container nodeName nodeSelector os overhead
-        preemptionPolicy=PreemptionPolicy priority priorityClassName readinessGates resourceClaims:PodResourceClaim
-        resources restartPolicy=RestartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup
-        securityContext:PodSecurityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace
-        subdomain terminationGracePeriodSeconds tolerations:Toleration
-        topologySpreadConstraints:TopologySpreadConstraint volumes:Volume workloadRef
+        imagePullSecrets:LocalObjectReference initContainers:Container nodeName nodeSelector os:PodOS overhead
+        preemptionPolicy=PreemptionPolicy priority priorityClassName readinessGates:PodReadinessGate
+        resourceClaims:PodResourceClaim resources restartPolicy=RestartPolicy runtimeClassName schedulerName
+        schedulingGates:PodSchedulingGate schedulingGroup securityContext:PodSecurityContext serviceAccount
+        serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds
+        tolerations:Toleration topologySpreadConstraints:TopologySpreadConstraint volumes:Volume workloadRef
     """,
     "Container": """
         args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy=PullPolicy lifecycle:Lifecycle
-        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy resources
-        restartPolicy=RestartPolicy restartPolicyRules securityContext:SecurityContext startupProbe:Probe stdin
-        stdinOnce terminationMessagePath terminationMessagePolicy=TerminationMessagePolicy tty
+        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy:ContainerResizePolicy resources
+        restartPolicy=ContainerRestartPolicy restartPolicyRules:ContainerRestartRule securityContext:SecurityContext
+        startupProbe:Probe stdin stdinOnce terminationMessagePath terminationMessagePolicy=TerminationMessagePolicy tty
         volumeDevices:VolumeDevice volumeMounts:VolumeMount workingDir
     """,
     "EphemeralContainer": """
         args command env:EnvVar envFrom:EnvFromSource image imagePullPolicy=PullPolicy lifecycle:Lifecycle
-        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy resources
-        restartPolicy=RestartPolicy restartPolicyRules securityContext:SecurityContext startupProbe:Probe stdin
-        stdinOnce targetContainerName terminationMessagePath terminationMessagePolicy=TerminationMessagePolicy tty
-        volumeDevices:VolumeDevice volumeMounts:VolumeMount workingDir
+        livenessProbe:Probe name ports:ContainerPort readinessProbe:Probe resizePolicy:ContainerResizePolicy resources
+        restartPolicy=ContainerRestartPolicy restartPolicyRules:ContainerRestartRule securityContext:SecurityContext
+        startupProbe:Probe stdin stdinOnce targetContainerName terminationMessagePath
+        terminationMessagePolicy=TerminationMessagePolicy tty volumeDevices:VolumeDevice volumeMounts:VolumeMount
+        workingDir
     """,
+    "ContainerResizePolicy": "resourceName restartPolicy=ResourceResizeRestartPolicy",
+    "ContainerRestartRule": "action=ContainerRestartRuleAction exitCodes:ContainerRestartRuleOnExitCodes",
+    "ContainerRestartRuleOnExitCodes": "operator=ContainerRestartRuleOnExitCodesOperator values",
     "ObjectMeta": """
         annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName
         generation labels managedFields name namespace ownerReferences:OwnerReference resourceVersion selfLink uid
@@ -56,10 +61,11 @@ _FIELDS = {
     "OwnerReference": "apiVersion blockOwnerDeletion controller kind name uid",
     "EnvVar": "name value valueFrom:EnvVarSource",
     "EnvVarSource": """
-        configMapKeyRef:ConfigMapKeySelector fieldRef:ObjectFieldSelector fileKeyRef
+        configMapKeyRef:ConfigMapKeySelector fieldRef:ObjectFieldSelector fileKeyRef:FileKeySelector
         resourceFieldRef:ResourceFieldSelector secretKeyRef:SecretKeySelector
     """,
     "ConfigMapKeySelector": "key name optional",
+    "FileKeySelector": "key optional path volumeName",
     "SecretKeySelector": "key name optional",
     "ObjectFieldSelector": "apiVersion fieldPath",
     "ResourceFieldSelector": "containerName divisor resource",
@@ -78,20 +84,33 @@ _FIELDS = {
     """,
     "ExecAction": "command",
     "GRPCAction": "mode port service",
-    "HTTPGetAction": "host httpHeaders path port protocol scheme=URIScheme",
+    "HTTPGetAction": "host httpHeaders:HTTPHeader path port protocol scheme=URIScheme",
+    "HTTPHeader": "name value",
     "TCPSocketAction": "host port",
     "Lifecycle": "postStart:LifecycleHandler preStop:LifecycleHandler stopSignal",
-    "LifecycleHandler": "exec:ExecAction httpGet:HTTPGetAction sleep tcpSocket:TCPSocketAction",
+    "LifecycleHandler": "exec:ExecAction httpGet:HTTPGetAction sleep:SleepAction tcpSocket:TCPSocketAction",
+    "SleepAction": "seconds",
     "SecurityContext": """
-        allowPrivilegeEscalation appArmorProfile capabilities:Capabilities privileged procMount=ProcMountType
-        readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser seLinuxOptions seccompProfile windowsOptions
+        allowPrivilegeEscalation appArmorProfile:AppArmorProfile capabilities:Capabilities privileged
+        procMount=ProcMountType readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser
+        seLinuxOptions:SELinuxOptions seccompProfile:SeccompProfile windowsOptions:WindowsSecurityContextOptions
     """,
+    "AppArmorProfile": "localhostProfile type=SecurityProfileType",
+    "SeccompProfile": "localhostProfile type=SecurityProfileType",
+    "SELinuxOptions": "level role type user",
+    "WindowsSecurityContextOptions": "gmsaCredentialSpec gmsaCredentialSpecName hostProcess runAsUserName",
     "Capabilities": "add drop",
     "PodSecurityContext": """
-        appArmorProfile fsGroup fsGroupChangePolicy=PodFSGroupChangePolicy runAsGroup runAsNonRoot runAsUser
-        seLinuxChangePolicy seLinuxOptions seccompProfile supplementalGroups
-        supplementalGroupsPolicy=SupplementalGroupsPolicy sysctls windowsOptions
+        appArmorProfile:AppArmorProfile fsGroup fsGroupChangePolicy=PodFSGroupChangePolicy runAsGroup runAsNonRoot
+        runAsUser seLinuxChangePolicy=PodSELinuxChangePolicy seLinuxOptions:SELinuxOptions
+        seccompProfile:SeccompProfile supplementalGroups supplementalGroupsPolicy=SupplementalGroupsPolicy
+        sysctls:Sysctl windowsOptions:WindowsSecurityContextOptions
     """,
+    "Sysctl": "name value",
+    "PodOS": "name=OSName",
+    "PodReadinessGate": "conditionType",
+    "PodSchedulingGate": "name",
+    "LocalObjectReference": "name",
     "Toleration": "effect=TaintEffect key operator=TolerationOperator tolerationSeconds value",
     "TopologySpreadConstraint": """
         labelSelector:LabelSelector matchLabelKeys maxSkew minDomains nodeAffinityPolicy=NodeInclusionPolicy
@@ -132,16 +151,19 @@ _FIELDS = {
     "ConfigMapVolumeSource": "defaultMode defaultUser items:KeyToPath name optional",
     "SecretVolumeSource": "defaultMode defaultUser items:KeyToPath optional secretName",
     "KeyToPath": "key mode path user",
-    "CSIVolumeSource": "driver fsType nodePublishSecretRef readOnly volumeAttributes",
+    "CSIVolumeSource": "driver fsType nodePublishSecretRef:LocalObjectReference readOnly volumeAttributes",
     "DownwardAPIVolumeSource": "defaultMode defaultUser items:DownwardAPIVolumeFile",
     "DownwardAPIVolumeFile": "fieldRef:ObjectFieldSelector mode path resourceFieldRef:ResourceFieldSelector user",
     "EmptyDirVolumeSource": "medium mode sizeLimit",
     "EphemeralVolumeSource": "volumeClaimTemplate:PersistentVolumeClaimTemplate",
     "PersistentVolumeClaimTemplate": "metadata:ObjectMeta spec:PersistentVolumeClaimSpec",
     "PersistentVolumeClaimSpec": """
-        accessModes=PersistentVolumeAccessMode dataSource dataSourceRef resources:VolumeResourceRequirements
-        selector:LabelSelector storageClassName volumeAttributesClassName volumeMode=PersistentVolumeMode volumeName
+        accessModes=PersistentVolumeAccessMode dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference
+        resources:VolumeResourceRequirements selector:LabelSelector storageClassName volumeAttributesClassName
+        volumeMode=PersistentVolumeMode volumeName
     """,
+    "TypedLocalObjectReference": "apiGroup kind name",
+    "TypedObjectReference": "apiGroup kind name namespace",
     "VolumeResourceRequirements": "limits requests",
     "HostPathVolumeSource": "path type=HostPathType",
     "ImageVolumeSource": "pullPolicy=PullPolicy reference",
@@ -149,43 +171,65 @@ _FIELDS = {
     "PersistentVolumeClaimVolumeSource": "claimName readOnly",
     "ProjectedVolumeSource": "defaultMode defaultUser sources:VolumeProjection",
     "VolumeProjection": """
-        clusterTrustBundle configMap:ConfigMapProjection downwardAPI:DownwardAPIProjection podCertificate
-        secret:SecretProjection serviceAccountToken:ServiceAccountTokenProjection
+        clusterTrustBundle:ClusterTrustBundleProjection configMap:ConfigMapProjection
+        downwardAPI:DownwardAPIProjection podCertificate:PodCertificateProjection secret:SecretProjection
+        serviceAccountToken:ServiceAccountTokenProjection
+    """,
+    "ClusterTrustBundleProjection": "labelSelector:LabelSelector name optional path signerName user",
+    "PodCertificateProjection": """
+        certificateChainPath credentialBundlePath keyPath keyType maxExpirationSeconds signerName user userAnnotations
     """,
     "ConfigMapProjection": "items:KeyToPath name optional",
     "DownwardAPIProjection": "items:DownwardAPIVolumeFile",
     "SecretProjection": "items:KeyToPath name optional",
     "ServiceAccountTokenProjection": "audience expirationSeconds path user",
     "PodResourceClaim": "name resourceClaimName resourceClaimTemplateName",
-    "PodDNSConfig": "nameservers options searches",
+    "PodDNSConfig": "nameservers options:PodDNSConfigOption searches",
+    "PodDNSConfigOption": "name value",
     "HostAlias": "hostnames ip",
 }
 """Fields by type, each with its type if that is here too, or with the name of its values."""
 
 FIELD_VALUES: Mapping[str, tuple[str, ...]] = {
-    "DNSPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
-    "HostPathType": ("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"),
+    "ContainerRestartPolicy": ("Always", "Never", "OnFailure"),
+    "ContainerRestartRuleAction": ("Restart", "RestartAllContainers"),
+    "ContainerRestartRuleOnExitCodesOperator": ("In", "NotIn"),
+    "DNSPolicy": ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "HostPathType": (
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ),
     "LabelSelectorOperator": ("DoesNotExist", "Exists", "In", "NotIn"),
     "MountPropagationMode": ("Bidirectional", "HostToContainer", "None"),
     "NodeInclusionPolicy": ("Honor", "Ignore"),
     "NodeSelectorOperator": ("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"),
+    "OSName": ("linux", "windows"),
     "PersistentVolumeAccessMode": ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"),
     "PersistentVolumeMode": ("Block", "Filesystem"),
     "PodFSGroupChangePolicy": ("Always", "OnRootMismatch"),
-    "PreemptionPolicy": ("Never", "PreemptLowerPriority"),
+    "PodSELinuxChangePolicy": ("MountOption", "Recursive"),
+    "PreemptionPolicy": ("", "Never", "PreemptLowerPriority"),
     "ProcMountType": ("Default", "Unmasked"),
-    "Protocol": ("SCTP", "TCP", "UDP"),
-    "PullPolicy": ("Always", "IfNotPresent", "Never"),
+    "Protocol": ("", "SCTP", "TCP", "UDP"),
+    "PullPolicy": ("", "Always", "IfNotPresent", "Never"),
     "RecursiveReadOnlyMode": ("Disabled", "Enabled", "IfPossible"),
-    "RestartPolicy": ("Always", "Never", "OnFailure"),
+    "ResourceResizeRestartPolicy": ("NotRequired", "RestartContainer"),
+    "RestartPolicy": ("", "Always", "Never", "OnFailure"),
+    "SecurityProfileType": ("Localhost", "RuntimeDefault", "Unconfined"),
     "SupplementalGroupsPolicy": ("Merge", "Strict"),
-    "TaintEffect": ("NoExecute", "NoSchedule", "PreferNoSchedule"),
-    "TerminationMessagePolicy": ("FallbackToLogsOnError", "File"),
-    "TolerationOperator": ("Equal", "Exists", "Gt", "Lt"),
-    "URIScheme": ("HTTP", "HTTPS"),
+    "TaintEffect": ("", "NoExecute", "NoSchedule", "PreferNoSchedule"),
+    "TerminationMessagePolicy": ("", "FallbackToLogsOnError", "File"),
+    "TolerationOperator": ("", "Equal", "Exists", "Gt", "Lt"),
+    "URIScheme": ("", "HTTP", "HTTPS"),
     "UnsatisfiableConstraintAction": ("DoNotSchedule", "ScheduleAnyway"),
 }
-"""The values of the fields that have a fixed set."""
+"""The values of the fields that have a fixed set; an empty one only where it stands for a default."""
 
 
 class FieldKind(NamedTuple):
@@ -255,12 +299,12 @@ def _find_wrong(data: Any, type_name: str, path: FieldPath) -> Iterator[tuple[st
 
 
 def _wrong_values(value: Any, values: tuple[str, ...], path: FieldPath) -> Iterator[WrongField]:
-    """Yield the texts that a field must not have; an empty text stands for its default."""
+    """Yield the texts that a field must not have."""
     for place, each in (
         [((*path, i), each) for i, each in enumerate(value)] if isinstance(value, list) else [(path, value)]
     ):
-        if isinstance(each, str) and each and each not in values:
-            yield WrongField(place, value=each, values=values)
+        if isinstance(each, str) and each not in values:
+            yield WrongField(place, value=each, values=tuple(filter(None, values)))
 
 
 @request_cache(1024)
