@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.model.annotations import GPU_MEMORY_ANNOTATION
 from webhook.model.codes import CODES
 from webhook.model.decisions import KeepReason
 from webhook.report.code_pages import (
@@ -44,3 +45,17 @@ def test_every_reason_to_keep_a_request_has_a_page(reason: KeepReason) -> None:
     page = "\n".join(keep_reason_page(reason))
     assert reason.sentence[1:] in page
     assert reason.fix in page
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        (KeepReason.NO_EVIDENCE, GPU_MEMORY_ANNOTATION),
+        (KeepReason.PREALLOCATES, GPU_MEMORY_ANNOTATION),
+        (KeepReason.RISK_TOO_HIGH, GPU_MEMORY_ANNOTATION),
+        (KeepReason.NO_RIGHT_SIZING_POLICY, "rightSizing"),
+    ],
+)
+def test_the_page_of_a_reason_names_what_would_change_it(reason: KeepReason, change: str) -> None:
+    [fix] = [line for line in keep_reason_page(reason) if line.startswith("Fix")]
+    assert change in fix

@@ -33,8 +33,12 @@ class KeepReason(StrEnum):
         member.sentence, member.fix = sentence, fix
         return member
 
-    NO_RIGHT_SIZING_POLICY = ("NoRightSizingPolicy", "no policy right-sizes this pod")
-    UPDATE = ("Update", "a pod is right-sized only when it is created")
+    NO_RIGHT_SIZING_POLICY = (
+        "NoRightSizingPolicy",
+        "no policy right-sizes this pod",
+        "For admins: add rightSizing to a policy that matches the pod.",
+    )
+    UPDATE = ("Update", "a pod is right-sized only when it is created", "Create the pod again.")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = (
@@ -42,11 +46,31 @@ class KeepReason(StrEnum):
         "the pod opts out with rightslice.dev/keep",
         "To let Rightslice choose a smaller GPU, remove the annotation.",
     )
-    NO_EVIDENCE = ("NoEvidence", "its GPU memory need is unknown")
-    PREALLOCATES = ("Preallocates", "its framework allocates all available memory, so its usage does not show its need")
-    SHORT_HISTORY = ("ShortHistory", "its usage history is too short")
-    DEFAULT_TOO_SMALL = ("DefaultTooSmall", "the policy's default is below its observed usage")
-    RISK_TOO_HIGH = ("RiskTooHigh", "no smaller GPU is safe enough for its observed usage")
+    NO_EVIDENCE = (
+        "NoEvidence",
+        "its GPU memory need is unknown",
+        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+    )
+    PREALLOCATES = (
+        "Preallocates",
+        "its framework allocates all available memory, so its usage does not show its need",
+        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+    )
+    SHORT_HISTORY = (
+        "ShortHistory",
+        "its usage history is too short",
+        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+    )
+    DEFAULT_TOO_SMALL = (
+        "DefaultTooSmall",
+        "the policy's default is below its observed usage",
+        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+    )
+    RISK_TOO_HIGH = (
+        "RiskTooHigh",
+        "no smaller GPU is safe enough for its observed usage",
+        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+    )
     RECENT_FAILURE = ("RecentFailure", "it failed recently")
     MULTIPLE_GPUS = (
         "MultipleGPUs",
@@ -91,7 +115,11 @@ class KeepReason(StrEnum):
         "SchedulingGated",
         "a scheduling gate delays the pod, so the current free capacity does not count",
     )
-    INVALID_AMOUNT = ("InvalidAmount", "its GPU amount is not one whole number, equal in limits and requests")
+    INVALID_AMOUNT = (
+        "InvalidAmount",
+        "its GPU amount is not one whole number, equal in limits and requests",
+        "Write one whole number; requests default to limits.",
+    )
     INJECTED = ("InjectedByLimitRange", "a LimitRange injected these GPUs; the pod did not request them")
     UNMODELED_CONSTRAINT = (
         "UnmodeledConstraint",
