@@ -337,6 +337,28 @@ def test_a_kind_in_another_case_is_invalid(api_version: str, kind: str, meant: s
     assert result.reason == f"kind: must be {meant}, found {kind!r}: the API server knows no such kind. Write {meant}"
 
 
+@pytest.mark.parametrize(
+    ("api_version", "kind", "meant"),
+    [
+        ("v1", "Deployment", "apps/v1"),
+        ("apps/v1", "Job", "batch/v1"),
+        ("batch/v1", "Pod", "v1"),
+        ("Apps/v1", "deployment", "apps/v1"),
+    ],
+)
+def test_a_kind_of_kubernetes_in_another_group_is_invalid(
+    api_version: str, kind: str, meant: str, context: EvaluationContext
+) -> None:
+    result = evaluate_data({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}}, context)
+    assert result.invalid
+    assert result.reason.startswith(f"apiVersion: must be {meant}, found {api_version!r}: "), result.reason
+
+
+def test_a_custom_resource_may_have_the_name_of_a_kind_of_kubernetes(context: EvaluationContext) -> None:
+    job = {"apiVersion": "batch.example.com/v1", "kind": "Job", "metadata": {"name": "a"}}
+    assert not evaluate_data(job, context).invalid
+
+
 EMPTY_VALUES: Json = {
     "restartPolicy": "",
     "dnsPolicy": "",

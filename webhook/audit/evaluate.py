@@ -14,7 +14,7 @@ import msgspec
 from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
-from webhook.audit.validation import check_counts, check_fields, check_pod
+from webhook.audit.validation import KUBERNETES_GROUPS, check_counts, check_fields, check_pod
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation, quote_text
@@ -109,13 +109,21 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
 
 
 def _miswritten_kind(source: SourceObject, context: EvaluationContext) -> CheckResult | None:
-    """Return the error of a kind that is known in another case; None for any other kind."""
+    """Return the error of a kind that is known in another case or group; None for any other kind."""
     group, kind = _group_kind(source)
-    for known in (POD, *context.policies.workload_kinds):
-        if known[0] == group and known[1].casefold() == kind.casefold():
-            sentence = f"kind: must be {known[1]}, found {quote_text(kind)}: the API server knows no such kind"
-            return _invalid_result(source, ReviewError(f"{sentence}. Write {known[1]}", ("kind",)))
-    return None
+    known = (POD, *context.policies.workload_kinds)
+    meant = {each: name for each, name in known if name.casefold() == kind.casefold()}
+    if group in meant:
+        return _miswritten_result(source, "kind", meant[group], kind)
+    served = next((each for each in KUBERNETES_GROUPS if each in meant), None)
+    if served is None or group.casefold() not in KUBERNETES_GROUPS:
+        return None
+    return _miswritten_result(source, "apiVersion", f"{served}/v1".removeprefix("/"), source.data["apiVersion"])
+
+
+def _miswritten_result(source: SourceObject, key: str, meant: str, found: str) -> CheckResult:
+    sentence = f"{key}: must be {meant}, found {quote_text(found)}: the API server knows no such kind"
+    return _invalid_result(source, ReviewError(f"{sentence}. Write {meant}", (key,)))
 
 
 def evaluate_object(

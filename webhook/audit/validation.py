@@ -22,12 +22,14 @@ from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import Pod
 from webhook.model.quantity import suggest_quantity
 
+KUBERNETES_GROUPS = ("", "apps", "batch")
+"""API groups of workloads that are Kubernetes' own: no cluster has other kinds or fields in them."""
+
 Locate = Callable[[FieldPath], FieldPath]
 """Maps the path of a pod's field to the path in the object that contains the pod."""
 
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _RESOURCE_FIELDS = ("limits", "requests", "claims")
-_KUBERNETES_GROUPS = ("", "apps", "batch")
 _UNKNOWN_FIELD = "must be a known field: kubectl rejects it, and other clients drop it"
 
 
@@ -59,7 +61,7 @@ def check_fields(group: str, data: Any, locate: Locate = tuple) -> None:
         data: The plain data of the pod.
         locate: Where the object has a field of the pod.
     """
-    for wrong in find_wrong_fields(data) if group in _KUBERNETES_GROUPS else ():
+    for wrong in find_wrong_fields(data) if group in KUBERNETES_GROUPS else ():
         if wrong.meant:
             _reject(locate(wrong.path), _UNKNOWN_FIELD, f"Write {wrong.meant}")
         allowed, found = f"{', '.join(wrong.values[:-1])} or {wrong.values[-1]}", quote_text(wrong.value)
