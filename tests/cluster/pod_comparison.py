@@ -13,14 +13,13 @@ from tests.cluster.compared_findings import find_wrong_findings, view_of_namespa
 from tests.cluster.dryrun import NO_LABELS, ApiAnswer, DryRunClient, open_dry_run_client
 from tests.cluster.predicted_outcomes import matches_answer, parse_limit_ranges, parse_quotas, predict_outcomes
 from tests.cluster.random_objects import limit_range, pod, quota, usage, with_quota_scope_fields
-from tests.controlplane.build import wanted_version
-from tests.controlplane.toolchain import release
+from tests.controlplane.build import is_minor_or_newer
 
 Json = dict[str, Any]
 NAMESPACE_BATCH = 20
 """Number of namespaces that are created in one batch."""
 
-DEFAULTS_POD_LEVEL_LAST = release(wanted_version()) >= (1, 37)
+DEFAULTS_POD_LEVEL_LAST = is_minor_or_newer(37)
 """True if the API server completes pod-level resources after LimitRanges, which we do not predict."""
 
 

@@ -22,7 +22,7 @@ from tests.controlplane.build_cache import Printer, cache, lock_folder, print_me
 from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
 from tests.controlplane.programs import KUBERNETES, Program, filters, kueue, plane, prometheus, versions
-from tests.controlplane.toolchain import environment, find_go, go_line
+from tests.controlplane.toolchain import environment, find_go, go_line, release
 
 BUILD_SECONDS = 7200
 """Timeout of the build of one program, in seconds; a build that takes longer hangs."""
@@ -38,6 +38,11 @@ def wanted_version() -> str:
     if wanted not in versions():
         raise BuildError(f"KUBERNETES_VERSION must be one of {', '.join(versions())}, found {wanted!r}.")
     return wanted
+
+
+def is_minor_or_newer(minor: int) -> bool:
+    """Return whether the version to test is Kubernetes 1.MINOR or newer."""
+    return release(wanted_version()) >= (1, minor)
 
 
 def control_plane(kubernetes: str, report: Printer = print_message) -> dict[str, Path]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tests.builders import Json
-from tests.controlplane.build import wanted_version
-from tests.controlplane.toolchain import release
+from tests.controlplane.build import is_minor_or_newer
 from tests.example_cluster import view_of
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import Rejections, SchedulerFilters
@@ -60,7 +59,7 @@ PLUGIN_BY_MESSAGE = {
 """The plugin of each reason, by how the reason begins."""
 
 COMPARED_PLUGINS = frozenset(PLUGIN_BY_MESSAGE.values())
-MODELS_TESTED_VERSION = release(wanted_version()) < (1, 37)
+MODELS_TESTED_VERSION = not is_minor_or_newer(37)
 """True if selectors of namespaces that no labels satisfy mean in the tested scheduler what they mean to `place`."""
 WAITS_FOR_CLAIM = ('persistentvolumeclaim "', "waiting for ephemeral volume controller", UNBOUND_IMMEDIATE, NO_VOLUME)
 """How reasons begin why a pod waits for a claim on every node: then the other volume plugins add nothing."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from tests.builders import PodMaker, make_pod
-from webhook.model.pod_amounts import (
-    ContainerAmounts,
-    ResourceChanges,
-    container_amounts,
-)
+from webhook.engine.limitrange.fast_path import is_surely_admitted
+from webhook.model.limit_ranges import NO_LIMIT_RANGES
+from webhook.model.pod_amounts import ContainerAmounts, ResourceChanges, container_amounts
 from webhook.model.pods import parse_pod
 
 
@@ -38,3 +36,11 @@ def test_changed_amounts_replace_the_old_ones() -> None:
     one_more: ResourceChanges = {("spec", "containers", 0): {"nvidia.com/gpu": "2"}}
 
     assert container_amounts(spec, one_more, one_more) == key_of(make_pod().gpus("2"))
+
+
+def test_pods_of_many_containers_are_evaluated() -> None:
+    maker = make_pod()
+    for index in range(16):
+        maker.container(f"c{index}", image="i", resources={"limits": {"cpu": "1"}})
+
+    assert is_surely_admitted(parse_pod(maker.build()), key_of(maker), NO_LIMIT_RANGES)

@@ -47,8 +47,7 @@ def check_pod(pod: Pod, data: Any, ranges: Sequence[ParsedLimitRange] = (), loca
             return
         _reject(locate(path), str(error), suggest_quantity(amount).removesuffix("."))
     for path in _misspelled_resource_fields(data):
-        fix = f"Write {', '.join(_RESOURCE_FIELDS[:-1])} or {_RESOURCE_FIELDS[-1]}"
-        _reject(locate(path), _UNKNOWN_FIELD, fix)
+        _reject(locate(path), _UNKNOWN_FIELD, f"Write {_list_choices(_RESOURCE_FIELDS)}")
     for invalid in _invalid_amounts(pod, ranges):
         _reject(locate(invalid.path), f"the API server rejects it: {invalid.message}")
 
@@ -64,14 +63,18 @@ def check_fields(group: str, data: Any, locate: Locate = tuple) -> None:
     for wrong in find_wrong_fields(data) if group in KUBERNETES_GROUPS else ():
         if wrong.meant:
             _reject(locate(wrong.path), _UNKNOWN_FIELD, f"Write {wrong.meant}")
-        allowed, found = f"{', '.join(wrong.values[:-1])} or {wrong.values[-1]}", quote_text(wrong.value)
-        _reject(locate(wrong.path), f"must be {allowed}, found {found}: the API server rejects it", "Write one of them")
+        must = f"must be {_list_choices(wrong.values)}, found {quote_text(wrong.value)}: the API server rejects it"
+        _reject(locate(wrong.path), must, "Write one of them")
 
 
 def check_counts(data: Any, template: PodTemplate) -> None:
     """Raise ReviewError for a number of pods that the API server rejects."""
     for path, value in invalid_counts(data, template):
         _reject(path, f"must be a whole number from 0 to {MAX_PODS}, found {quote_text(value)}", "Write a number")
+
+
+def _list_choices(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _reject(path: FieldPath, *sentences: str) -> None:

@@ -18,11 +18,9 @@ from webhook.engine.guarding.host_access import (
     PROCESS_LINKS,
     PROCESS_NAMES,
 )
-from webhook.model.annotations import MIRROR_ANNOTATION
+from webhook.model.annotations import MIRROR_ANNOTATION, OWN_PREFIX
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, GPU_PATTERN
-from webhook.well_known import GROUP
 
-OWN_PREFIX = f"{GROUP}/"
 assert ACCOUNTING_RESOURCE.startswith(OWN_PREFIX)
 
 GPU_RESOURCE_PREFIXES = ("nvidia.com/", DEVICE_CLASS_PREFIX, OWN_PREFIX)

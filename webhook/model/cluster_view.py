@@ -53,7 +53,7 @@ from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
-from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, sum_units
+from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, has_slot_left, sum_units
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
 __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
@@ -409,17 +409,9 @@ class ClusterView:
             left = fitting & self._fitting(resource, count + times, *needs)
             return left & self._pods.nodes_with_at_least(pods + 1 + times) if left & ~roomy else left
 
-        first = nodes_after(0)
-        if not first or ports or takers:
-            return first.bit_count() > taken_units
-        # Nodes only drop out. If none has after the last round that may be needed, each has a slot in every round.
-        rounds = taken_units // first.bit_count()
-        if rounds and nodes_after(rounds) == first:
-            return True
-        slots = times = 0
-        while slots <= taken_units and (left := nodes_after(times)):
-            slots, times = slots + left.bit_count(), times + 1
-        return slots > taken_units
+        if ports or takers:
+            return nodes_after(0).bit_count() > taken_units
+        return has_slot_left(nodes_after, taken_units)
 
     def _nodes_with_others(self, nodes: int, others: ResourceAmounts) -> int:
         """Return the nodes that have other resources free, whatever waiting and assumed pods take of them."""

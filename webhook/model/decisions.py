@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.model.annotations import GPU_MEMORY_ANNOTATION
 from webhook.model.codes import RETRIED_CODES
 from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.field_paths import FieldPath, json_pointer
@@ -18,6 +19,9 @@ from webhook.model.pools import GpuWeight
 
 PatchOperation = dict[str, Any]
 """One JSON Patch operation (RFC 6902), `patch_add` or `patch_replace`."""
+
+
+_DECLARE_NEED = f"Declare the need in the annotation {GPU_MEMORY_ANNOTATION}."
 
 
 class KeepReason(StrEnum):
@@ -49,27 +53,27 @@ class KeepReason(StrEnum):
     NO_EVIDENCE = (
         "NoEvidence",
         "its GPU memory need is unknown",
-        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+        _DECLARE_NEED,
     )
     PREALLOCATES = (
         "Preallocates",
         "its framework allocates all available memory, so its usage does not show its need",
-        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+        _DECLARE_NEED,
     )
     SHORT_HISTORY = (
         "ShortHistory",
         "its usage history is too short",
-        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+        _DECLARE_NEED,
     )
     DEFAULT_TOO_SMALL = (
         "DefaultTooSmall",
         "the policy's default is below its observed usage",
-        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+        _DECLARE_NEED,
     )
     RISK_TOO_HIGH = (
         "RiskTooHigh",
         "no smaller GPU is safe enough for its observed usage",
-        "Declare the need in the annotation rightslice.dev/gpu-memory.",
+        _DECLARE_NEED,
     )
     RECENT_FAILURE = ("RecentFailure", "it failed recently")
     MULTIPLE_GPUS = (

@@ -260,7 +260,7 @@ class WrongField(NamedTuple):
     """A field that Kubernetes does not know, or whose value it does not know.
 
     Attributes:
-        meant: The known field that is meant; "" if the field itself is known.
+        meant: The known field that is meant; "" if none is near, or the field itself is known.
         value: Its value, if that is wrong.
         values: The values that it may have.
     """
@@ -273,38 +273,25 @@ class WrongField(NamedTuple):
 
 def find_wrong_fields(pod: Any) -> Iterator[WrongField]:
     """Yield the fields of a pod or template that nearly are fields of Kubernetes, and those with a wrong value."""
-    for type_name, wrong in islice(_find_wrong(pod, "Pod", ()), MAX_WRONG_FIELDS):
-        if wrong.values:
+    for wrong in islice(_find_wrong(pod, FieldKind("Pod"), ()), MAX_WRONG_FIELDS):
+        if wrong.meant or wrong.values:
             yield wrong
-        elif meant := _closest_field(str(wrong.path[-1])[:MAX_FIELD_LENGTH], type_name):
-            yield WrongField(wrong.path, meant)
 
 
-def _find_wrong(data: Any, type_name: str, path: FieldPath) -> Iterator[tuple[str, WrongField]]:
-    """Yield the unknown fields and values of a value, and those of its parts, with the type that lacks them."""
+def _find_wrong(data: Any, kind: FieldKind, path: FieldPath) -> Iterator[WrongField]:
+    """Yield a value that its kind does not have, or the unknown fields of an object, and those in its parts."""
     if isinstance(data, list):
         for index, each in enumerate(data):
-            yield from _find_wrong(each, type_name, (*path, index))
-    if not isinstance(data, dict):
-        return
-    fields = POD_FIELDS[type_name]
-    for key, value in data.items():
-        place, kind = (*path, key), fields.get(key)
-        if kind is None:
-            yield type_name, WrongField(place)
-        elif kind.type_name:
-            yield from _find_wrong(value, kind.type_name, place)
-        elif kind.values:
-            yield from ((type_name, wrong) for wrong in _wrong_values(value, kind.values, place))
-
-
-def _wrong_values(value: Any, values: tuple[str, ...], path: FieldPath) -> Iterator[WrongField]:
-    """Yield the texts that a field must not have."""
-    for place, each in (
-        [((*path, i), each) for i, each in enumerate(value)] if isinstance(value, list) else [(path, value)]
-    ):
-        if isinstance(each, str) and each not in values:
-            yield WrongField(place, value=each, values=tuple(filter(None, values)))
+            yield from _find_wrong(each, kind, (*path, index))
+    elif isinstance(data, str) and kind.values and data not in kind.values:
+        yield WrongField(path, value=data, values=tuple(filter(None, kind.values)))
+    elif isinstance(data, dict) and kind.type_name:
+        fields = POD_FIELDS[kind.type_name]
+        for key, value in data.items():
+            if key in fields:
+                yield from _find_wrong(value, fields[key], (*path, key))
+            else:
+                yield WrongField((*path, key), _closest_field(str(key)[:MAX_FIELD_LENGTH], kind.type_name))
 
 
 @request_cache(1024)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.model.node_masks import ThresholdIndex
@@ -77,6 +77,26 @@ def sum_units(kinds: Iterable[KindCounts], nodes: int, free: ThresholdIndex) -> 
                 total_cpu_milli += more * kind.cpu_milli
                 total_memory += more * kind.memory
     return UnitSum(units, cpu_milli, memory, total_cpu_milli, total_memory)
+
+
+def has_slot_left(nodes_after: Callable[[int], int], taken: int) -> bool:
+    """Return whether nodes have more slots for a pod than others may take, which take one of each node in a round.
+
+    Args:
+        nodes_after: Returns the mask of the nodes that fit the pod after a number of rounds; nodes only drop out.
+        taken: The slots that others may take.
+    """
+    first = nodes_after(0)
+    if not first:
+        return False
+    # If none has dropped out after the last round that may be needed, each has a slot in every round.
+    rounds = taken // first.bit_count()
+    if rounds and nodes_after(rounds) == first:
+        return True
+    slots, times = first.bit_count(), 1
+    while slots <= taken and (left := nodes_after(times)):
+        slots, times = slots + left.bit_count(), times + 1
+    return slots > taken
 
 
 def add_other_amounts(amounts: dict[str, int], kinds: Iterable[KindCounts], nodes: int, free: ThresholdIndex) -> bool:

@@ -155,10 +155,12 @@ class AdmissionHandler:
         message, denial = f"evaluating the object took more than {self.cpu_limit}", None
         if request is not None and request.operation == "CREATE":
             denial = self._deny_oversized(request, message, perf_counter() - self.cpu_limit.seconds)
+        if denial is not None:
+            return denial
         uid, message = request.uid if request is not None else "", f"could not evaluate: {message}"
-        if denial is None and is_small:
+        if is_small:
             return busy_response(message, uid=uid)
-        return denial or error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
 
     def _deny_oversized(self, request: AdmissionRequest, message: str, start: float) -> HttpResponse | None:
         """Return the denial of a pod that is not evaluated, if a policy enforces `security`."""
