@@ -579,3 +579,83 @@ def test_replicas_that_must_run_apart_are_named_because_each_is_placed_alone() -
     pod = make_pod().gpus(1).spec(affinity={"podAntiAffinity": REQUIRED}).build()
     found = place_pod(deployment(6, pod), gpu_node("a"))
     assert list(placement_document(found)["unevaluated"]) == ["anti-affinity between the replicas"]
+
+
+def nominated_for(node: str, pod: PodMaker, priority: int | None = 0) -> Json:
+    """Return a pod that waits for a node, for which it is nominated."""
+    pod.data["metadata"]["name"] = "nominated"
+    spec = pod.spec(**({} if priority is None else {"priority": priority}))
+    return spec.build() | {"status": {"phase": "Pending", "nominatedNodeName": node}}
+
+
+def priority_class(name: str, value: int, *, default: bool = False) -> Json:
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    return kind | {"value": value, "globalDefault": default}
+
+
+APP = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"}
+AFFINITY, ANTI_AFFINITY = (
+    {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [APP]}} for kind in ("podAffinity", "podAntiAffinity")
+)
+CLASSES = (priority_class("low", -5), priority_class("high", 5))
+
+
+def all_cards() -> PodMaker:
+    """Return a pod that takes every card of a node."""
+    return make_pod().gpus(4)
+
+
+NOMINATED: dict[str, tuple[PodMaker, Json, tuple[Json, ...], list[str]]] = {
+    "of the same priority": (make_pod().gpus(1).spec(priority=0), nominated_for("a", all_cards()), (), ["b"]),
+    "of higher priority": (make_pod().gpus(1).spec(priority=0), nominated_for("a", all_cards(), 1), (), ["b"]),
+    "of lower priority": (make_pod().gpus(1).spec(priority=0), nominated_for("a", all_cards(), -1), (), ["a", "b"]),
+    "of unknown priority": (make_pod().gpus(1).spec(priority=9), nominated_for("a", all_cards(), None), (), ["b"]),
+    "for a node that does not exist": (
+        make_pod().gpus(1).spec(priority=0), nominated_for("gone", all_cards()), (), ["a", "b"]
+    ),
+    "of a priority between those of two classes, for the lower": (
+        make_pod().gpus(1).spec(priorityClassName="low"), nominated_for("a", all_cards()), CLASSES, ["b"]
+    ),
+    "of a priority between those of two classes, for the higher": (
+        make_pod().gpus(1).spec(priorityClassName="high"), nominated_for("a", all_cards()), CLASSES, ["a", "b"]
+    ),
+    "for a pod of a class that is not known": (
+        make_pod().gpus(1).spec(priorityClassName="other"), nominated_for("a", all_cards(), -10), CLASSES, ["b"]
+    ),
+    "for a pod without a class": (make_pod().gpus(1), nominated_for("a", all_cards(), -1), CLASSES, ["a", "b"]),
+    "for a pod of the default class": (
+        make_pod().gpus(1), nominated_for("a", all_cards(), -1), (priority_class("usual", -5, default=True),), ["b"]
+    ),
+    "for a pod in a cluster whose classes are not known": (
+        make_pod().gpus(1), nominated_for("a", all_cards(), -1), (), ["b"]
+    ),
+    "that leaves enough": (make_pod().gpus(2).spec(priority=0), nominated_for("a", make_pod().gpus(2)), (), ["a", "b"]),
+    "with a host port of the pod": (
+        make_pod().gpus(1).spec(priority=0).container("web", ports=[{"hostPort": 80}]),
+        nominated_for("a", make_pod().container("web", ports=[{"hostPort": 80}])), (), ["b"]
+    ),
+    "that the anti-affinity of the pod selects": (
+        make_pod().gpus(1).spec(priority=0, affinity=ANTI_AFFINITY),
+        nominated_for("a", make_pod().label("app", "a")), (), ["b"]
+    ),
+    "that the affinity of the pod selects: it may go elsewhere": (
+        make_pod().gpus(1).spec(priority=0, affinity=AFFINITY), nominated_for("a", make_pod().label("app", "a")), (), []
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "nominated", "objects", "want"), NOMINATED.values(), ids=NOMINATED)
+def test_a_pod_fits_with_the_nominated_pods_of_at_least_its_priority(
+    pod: PodMaker, nominated: Json, objects: tuple[Json, ...], want: list[str]
+) -> None:
+    found = place_pod(pod.build(), gpu_node("a"), gpu_node("b"), nominated, *objects)
+
+    assert sorted(nodes(found)) == want
+
+
+def test_replicas_beside_a_nominated_pod_are_counted() -> None:
+    pod = make_pod().gpus(1).spec(priority=0).build()
+
+    found = place_pod(deployment(9, pod), gpu_node("a"), gpu_node("b"), nominated_for("a", make_pod().gpus(2)))
+
+    assert found.fits == 6

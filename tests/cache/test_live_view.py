@@ -69,6 +69,7 @@ def pod(
     avoids: str = "",
     port: int = 0,
     app: str = "",
+    nominated: str = "",
     *,
     terminating: bool = False,
 ) -> Json:
@@ -87,7 +88,9 @@ def pod(
         made.label("app", app)
     if terminating:
         made.data["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return made.spec(nodeName=on, resourceClaims=claims).build() | {"status": {"phase": phase}}
+    return made.spec(nodeName=on, resourceClaims=claims).build() | {
+        "status": {"phase": phase, "nominatedNodeName": nominated}
+    }
 
 
 def namespace(name: str, tier: str) -> Json:
@@ -230,6 +233,7 @@ PODS = st.builds(
     st.sampled_from(["", "", "app=a", "app=b"]),
     st.sampled_from([0, 0, 80, 81]),
     st.sampled_from(["", "a", "b"]),
+    st.sampled_from(["", "", "a", "b", "gone"]),
     terminating=st.booleans(),
 )
 OBJECTS = {
@@ -309,6 +313,21 @@ async def test_pod_arrival_and_deletion_change_free_resources_of_its_node() -> N
     harness.write("pods", "upsert", pod("p", on="a", gpus=3, phase="Succeeded"))
     await harness.publisher.publish()
     assert harness.view.free_units(offer, 0b01) == 4
+
+
+async def test_a_nominated_pod_takes_its_node_until_it_is_bound_to_another_one() -> None:
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"), node("b"))
+    await harness.publisher.publish()
+    for change, free in (
+        (pod("p", gpus=0, phase="Pending", nominated="a"), (False, True)),
+        (pod("p", gpus=0, phase="Pending", nominated="b"), (True, False)),
+        (pod("p", on="a", gpus=0, nominated="b"), (False, True)),
+        (pod("p", on="a", gpus=0, phase="Failed", nominated="b"), (True, True)),
+    ):
+        harness.write("pods", "upsert", change)
+        await harness.publisher.publish()
+        assert tuple(harness.view.has_free_node(GPU, 1, 1 << i, 63_000, 0) for i in range(2)) == free
 
 
 async def test_a_node_takes_as_many_pods_as_its_limit_leaves_whatever_they_request() -> None:
@@ -596,7 +615,7 @@ async def test_node_that_changes_while_a_view_fails_to_build_is_in_the_next_view
     assert {each.name for each in harness.view.fleet.nodes} == {"a", "b"}
 
 
-@pytest.mark.parametrize("step", ["free_resources_on_node", "with_quota_status"])
+@pytest.mark.parametrize("step", ["unreserved_on_node", "with_quota_status"])
 @pytest.mark.parametrize("during", ["the first view", "an index", "neither"])
 async def test_changes_that_failed_to_apply_are_applied_next_time(
     monkeypatch: pytest.MonkeyPatch, step: str, during: str

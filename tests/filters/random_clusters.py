@@ -43,12 +43,12 @@ class RandomCluster(NamedTuple):
         return [each for each in self.objects if each["kind"] == kind]
 
 
-def random_cluster(random: Random, *, running: int = 30, waiting: int = 5, pods: int = 10) -> RandomCluster:
+def random_cluster(random: Random, *, running: int = 30, waiting: int = 8, pods: int = 10) -> RandomCluster:
     """Return a cluster of 10 to 14 nodes.
 
     Args:
         running: Pods on nodes.
-        waiting: Pods without a node: some are gated.
+        waiting: Pods without a node: some are gated, and half of them nominated.
         pods: Pods to schedule.
     """
     nodes = [random_node(random, f"node-{number}") for number in range(random.randint(10, 14))]
@@ -168,9 +168,12 @@ def _running_pod(random: Random, name: str, node: str) -> Json:
 
 
 def _waiting_pod(random: Random, name: str, nodes: Sequence[str]) -> Json:
-    """Return a pod without a node: one that waits, or is gated."""
+    """Return a pod without a node: one that waits, is gated, or is nominated for a node."""
     pod = random_pod(random, name, nodes)
     pod["status"] = {"phase": "Pending"}
-    if random.random() < 0.2:
+    kind = random.random()
+    if kind < 0.2:
         pod["spec"]["schedulingGates"] = [{"name": "example.com/gate"}]
+    elif kind < 0.7:
+        pod["status"]["nominatedNodeName"] = random.choice(nodes)
     return pod

@@ -26,6 +26,56 @@ def running_pod(pod: PodMaker, node: str) -> Json:
     return built
 
 
+def nominated(pod: PodMaker, node: str = "a") -> Json:
+    """Return a pod that waits for a node, for which it is nominated."""
+    built = pod.spec(priority=0).build() | {"status": {"phase": "Pending", "nominatedNodeName": node}}
+    built["metadata"] |= {"name": "nominated", "uid": "uid-nominated"}
+    return built
+
+
+def affinity_to(app: str, kind: str = "podAntiAffinity") -> Json:
+    """Return required affinity to pods of an app on the same node, or anti-affinity."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(selector: Json) -> Json:
+    """Return a required spread over nodes."""
+    constraint = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [{**constraint, "labelSelector": selector}]}
+
+
+FOR_ONE_POD = {
+    "accessModes": ["ReadWriteOncePod"],
+    "storageClassName": "later",
+    "resources": {"requests": {"storage": "1Gi"}},
+}
+STORAGE = [
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "later"},
+        "provisioner": "disks.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": "a"},
+        "spec": {"drivers": [{"name": "disks.example.com", "nodeID": "a", "allocatable": {"count": 1}}]},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "team", "uid": "data"},
+        "spec": FOR_ONE_POD,
+        "status": {"phase": "Pending"},
+    },
+]
+DATA = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+OWN = {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": FOR_ONE_POD | {"accessModes": ["ReadWriteOnce"]}}}}
+TWO_NODES = [make_node("a", {"kubernetes.io/hostname": "a"}), make_node("b", {"kubernetes.io/hostname": "b"})]
+
 OF_NO_TENANT = {
     "topologyKey": "kubernetes.io/hostname",
     "labelSelector": {"matchLabels": {"app": "a"}},
@@ -41,6 +91,31 @@ CASES: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
         [node_with("small", cpu="4")],
         make_pod().spec(resources={"limits": {"cpu": "8"}}).container("more", resources={"requests": {"cpu": "0"}}),
         ["small"],
+    ),
+    "the anti-affinity of a nominated pod keeps no pod without affinity off": (
+        [*TWO_NODES, nominated(make_pod().spec(affinity=affinity_to("a")))],
+        make_pod().label("app", "a"),
+        ["a", "b"],
+    ),
+    "the anti-affinity of a nominated pod keeps a pod off that has any of its own": (
+        [*TWO_NODES, nominated(make_pod().spec(affinity=affinity_to("a")))],
+        make_pod().label("app", "a").spec(affinity=affinity_to("other")),
+        ["b"],
+    ),
+    "a spread of all pods by an empty selector counts nominated ones only": (
+        [*TWO_NODES, running_pod(make_pod("running"), "b"), nominated(make_pod())],
+        make_pod().spec(**spread({})),
+        ["b"],
+    ),
+    "a claim for one pod is not in use by a nominated pod": (
+        [*TWO_NODES, *STORAGE, nominated(make_pod().spec(volumes=[DATA]))],
+        make_pod().spec(volumes=[DATA]),
+        ["a", "b"],
+    ),
+    "no volume of a nominated pod is attached whose claim does not exist": (
+        [*TWO_NODES, *STORAGE, nominated(make_pod().spec(volumes=[OWN]))],
+        make_pod().spec(volumes=[DATA]),
+        ["a", "b"],
     ),
 }
 

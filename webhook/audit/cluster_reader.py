@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
 from webhook.audit.object_files import SourceObject
-from webhook.cache.build_view import build_live_view, group_by_namespace
+from webhook.cache.build_view import build_live_view, free_resources_on_node, group_by_namespace
 from webhook.cache.informers import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -231,7 +231,7 @@ class ClusterReader:
             usage.waiting_counts(),
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
-        self.free_by_node = dict(zip(fleet.by_name, built.free, strict=True))
+        self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
         return built.view.with_pod_classes(
             summarize_pod_classes(
                 await self._list_optional(RUNTIME_CLASSES, HTTPStatus.FORBIDDEN),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, reduce
 
 import msgspec
 
@@ -14,7 +15,10 @@ from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.filters.node_ports import host_ports
 from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
+from webhook.model.filters.nominated_pods import select_nominated
+from webhook.model.filters.pod_ties import is_checked_for_affinity
 from webhook.model.filters.volume_rejections import VolumeRejection
+from webhook.model.filters.volume_restrictions import IN_USE
 from webhook.model.filters.volumes import filter_volumes
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pod_volumes import pod_volumes
@@ -48,10 +52,22 @@ def place_pods(
     fill: FillOrder,
 ) -> Iterator[PlacementResult]:
     """Place each pod on its own: earlier pods are not counted."""
-    ranking = NodeRanking(placement.snapshot, strategy, placement.mix, placement.profiles, fill)
+
+    @cache
+    def cluster_for(priority: int | None) -> tuple[PlacementInput, NodeRanking]:
+        cluster = reserve_nominated(placement, priority)
+        return cluster, NodeRanking(cluster.snapshot, strategy, placement.mix, placement.profiles, fill)
+
     for source in sources:
         for admitted in admitted_pods(source, context):
-            yield _place_pod(admitted, _nvlink_domain(admitted.checked, context.policies), placement, ranking)
+            domain = _nvlink_domain(admitted.checked, context.policies)
+            priority = placement.classes.priority_of(admitted.pod) if placement.nominated else None
+            yield _place_pod(admitted, domain, placement, *cluster_for(priority))
+
+
+def reserve_nominated(placement: PlacementInput, priority: int | None) -> PlacementInput:
+    """Return the cluster with the nominated pods bound that a pod of a priority yields to."""
+    return reduce(PlacementInput.with_pod_bound, select_nominated(placement.nominated, priority), placement)
 
 
 def _nvlink_domain(checked: CheckResult, policies: PolicySet) -> str:
@@ -97,7 +113,8 @@ def _sum_by_domain(snapshot: SchedulingSnapshot, label: str, pods_by_node: Mappi
 
 def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
     """Return every reason against each node that does not take a pod now, by its position among the nodes."""
-    snapshot, stock = placement.snapshot, find_stock_reasons(pod, placement)
+    stock = find_stock_reasons(pod, placement)
+    snapshot = reserve_nominated(placement, placement.classes.priority_of(pod)).snapshot
     required = pod_requirements(pod, snapshot.fleet)
     found = {
         node: (*filter_reasons(snapshot, required, node), *stock.get(node, ()))
@@ -107,7 +124,36 @@ def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
 
 
 def find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
-    """Return the reasons of the filters that do not look at CPU, memory and GPUs, by node position."""
+    """Return the reasons of the filters that do not look at CPU, memory and GPUs, by node position.
+
+    On the node of nominated pods that it yields to, the pod must fit both with them and without.
+    VolumeRestrictions does not count them.
+    """
+    found = _find_stock_reasons(pod, placement)
+    nominated = select_nominated(placement.nominated, placement.classes.priority_of(pod))
+    for node in {each.spec.node_name for each in nominated}:
+        position = placement.snapshot.fleet.by_name[node]
+        reserved = _reserve_node(pod, [each for each in nominated if each.spec.node_name == node], placement)
+        more = _find_stock_reasons(pod, reserved).get(position, ())
+        known = {each.scheduler_message: each for each in more if each.scheduler_message != IN_USE}
+        reasons = {each.scheduler_message: each for each in found.get(position, ())} | known
+        found.update({position: tuple(reasons.values())} if reasons else {})
+    return found
+
+
+def _reserve_node(pod: Pod, nominated: Collection[Pod], placement: PlacementInput) -> PlacementInput:
+    """Return the cluster with nominated pods bound, as the scheduler sees it for a pod.
+
+    Their anti-affinity counts only if InterPodAffinity has something else to check for the pod.
+    """
+    reserved, known = reduce(PlacementInput.with_pod_bound, nominated, placement), placement.tied_pods
+    tied_pods = reserved.tied_pods.with_nominated(nominated, placement.snapshot.fleet)
+    if not is_checked_for_affinity(pod, known):
+        tied_pods = tied_pods._replace(anti_affinity=known.anti_affinity)
+    return msgspec.structs.replace(reserved, tied_pods=tied_pods)
+
+
+def _find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
     nodes = placement.snapshot.fleet.nodes
     free = [placement.others.get(node.name, {}) for node in nodes]
     found = stock_filter_reasons(pod, nodes, free, placement.ports, volume_rejections(pod, placement) or ())
@@ -133,11 +179,14 @@ def _unknown_volumes(pod: Pod, placement: PlacementInput) -> Iterator[str]:
         yield VOLUME_TOPOLOGY
 
 
-def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
+def _place_pod(
+    admitted: AdmittedPod, domain: str, placement: PlacementInput, reserved: PlacementInput, ranking: NodeRanking
+) -> PlacementResult:
+    """Place a pod; `reserved` is the cluster with the nominated pods bound that it yields to."""
     checked, pod, replicas, daemon, allowed, *_ = admitted
-    snapshot = placement.snapshot
+    snapshot = reserved.snapshot
     required = pod_requirements(pod, snapshot.fleet)
-    free = [placement.others.get(node.name, {}) for node in snapshot.fleet.nodes]
+    free = [reserved.others.get(node.name, {}) for node in snapshot.fleet.nodes]
     requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))

@@ -22,6 +22,7 @@ from webhook.model.claims import (
 )
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
+from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
@@ -64,7 +65,7 @@ def build_view(
     summaries = {name: _summarize_pods(some) for name, some in active.items()}
     view = ClusterView(
         fleet,
-        free=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
+        free=free_resources_by_node(fleet.nodes, (bind_nominated(pod) for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={
             name: tuple(map(default_limit_range, some)) for name, some in group_by_namespace(limit_ranges).items()
@@ -81,7 +82,7 @@ def build_view(
 
 
 class BuiltView(NamedTuple):
-    """A view, and the free resources in it by index of node."""
+    """A view, and the free resources in it by index of node, without those of nominated pods."""
 
     view: ClusterView
     free: list[FreeResources]
@@ -117,7 +118,7 @@ def build_live_view(
         storage: The objects about storage, and the pods that use claims.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-    free = [free_resources_on_node(node, usage) for node in fleet.nodes]
+    free = [unreserved_on_node(node, usage) for node in fleet.nodes]
     view = ClusterView(
         fleet,
         free={node.name: resources for node, resources in zip(fleet.nodes, free, strict=True)},
@@ -165,6 +166,12 @@ def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> d
 def free_resources_on_node(node: FleetNode, usage: NodeUsage) -> FreeResources:
     """Return what the pods of an index leave free on a node."""
     used = usage.on_node(node.name)
+    return free_resources_of_node(node, used, used.get(POD_COUNT, 0))
+
+
+def unreserved_on_node(node: FleetNode, usage: NodeUsage) -> FreeResources:
+    """Return what the pods of an index leave free on a node, those that are nominated for it included."""
+    used = usage.reserved_on_node(node.name)
     return free_resources_of_node(node, used, used.get(POD_COUNT, 0))
 
 

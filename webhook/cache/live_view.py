@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from webhook.cache.build_view import BuiltView, build_live_view, free_resources_on_node
+from webhook.cache.build_view import BuiltView, build_live_view, unreserved_on_node
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.storage_index import StorageIndex
@@ -60,7 +60,7 @@ class ViewChanges:
     Attributes:
         fleet: A node changed, came or went.
         relisted: All pods were listed again.
-        nodes: Nodes on which pods came or went.
+        nodes: Nodes on which, or nominated for which, pods came or went.
         namespaces: Namespaces that changed, came or went.
         limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
         device_classes: A DeviceClass changed.
@@ -271,7 +271,7 @@ class ViewPublisher:
             index = fleet.by_name.get(name)
             if index is None or not fleet.nodes[index].gpus:
                 continue
-            before, after = built.free[index], free_resources_on_node(fleet.nodes[index], self.pods)
+            before, after = built.free[index], unreserved_on_node(fleet.nodes[index], self.pods)
             if before != after:
                 built.free[index] = after
                 changed[index] = (before, after)
@@ -350,8 +350,7 @@ class ViewPublisher:
                 for key in each.ties:
                     changes.ties.setdefault(key, set()).add(each.node)
                 changes.waiting.update(waiting_kinds(each))
-                if each.node:
-                    changes.nodes.add(each.node)
+                changes.nodes.update(filter(None, (each.node, each.nominated)))
                 if each.volumes:
                     self._note_claims(object_namespace(pod), each)
             self._wake.set()

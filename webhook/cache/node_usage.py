@@ -49,6 +49,7 @@ class UsageTotals(NamedTuple):
     Attributes:
         summaries: By namespace and name.
         by_node: Nano-units by resource by node; the number of pods under "pods".
+        nominated: The same of the pods that are nominated for a node.
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
         ties: Pods by node by what other pods count them by: labels, required anti-affinity, or a host port.
         waiting: Pods without a node, by what they wait for.
@@ -59,6 +60,7 @@ class UsageTotals(NamedTuple):
 
     summaries: dict[str, dict[str, PodSummary]]
     by_node: dict[str, dict[str, int]]
+    nominated: dict[str, dict[str, int]]
     shared_namespaces: set[str]
     ties: dict[TieKey, dict[str, int]]
     waiting: Counter[WaitingKind]
@@ -73,7 +75,8 @@ class UsageTotals(NamedTuple):
             self._store_summary(namespace, name, after)
             for summary, sign in ((before, -1), (after, 1)):
                 if summary is not None:
-                    self._add_to_node(summary, sign)
+                    _add_amounts(self.by_node, summary.node, summary.requests, sign)
+                    _add_amounts(self.nominated, summary.nominated, summary.requests, sign)
                     self._add_to_ties(summary, sign)
                     self._add_to_waiting(summary, sign)
                     if summary.volumes:
@@ -91,18 +94,6 @@ class UsageTotals(NamedTuple):
         del summaries[name]
         if not summaries:
             del self.summaries[namespace]
-
-    def _add_to_node(self, summary: PodSummary, sign: int) -> None:
-        if not summary.node:
-            return
-        sums = self.by_node.setdefault(summary.node, {})
-        sums[POD_COUNT] = sums.get(POD_COUNT, 0) + sign
-        for resource, amount in summary.requests:
-            sums[resource] = sums.get(resource, 0) + sign * amount
-            if not sums[resource]:  # pods choose names freely: one that no pod there uses any more is not kept
-                del sums[resource]
-        if not sums[POD_COUNT]:
-            del self.by_node[summary.node]
 
     def _add_to_ties(self, summary: PodSummary, sign: int) -> None:
         for key in summary.ties:
@@ -128,7 +119,20 @@ class UsageTotals(NamedTuple):
 
 def empty_usage() -> UsageTotals:
     """Return the state without pods."""
-    return UsageTotals({}, {}, set(), {}, Counter(), {}, {}, Counter())
+    return UsageTotals({}, {}, {}, set(), {}, Counter(), {}, {}, Counter())
+
+
+def _add_amounts(by_node: dict[str, dict[str, int]], node: str, requests: ResourceAmounts, sign: int) -> None:
+    if not node:
+        return
+    sums = by_node.setdefault(node, {})
+    sums[POD_COUNT] = sums.get(POD_COUNT, 0) + sign
+    for resource, amount in requests:
+        sums[resource] = sums.get(resource, 0) + sign * amount
+        if not sums[resource]:  # pods choose names freely: one that no pod there uses any more is not kept
+            del sums[resource]
+    if not sums[POD_COUNT]:
+        del by_node[node]
 
 
 def _add_count(counts: dict[OuterT, dict[InnerT, int]], outer: OuterT, inner: InnerT, change: int) -> None:
@@ -166,6 +170,11 @@ class NodeUsage:
     def on_node(self, node: str) -> Mapping[str, int]:
         """Return the requests on a node, nano-units by resource, and the number of pods under "pods"."""
         return self.totals.by_node.get(node, NO_USAGE)
+
+    def reserved_on_node(self, node: str) -> Mapping[str, int]:
+        """Return the same with the pods that are nominated for the node."""
+        nominated = self.totals.nominated.get(node)
+        return Counter(self.on_node(node)) + Counter(nominated) if nominated else self.on_node(node)
 
     def summaries(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, PodSummary]]:
         """Return the summaries of some or all namespaces. The returned mappings never change."""

@@ -10,16 +10,20 @@ import msgspec
 from webhook.cache.build_view import free_resources_by_node
 from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.storage_index import build_storage
-from webhook.cache.stored_objects import FINISHED_PHASES, creation_order
+from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
 from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
+from webhook.model.filters.nominated_pods import nominated_node
 from webhook.model.filters.pod_ties import NO_CLUSTER_PODS, ClusterPods, index_cluster_pods
+from webhook.model.filters.volumes import bind_volumes
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import Namespace, Node
+from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import count_gpu_units, effective_requests
+from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.storage_objects import StorageObject
@@ -44,6 +48,8 @@ class PlacementInput(msgspec.Struct, frozen=True):
         ports: Host ports in use, by node.
         tied_pods: The pods as affinity and spread between pods see them.
         storage: Claims and volumes, and the pods that use them.
+        nominated: Those of the pods that are nominated for one of the nodes.
+        classes: RuntimeClasses and PriorityClasses.
     """
 
     snapshot: SchedulingSnapshot
@@ -54,6 +60,22 @@ class PlacementInput(msgspec.Struct, frozen=True):
     ports: Mapping[str, Set[HostPort]] = {}
     tied_pods: ClusterPods = NO_CLUSTER_PODS
     storage: StorageView | None = None
+    nominated: tuple[Pod, ...] = ()
+    classes: PodClasses = NO_POD_CLASSES
+
+    def with_pod_bound(self, pod: Pod) -> PlacementInput:
+        """Return the cluster after a pod was bound to its node."""
+        node, fleet = pod.spec.node_name, self.snapshot.fleet
+        if node not in fleet.by_name:
+            return self
+        return msgspec.structs.replace(
+            self,
+            snapshot=_bind_in_snapshot(self.snapshot, pod),
+            others={**self.others, node: _subtract_others(self.others.get(node, {}), pod)},
+            ports={**self.ports, node: {*self.ports.get(node, ()), *host_ports(pod)}},
+            tied_pods=self.tied_pods.with_pod_added(pod, node, fleet),
+            storage=self.storage and bind_volumes(object_namespace(pod), pod_volumes(pod), node, self.storage),
+        )
 
 
 def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> PlacementInput:
@@ -74,7 +96,26 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     tied_pods = index_cluster_pods(pods, fleet, _namespace_labels(objects))
     storage = StorageView(fleet, *build_storage((item for item in objects if isinstance(item, StorageObject)), pods))
     ports = _host_ports_by_node(pods)
-    return PlacementInput(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage)
+    runtime_classes = [item for item in objects if isinstance(item, RuntimeClass)]
+    classes = summarize_pod_classes(runtime_classes, (item for item in objects if isinstance(item, PriorityClass)))
+    nominated = tuple(pod for pod in pods if nominated_node(pod) in fleet.by_name)
+    return PlacementInput(
+        *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes)
+    )
+
+
+def _bind_in_snapshot(snapshot: SchedulingSnapshot, pod: Pod) -> SchedulingSnapshot:
+    position = snapshot.fleet.by_name[pod.spec.node_name]
+    after = snapshot.with_pod(pod_requirements(pod, snapshot.fleet), position)
+    free = after.free[position]
+    left = free.pods - (snapshot.fleet.nodes[position].pods > 0)
+    return after.with_free(position, msgspec.structs.replace(free, pods=left, full=left <= 0))
+
+
+def _subtract_others(free: Mapping[str, int], pod: Pod) -> dict[str, int]:
+    """Return the free amounts of a node after a pod took what it requests of them."""
+    taken = {**other_requests(pod), PODS_RESOURCE: NANO}
+    return {name: amount - taken.get(name, 0) for name, amount in free.items()}
 
 
 def _namespace_labels(objects: Iterable[SnapshotObject]) -> Callable[[str], Mapping[str, str]]:
@@ -118,10 +159,8 @@ def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[st
         for node in nodes
     }
     for pod in pods:
-        on_node = free.get(pod.spec.node_name, {})
-        for name, amount in {**other_requests(pod), PODS_RESOURCE: NANO}.items():
-            if name in on_node:
-                on_node[name] -= amount
+        if pod.spec.node_name in free:
+            free[pod.spec.node_name] = _subtract_others(free[pod.spec.node_name], pod)
     return free
 
 

@@ -44,10 +44,19 @@ class PodClasses(NamedTuple):
     Attributes:
         overheads: The overhead of each RuntimeClass that has one.
         default_priority_class: The PriorityClass of pods that name none; "" if there is no default.
+        priorities: The value of each PriorityClass. Every cluster has some.
     """
 
     overheads: Mapping[str, Mapping[str, QuantityText]] = {}
     default_priority_class: str = ""
+    priorities: Mapping[str, int] = {}
+
+    def priority_of(self, pod: Pod) -> int | None:
+        """Return the priority that a pod has or will have; None if it is not known."""
+        if pod.spec.priority is not None or not self.priorities:
+            return pod.spec.priority
+        name = pod.spec.priority_class_name or self.default_priority_class
+        return self.priorities.get(name) if name else 0
 
     def add_to_pod(self, pod: Pod, runtime_class: str = "") -> Pod:
         """Return a new pod with its overhead and PriorityClass; `runtime_class` replaces its RuntimeClass."""
@@ -81,6 +90,8 @@ def summarize_pod_classes(
     runtime_classes: Iterable[RuntimeClass], priority_classes: Iterable[PriorityClass]
 ) -> PodClasses:
     """Return what new pods get; of several default PriorityClasses the lowest applies."""
-    defaults = [(each.value, each.metadata.name) for each in priority_classes if each.global_default]
+    classes = tuple(priority_classes)
+    defaults = [(each.value, each.metadata.name) for each in classes if each.global_default]
     overheads = {each.metadata.name: each.overhead.pod_fixed for each in runtime_classes if each.overhead.pod_fixed}
-    return PodClasses(overheads, min(defaults)[1] if defaults else "")
+    priorities = {each.metadata.name: each.value for each in classes}
+    return PodClasses(overheads, min(defaults)[1] if defaults else "", priorities)

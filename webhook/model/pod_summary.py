@@ -10,6 +10,7 @@ import msgspec
 from webhook.model.bounded_cache import request_cache
 from webhook.model.filters.inter_pod_affinity import identity_of, required_anti_affinity
 from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.nominated_pods import nominated_node
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -40,6 +41,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         ties: Its labels if others may count it, its required anti-affinity, and its host ports.
         volumes: Its volume claims; of a pod with a node only their names.
         is_gated: True while a scheduling gate keeps it from getting a node.
+        nominated: The node for which it is nominated; "" for none, or on a node.
     """
 
     node: str
@@ -51,6 +53,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     ties: tuple[TieKey, ...] = ()
     is_gated: bool = False
     volumes: PodVolumes = ()
+    nominated: str = ""
 
     def counted_amount(self, what: CountedResource) -> int:
         """Return nano-units of what a quota counts."""
@@ -81,11 +84,12 @@ def summarize_pod(
     constraints = node_constraints(pod) if requests_gpus and not node else None
     templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
     names = tuple(intern(name) for name in templates if name)
-    gated, volumes = bool(pod.spec.scheduling_gates), _stored_volumes(pod)
+    nominated = intern(nominated_node(pod))
+    gated, volumes = bool(pod.spec.scheduling_gates) and not nominated, _stored_volumes(pod)
     group = group_of_pod(pod)
     counted = (group,) if node or not (gated or group.terminating) else ()
     ties = (*counted, *required_anti_affinity(pod, identity_of(pod)), *held_ports(pod))
-    return PodSummary(node, requests, limits, constraints, kind, names, ties, gated, volumes)
+    return PodSummary(node, requests, limits, constraints, kind, names, ties, gated, volumes, nominated)
 
 
 def _stored_volumes(pod: Pod) -> PodVolumes:

@@ -283,6 +283,7 @@ class PodSpec(ApiStruct, frozen=True):
     resources: ResourceRequirements | None = None
     overhead: dict[str, QuantityText] = {}
     priority_class_name: str = ""
+    priority: int | None = None
     active_deadline_seconds: int | None = None
     service_account_name: str = ""
     scheduler_name: str = ""
@@ -292,9 +293,10 @@ class PodSpec(ApiStruct, frozen=True):
 
 
 class PodStatus(ApiStruct, frozen=True):
-    """The part of a pod's status that shows whether it still holds its GPUs."""
+    """The part of a pod's status that shows whether it still holds its GPUs, or which node it will get."""
 
     phase: str = ""
+    nominated_node_name: str = ""
 
 
 class Pod(ApiStruct, frozen=True):

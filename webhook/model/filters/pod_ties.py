@@ -101,11 +101,17 @@ class ClusterPods(NamedTuple):
 
     Attributes:
         labels_of: Returns the labels of a namespace.
+        nominated: Those of the groups that only count as nominated pods of one node.
     """
 
     groups: PodGroups
     anti_affinity: AntiAffinityIndex
     labels_of: Callable[[str], Mapping[str, str]]
+    nominated: PodGroups = NO_POD_GROUPS
+
+    def with_nominated(self, pods: Iterable[Pod], fleet: Fleet) -> ClusterPods:
+        """Return the pods, of which some are nominated ones that count as if they ran."""
+        return self._replace(nominated=_group_by_node(pods, fleet))
 
     def with_pod_added(self, pod: Pod, node: str, fleet: Fleet, change: int = 1) -> ClusterPods:
         """Return the pods after one was bound to a node, or with a negative change, without its labels there."""
@@ -129,12 +135,15 @@ def index_cluster_pods(
     pods: Collection[Pod], fleet: Fleet, labels_of: Callable[[str], Mapping[str, str]]
 ) -> ClusterPods:
     """Index the active pods of a snapshot."""
+    return ClusterPods(_group_by_node(pods, fleet), index_anti_affinity(count_by_term(pods), fleet), labels_of)
+
+
+def _group_by_node(pods: Iterable[Pod], fleet: Fleet) -> PodGroups:
     by_group: dict[PodGroup, Counter[str]] = {}
     for pod in pods:
         if pod.spec.node_name:
             by_group.setdefault(group_of_pod(pod), Counter())[pod.spec.node_name] += 1
-    groups = NO_POD_GROUPS.with_changes(by_group, fleet)
-    return ClusterPods(groups, index_anti_affinity(count_by_term(pods), fleet), labels_of)
+    return NO_POD_GROUPS.with_changes(by_group, fleet)
 
 
 def count_by_term(pods: Iterable[Pod]) -> dict[RequiredTerm, Counter[str]]:
@@ -228,6 +237,15 @@ def find_own_affinity(ties: PodTies, pods: ClusterPods, fleet: Fleet) -> Affinit
         *(ties.affinity, ties.anti_affinity, pods.groups, fleet, pods.labels_of),
         lambda term: _selects_itself(term, ties, pods),
     )
+
+
+def is_checked_for_affinity(pod: Pod, pods: ClusterPods) -> bool:
+    """Return whether a pod has any terms of affinity between pods, or the anti-affinity of one that runs selects it."""
+    affinity, (namespace, labels) = pod.spec.affinity, identity_of(pod)
+    kinds = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
+    if any(each is not None and each.required for each in kinds):
+        return True
+    return bool(pods.anti_affinity.exclusion(namespace, pods.labels_of(namespace), labels).nodes)
 
 
 def _selects_itself(term: RequiredTerm, ties: PodTies, pods: ClusterPods) -> bool:

@@ -17,7 +17,7 @@ from webhook.model.filters.inter_pod_affinity import PodIdentity, with_label_key
 from webhook.model.fleet import Fleet
 from webhook.model.node_counts import NodeCounts
 from webhook.model.node_masks import union_masks
-from webhook.model.pod_groups import NO_PODS, NOTHING_SELECTED, PodCounts, PodGroups, PodSelector, satisfies_all
+from webhook.model.pod_groups import NO_POD_GROUPS, NOTHING_SELECTED, PodCounts, PodGroups, PodSelector, satisfies_all
 from webhook.model.pods import Pod, TopologySpreadConstraint
 
 SPREAD_VIOLATED = "node(s) didn't match pod topology spread constraints"
@@ -110,21 +110,27 @@ class SpreadNodes(NamedTuple):
 
 
 def find_spread_nodes(
-    constraints: Collection[SpreadConstraint], pods: PodGroups, fleet: Fleet, selected: int, tolerated: int
+    constraints: Collection[SpreadConstraint],
+    pods: PodGroups,
+    fleet: Fleet,
+    selected: int,
+    tolerated: int,
+    nominated: PodGroups = NO_POD_GROUPS,
 ) -> tuple[SpreadNodes, ...] | None:
     """Return the nodes that each constraint allows, by the pods that run; None if that is not known.
 
     Args:
         selected: Mask of the nodes that the pod's node selector and required node affinity select.
         tolerated: Mask of the nodes whose taints it tolerates.
+        nominated: Those of the pods that are nominated ones.
     """
     with_keys = fleet.all_nodes
     for each in constraints:
         with_keys &= fleet.nodes_with_label(each.topology_key)
     found = []
     for each in constraints:
-        # The plugin counts no pods for an empty selector, though it selects the new pod.
-        counts = pods.count((each.pods,), _no_labels) if each.pods.labels else NO_PODS
+        # For an empty selector, the plugin counts no pods but nominated ones, though it selects the new pod.
+        counts = (pods if each.pods.labels else nominated).count((each.pods,), _no_labels)
         if counts is None:
             return None
         nodes = with_keys & (selected if each.honors_affinity else -1) & (tolerated if each.honors_taints else -1)

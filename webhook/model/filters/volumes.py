@@ -123,6 +123,25 @@ def fit_volumes(
     return VolumeFit(0, rejections=(_shared_rejection(followed[0], storage),)) if followed else fit
 
 
+def bind_volumes(namespace: str, uses: PodVolumes, node: str, storage: StorageView) -> StorageView:
+    """Return the storage after a pod was bound to a node: its claims are in use there, and their volumes attached.
+
+    Claims that wait for their first pod keep waiting, and claims that do not exist count for nothing.
+    """
+    existing = [use for use in uses if storage.claim_of(namespace, use) is not None]
+    if not existing:
+        return storage
+    position, users = storage.fleet.by_name[node], dict(storage.users.nodes)
+    attached = Counter(dict(storage.objects.attached.get(node, {})))
+    for volume, nodes in new_volumes(namespace, existing, storage):
+        attached[volume.driver] += not nodes >> position & 1
+    for use in existing:
+        key = f"{namespace}/{use.claim}"
+        users[key] = tuple({*users.get(key, ()), node})
+    objects = storage.objects._replace(attached={**storage.objects.attached, node: attached})
+    return storage.with_objects(objects, (node,)).with_users(storage.users._replace(nodes=users))
+
+
 def _fit_on_nodes(claims: _PodClaims, pending: PendingStorage, unseen: int) -> VolumeFit:
     namespace, uses, storage = claims
     attaching = Counter(dict(pending.by_driver))

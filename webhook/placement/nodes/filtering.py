@@ -268,7 +268,7 @@ def pod_tie_reasons(pod: Pod, pods: ClusterPods, fleet: Fleet) -> dict[int, tupl
         message = f"a pod that its required anti-affinity selects runs on a node with its {other}"
         add(affinity.excluded, ANTI_AFFINITY_VIOLATED, message)
     add(others.nodes, EXISTING_ANTI_AFFINITY_VIOLATED, "the required anti-affinity of a pod there selects it")
-    spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated) or ()
+    spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated, pods.nominated) or ()
     without_key, skewed = find_skewed_nodes(spread, fleet)
     keys = _topology_keys(ties.spread)
     add(without_key, SPREAD_KEY_MISSING, f"it lacks {keys}, by which the pod is spread")
