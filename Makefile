@@ -20,8 +20,12 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 # Three processes for two cores, since tests on a control plane wait half of their time; each has a control plane of its
-# own. The tests of a file run in one process, and files in their order, so that set-up for a folder is shared.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# own. The tests of a file run in one process, and files in their order, so that set-up for a folder is shared. A process
+# that ends, as after the time limit of a test in pyproject.toml, ends the run.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+# Tests that take hours, without that time limit.
+LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 
 # Tests start hundreds of processes of ours, each of which would compile the package if it were not allowed to store that.
 unexport PYTHONDONTWRITEBYTECODE
@@ -58,7 +62,7 @@ FUZZ ?= 1000000
 SEED ?= $(shell date +%s)
 
 fuzz: plane ## Fuzz a million reviews, a million quantities, 5,000 clusters and 40,000 pods (FUZZ=10000000 for more, SEED=… to repeat)
-	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(BIN)/python -m pytest -s \
+	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(LONG_PYTEST) -s \
 	  tests/server/test_fuzz.py tests/server/test_steady_state.py tests/controlplane/test_quantities.py tests/cluster/test_pod_comparison.py \
 	  tests/filters tests/cluster/test_random_claims.py tests/cluster/no_harm/test_admission_trials.py tests/cluster/no_harm/test_concurrent_quota.py
 
@@ -93,7 +97,7 @@ RACE ?= 100x10000
 
 bench-cluster: plane ## Measure pod creates on a control plane with and without the webhook, then the RACE for a quota
 	@$(BIN)/python -m benchmarks.cluster
-	RIGHTSLICE_RACE=$(RACE) $(BIN)/python -m pytest -s tests/cluster/no_harm/test_concurrent_quota.py
+	RIGHTSLICE_RACE=$(RACE) $(LONG_PYTEST) -s tests/cluster/no_harm/test_concurrent_quota.py
 
 # Hostile reviews of the memory test.
 REVIEWS ?= 10000
@@ -108,7 +112,7 @@ SOAK_RATE ?= 20
 
 soak: plane ## Review pods for hours, stop and start the cluster 20 times, create pods with 500 clients (SOAK_HOURS=3 for less)
 	@$(BIN)/python -m benchmarks.soak --hours $(SOAK_HOURS) --live-hours $(SOAK_LIVE_HOURS) --rate $(SOAK_RATE)
-	RIGHTSLICE_RESTARTS=20 RIGHTSLICE_CREATES=500x10000 $(BIN)/python -m pytest tests/cluster/end_to_end/test_faults.py
+	RIGHTSLICE_RESTARTS=20 RIGHTSLICE_CREATES=500x10000 $(LONG_PYTEST) tests/cluster/end_to_end/test_faults.py
 
 # The openb traces are public (see benchmarks/openb.py); TRACES is a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)

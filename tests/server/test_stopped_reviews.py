@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -67,6 +68,15 @@ def _without_collections() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _without_tracing() -> Iterator[None]:
+    """A review that is stopped while coverage's tracer holds its lock would never return the lock."""
+    trace = sys.gettrace()
+    sys.settrace(None)
+    yield
+    sys.settrace(trace)
 
 
 @pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS)
