@@ -659,3 +659,16 @@ def test_replicas_beside_a_nominated_pod_are_counted() -> None:
     found = place_pod(deployment(9, pod), gpu_node("a"), gpu_node("b"), nominated_for("a", make_pod().gpus(2)))
 
     assert found.fits == 6
+
+
+def test_place_names_the_feature_that_a_node_does_not_declare() -> None:
+    pod = make_pod().gpus(1).spec(hostNetwork=True, hostUsers=False)
+    declaring = gpu_node("new")
+    declaring["status"]["declaredFeatures"] = ["UserNamespacesHostNetworkSupport"]
+
+    found = place_pod(pod.build(), declaring, gpu_node("old"))
+
+    assert nodes(found) == ["new"]
+    (reason,) = found.reasons[1]
+    assert reason.scheduler_message == "node(s) didn't match Pod's required features"
+    assert "UserNamespacesHostNetworkSupport" in reason.detail

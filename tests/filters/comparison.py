@@ -22,6 +22,7 @@ from webhook.model.filters.inter_pod_affinity import (
     required_affinity,
     required_anti_affinity,
 )
+from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED
 from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
@@ -41,6 +42,7 @@ VOLUME_MESSAGES = (
 )
 
 PLUGIN_BY_MESSAGE = {
+    FEATURES_UNMATCHED: "NodeDeclaredFeatures",
     "node(s) were unschedulable": "NodeUnschedulable",
     "node(s) had untolerated taint": "TaintToleration",
     "node(s) didn't match Pod's node affinity/selector": "NodeAffinity",

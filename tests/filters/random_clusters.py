@@ -24,6 +24,7 @@ TAINT_KEYS, TAINT_VALUES = ("dedicated", "nvidia.com/gpu", "node.kubernetes.io/u
 EFFECTS = ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
 PRIORITIES = (0, 10, 1000)
 PORTS = (8080, 8081, 9400)
+FEATURES = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"]
 ADDRESSES = ("", "", "0.0.0.0", "127.0.0.1", "10.0.0.1")
 
 
@@ -89,6 +90,7 @@ def random_node(random: Random, name: str) -> Json:
     amounts = node_amounts(random)
     spec: Json = {"taints": list(_random_taints(random)), "unschedulable": random.random() < 0.08}
     status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    status["declaredFeatures"] = random.choice(([], FEATURES[:1], FEATURES, FEATURES))
     metadata = {"name": name, "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
 

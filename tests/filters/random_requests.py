@@ -53,6 +53,10 @@ def _container(random: Random, name: str) -> Json:
     container: Json = {"name": name, "image": "example.com/app:1"}
     if random.random() < 0.9:
         container["resources"] = _resources(random)
+    if random.random() < 0.05:
+        action = random.choice(("Restart", "RestartAllContainers"))
+        exits = {"operator": "In", "values": [1]}
+        container |= {"restartPolicy": "Never", "restartPolicyRules": [{"action": action, "exitCodes": exits}]}
     return container
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers, PodIdentity, identity_of
+from webhook.model.filters.node_declared_features import required_features
 from webhook.model.filters.node_ports import HostPort, held_ports
 from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.volumes import VolumeFit
@@ -65,6 +66,7 @@ class FeasibleNodes:
     """
 
     __slots__ = (
+        "_accepting",
         "_amounts",
         "_nodes_with_ports",
         "_ports",
@@ -116,7 +118,10 @@ class FeasibleNodes:
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
         self._volumes: VolumeFit | None = None
-        self.nodes = self.selected & self.tolerated & fleet.usable_nodes & ~self.exclusion.nodes
+        self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
+        if features := required_features(pod):
+            self._accepting &= fleet.nodes_declaring(features)
+        self.nodes = self.selected & self.tolerated & self._accepting
 
     def _has_gpu_nodes(self, nodes: int) -> bool:
         fleet = self.view.fleet
@@ -138,7 +143,7 @@ class FeasibleNodes:
         """
         fleet, tolerations = self.view.fleet, (*self.pod.spec.tolerations, *flavor.spec.tolerations, *more)
         tolerated = self.tolerated | fleet.tolerated_nodes(tolerations)
-        nodes = self.selected & tolerated & fleet.usable_nodes & ~self.exclusion.nodes & self.volumes.nodes
+        nodes = self.selected & tolerated & self._accepting & self.volumes.nodes
         return nodes & fleet.select_nodes(flavor.spec.node_labels, None)
 
     def has_free_node(self, resource: str, count: int, nodes: int, selected: int | None = None) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from webhook.model.advertised_resources import advertised_resources, gpu_units, implausible_gpu_units, node_hardware
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.enums import GpuForm, IsolationLevel
+from webhook.model.filters.node_declared_features import SCHEDULING_FEATURES
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, Labels
 from webhook.model.node_masks import (
@@ -95,6 +96,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
         implausible_gpus: GPU resources with more units than any node can have: they are ignored.
         cordoned: True if only a cordon keeps it from being usable.
         others: Allocatable nano-units of every other resource; empty if there are more than `MAX_OTHER_RESOURCES`.
+        features: Features that the node declares and pods may need.
     """
 
     name: str
@@ -108,6 +110,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     implausible_gpus: Mapping[str, int] = {}
     cordoned: bool = False
     others: Mapping[str, int] = {}
+    features: frozenset[str] = frozenset()
 
 
 class Fleet:
@@ -230,8 +233,16 @@ class Fleet:
 
     def schedulable_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Return the nodes whose state accepts a new pod with these tolerations, ignoring other taints."""
-        tolerates_cordon = tolerates_all(tolerations, (CORDON_TAINT,))
-        return self.usable_nodes | self.cordoned_nodes if tolerates_cordon else self.usable_nodes
+        if not self.cordoned_nodes or not tolerates_all(tolerations, (CORDON_TAINT,)):
+            return self.usable_nodes
+        return self.usable_nodes | self.cordoned_nodes
+
+    def nodes_declaring(self, features: Iterable[str]) -> int:
+        """Return the nodes that declare some features."""
+        wanted = set(features)
+        if not wanted:
+            return self.all_nodes
+        return union_masks(1 << i for i, node in enumerate(self.nodes) if node.features >= wanted)
 
     def offers_on_nodes(self, names: Iterable[str], nodes: int) -> OfferSet:
         """Return the offers of some resource names on the nodes of a mask. Cached."""
@@ -363,6 +374,7 @@ def fleet_node(node: Node) -> FleetNode:
         implausible_gpus=implausible_gpu_units(allocatable),
         cordoned=healthy and node.spec.unschedulable,
         others=_other_amounts(allocatable),
+        features=SCHEDULING_FEATURES.intersection(node.status.declared_features),
     )
 
 

@@ -40,6 +40,7 @@ class NodeStatus(ApiStruct, frozen=True):
     allocatable: dict[str, QuantityText] = {}
     capacity: dict[str, QuantityText] = {}
     conditions: tuple[NodeCondition, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 class NodeMetadata(ApiStruct, frozen=True):

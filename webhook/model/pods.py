@@ -100,6 +100,7 @@ class VolumeMount(ApiStruct, frozen=True):
     """A mount in a container."""
 
     mount_path: str = ""
+    bind_mount_options: tuple[str, ...] = ()
 
 
 class ContainerPort(ApiStruct, frozen=True):
@@ -108,6 +109,12 @@ class ContainerPort(ApiStruct, frozen=True):
     host_port: int = 0
     protocol: str = ""
     host_ip: str = field(default="", name="hostIP")
+
+
+class ContainerRestartRule(ApiStruct, frozen=True):
+    """The action for some exits of a container."""
+
+    action: str = ""
 
 
 class Container(ApiStruct, frozen=True):
@@ -124,6 +131,7 @@ class Container(ApiStruct, frozen=True):
     volume_mounts: tuple[VolumeMount, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
 
 class HostPathVolumeSource(ApiStruct, frozen=True):
@@ -276,6 +284,7 @@ class PodSpec(ApiStruct, frozen=True):
     host_pid: bool = field(default=False, name="hostPID")
     host_ipc: bool = field(default=False, name="hostIPC")
     host_users: bool | None = None
+    host_network: bool = False
     share_process_namespace: bool = False
     node_name: str = ""
     resource_claims: tuple[PodResourceClaim, ...] = ()

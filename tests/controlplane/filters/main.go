@@ -49,6 +49,7 @@ const everyPlugin = ""
 var filterPlugins = []string{
 	"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
 	"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
+	"NodeDeclaredFeatures",
 }
 
 // kinds are those of a world's objects.

@@ -19,6 +19,7 @@ from webhook.model.filters.inter_pod_affinity import (
     EXISTING_ANTI_AFFINITY_VIOLATED,
     RequiredTerm,
 )
+from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
 from webhook.model.filters.node_ports import HostPort, find_port_conflicts, host_ports
 from webhook.model.filters.node_resources_fit import Amounts, find_shortages, other_requests
 from webhook.model.filters.pod_ties import ClusterPods, find_own_affinity, ties_of
@@ -225,7 +226,7 @@ def stock_filter_reasons(
     `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name, and
     `volumes` what excludes the pod's volumes from nodes.
     """
-    requested, ports_requested = other_requests(pod), host_ports(pod)
+    requested, ports_requested, features = other_requests(pod), host_ports(pod), required_features(pod)
     on_every_node = tuple(
         FilterReason(
             f"Invalid value: {name} must be greater than or equal to 0", f"it requests a negative amount of {name}"
@@ -236,6 +237,7 @@ def stock_filter_reasons(
         i: (
             *on_every_node,
             *_node_reasons(pod, requested, node, free[i]),
+            *_missing_feature_reasons(features, node),
             *_port_conflict_reasons(ports_requested, ports.get(node.name, ())),
             *(FilterReason(each.message, each.detail) for each in rejections_by_node(volumes, i)),
         )
@@ -285,6 +287,11 @@ def _node_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) 
         yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
     for name, detail in find_shortages(requested, free):
         yield FilterReason(f"Insufficient {name}", detail)
+
+
+def _missing_feature_reasons(required: Collection[str], node: FleetNode) -> Iterator[FilterReason]:
+    if missing := [name for name in required if name not in node.features]:
+        yield FilterReason(FEATURES_UNMATCHED, f"it does not declare the feature {', '.join(missing)}")
 
 
 def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[HostPort]) -> Iterator[FilterReason]:
