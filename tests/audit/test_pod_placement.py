@@ -575,12 +575,6 @@ def test_ties_to_running_pods_exclude_nodes_with_the_words_of_the_scheduler(case
     assert nodes(place_pod(pod, *cluster)) == [node for node in "ab" if node not in case.excluded]
 
 
-def test_replicas_that_must_run_apart_are_named_because_each_is_placed_alone() -> None:
-    pod = make_pod().gpus(1).spec(affinity={"podAntiAffinity": REQUIRED}).build()
-    found = place_pod(deployment(6, pod), gpu_node("a"))
-    assert list(placement_document(found)["unevaluated"]) == ["anti-affinity between the replicas"]
-
-
 def nominated_for(node: str, pod: PodMaker, priority: int | None = 0) -> Json:
     """Return a pod that waits for a node, for which it is nominated."""
     pod.data["metadata"]["name"] = "nominated"
@@ -672,3 +666,17 @@ def test_place_names_the_feature_that_a_node_does_not_declare() -> None:
     (reason,) = found.reasons[1]
     assert reason.scheduler_message == "node(s) didn't match Pod's required features"
     assert "UserNamespacesHostNetworkSupport" in reason.detail
+
+
+@pytest.mark.parametrize(("key", "fits"), [("zone", 2), ("kubernetes.io/hostname", 3)])
+def test_replicas_that_exclude_each_other_are_counted_one_in_each_domain(key: str, fits: int) -> None:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "a"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cluster = [gpu_node(name, zone=zone) for name, zone in ("a1", "b1", "c2")]
+    for node in cluster:
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = node["metadata"]["name"]
+
+    found = place_pod(deployment(6, make_pod().gpus(1).spec(affinity=affinity).build()), *cluster)
+
+    assert (found.fits, found.unevaluated) == (fits, ())
+    assert answer(found).endswith(f"; {fits} of 6 replicas fit now")

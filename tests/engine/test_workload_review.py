@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.engine.decisions import ENV, FOUR, NODES, SIZING, bad, exempt
-from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, request_of, review, view_of
+from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, request_of, review, view_of, whole_node
 from webhook.cache.bundled_files import bundled_folder
 from webhook.engine.decide import decide
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
@@ -44,7 +44,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("data", "place"), PLACES.values(), ids=PLACES)
 def test_a_workload_is_warned_at_its_own_field_and_never_rejected(data: Json, place: str) -> None:
-    decision = review(data, ENV, FOUR, nodes=NODES)
+    decision = review(data, ENV, FOUR, nodes=[whole_node()])
     assert codes(decision) == ["warn GPU-S101", "warn GPU-L103"]
     assert [format_path(found.path) for found in decision.findings] == [
         f"{place}.containers[0].env[0]",

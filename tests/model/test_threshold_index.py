@@ -22,3 +22,10 @@ def test_changed_index_equals_a_new_one(start: dict[int, int], changes: list[tup
     moved, rebuilt = before.with_changes(moves), ThresholdIndex(now)
     assert (moved.amounts, moved.masks) == (rebuilt.amounts, rebuilt.masks)
     assert (before.amounts, before.masks) == original, "the original index does not change"
+
+
+@given(AMOUNTS, st.integers(1, 4), st.integers(0, 127))
+def test_amounts_fit_as_often_as_into_each_node_by_itself(by_node: dict[int, int], amount: int, nodes: int) -> None:
+    fits = sum(units // amount for node, units in by_node.items() if nodes >> node & 1)
+
+    assert ThresholdIndex(by_node).count_times(amount, nodes) == fits

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,17 +18,17 @@ from webhook.audit.evaluate import (
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.simulation import ArrivingPod, ArrivingReplicas
 from webhook.engine.decide import decide_replicas
-from webhook.engine.templates import PodTemplate
+from webhook.engine.owned_pods import daemon_set_nodes, is_of_daemon_set
 from webhook.engine.workload_review import pods_of_workload
 from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.field_paths import FieldPath
 from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.pod_ties import self_excluding_keys, ties_of
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
-from webhook.model.pods import Pod, Volume, parse_pod
-from webhook.placement.nodes.pod_requirements import daemon_set_nodes, daemon_set_pod, pod_requirements
+from webhook.model.pods import Pod, parse_pod
+from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict
 
@@ -59,6 +58,7 @@ class AdmittedPod(NamedTuple):
 
     Attributes:
         replicas: Number of such pods; of a DaemonSet, one per eligible node, and at least 1.
+        daemon_nodes: Of a DaemonSet: mask of the nodes on which its controller creates a pod; else None.
         admitted: How many of them quotas admit, one after another.
         view: The cluster after these were created.
         admit_more: Admits some more in the given state of the cluster, as the webhook would.
@@ -67,7 +67,7 @@ class AdmittedPod(NamedTuple):
     checked: CheckResult
     pod: Pod
     replicas: int
-    daemon: bool
+    daemon_nodes: int | None
     admitted: int
     view: ClusterView
     admit_more: Callable[[ClusterView, int], AdmittedPod]
@@ -81,45 +81,35 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
         return
     request = build_admission_request(defaulted.data, context)
     if request.pod is not None:
-        yield _admit_pod(parse_pod, defaulted, request, 1, context, checked.name)
+        yield _admit_pod(None, defaulted, request, 1, context, checked.name)
         return
     for template, pod_request, _ in pods_of_workload(request, context.policies, context.view):
         name = f"{checked.name.removesuffix('-*')}-*"
         pod_source = SourceObject(pod_request.load_object(), source.document, source.prefix)
-        complete = partial(_complete_pod, source.data, template)
-        replicas = None if template.owner.kind == "DaemonSet" else template.replicas
-        admitted = _admit_pod(complete, pod_source, pod_request, replicas, context, name)
+        nodes = daemon_set_nodes(template.pod, context.view.fleet) if is_of_daemon_set(template) else None
+        admitted = _admit_pod(nodes, pod_source, pod_request, template.replicas, context, name)
         context = msgspec.structs.replace(context, view=admitted.view)
         yield admitted
 
 
 def _admit_pod(
-    complete: Callable[[Any], Pod],
+    daemon_nodes: int | None,
     source: SourceObject,
     request: AdmissionRequest,
-    count: int | None,
+    replicas: int,
     context: EvaluationContext,
     name: str,
 ) -> AdmittedPod:
-    """Evaluate a pod and charge a number of replicas to quotas; None for a DaemonSet, which has one on each node."""
+    """Evaluate a pod and charge a number of replicas to quotas."""
 
     def admit_more(view: ClusterView, more: int) -> AdmittedPod:
-        return _admit_pod(complete, source, request, more, msgspec.structs.replace(context, view=view), name)
+        return _admit_pod(daemon_nodes, source, request, more, msgspec.structs.replace(context, view=view), name)
 
     checked = evaluate_object(source, context, unknown_parts=request.unknown_parts)
     checked = msgspec.structs.replace(checked, name=name)
-    pod = complete(apply_json_patch(checked.stored, checked.decision.patch))
-    replicas = max(1, daemon_set_nodes(pod, context.view.fleet).bit_count()) if count is None else count
+    pod = parse_pod(apply_json_patch(checked.stored, checked.decision.patch))
     admitted, view = _charge_quotas(request, checked, replicas, context)
-    return AdmittedPod(checked, pod, replicas, count is None, admitted, view, admit_more)
-
-
-def _complete_pod(workload: Mapping[str, Any], template: PodTemplate, data: Any) -> Pod:
-    """Return an admitted pod of a template with what its controller adds."""
-    pod = _with_claim_volumes(parse_pod(data), workload, template.path)
-    if template.owner.kind != "DaemonSet":
-        return pod
-    return daemon_set_pod(pod, host_network=data["spec"].get("hostNetwork") is True)
+    return AdmittedPod(checked, pod, replicas, daemon_nodes, admitted, view, admit_more)
 
 
 def _charge_quotas(
@@ -131,18 +121,6 @@ def _charge_quotas(
         return 0 if checked.decision.denials else replicas, view
     decided = decide_replicas(request, request.pod, replicas, policies, view, context.usage, context.now)
     return decided.admitted, decided.charge(view)
-
-
-def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPath) -> Pod:
-    """Return a pod with the volumes that its controller adds for volumeClaimTemplates."""
-    parent: Any = workload
-    for step in template[:-1]:
-        parent = parent[step]
-    claims = parent.get("volumeClaimTemplates") if isinstance(parent, dict) else None
-    if not isinstance(claims, list) or not claims:
-        return pod
-    volumes = (*pod.spec.volumes, *(Volume(ephemeral={"volumeClaimTemplate": claim}) for claim in claims))
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
 
 
 def denial_codes(checked: CheckResult) -> tuple[str, ...]:
@@ -160,10 +138,12 @@ def arriving_replicas(first: AdmittedPod, fleet: Fleet) -> ArrivingReplicas:
         denial = f"denied by the webhook: {', '.join(codes)}" if codes else denial
         view = view if denial else admitted.view
         keep_reason = admitted.checked.decision.keep_reason
-        required, ports = pod_requirements(admitted.pod, fleet), held_ports(admitted.pod)
-        return ArrivingPod(required, denial, view, admitted.admitted, keep_reason, ports)
+        pod, ties = admitted.pod, ties_of(admitted.pod)
+        apart = self_excluding_keys(ties, view.labels_of(ties.namespace))
+        required, ports = pod_requirements(pod, fleet), held_ports(pod)
+        return ArrivingPod(required, denial, view, admitted.admitted, keep_reason, ports, apart)
 
-    nodes = tuple(bit_positions(daemon_set_nodes(first.pod, fleet))) if first.daemon else ()
+    nodes = tuple(bit_positions(first.daemon_nodes or 0))
     decision, namespace = first.checked.decision, first.checked.namespace
     varies = bool(decision.patch or decision.quota_charge or first.view.quotas(namespace))
     return ArrivingReplicas(first.replicas, admit, nodes, varies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 
 import msgspec
@@ -14,17 +14,24 @@ from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.filters.node_ports import host_ports
-from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
+from webhook.model.filters.node_resources_fit import Amounts, count_fitting_pods, other_requests
 from webhook.model.filters.nominated_pods import select_nominated
-from webhook.model.filters.pod_ties import is_checked_for_affinity
+from webhook.model.filters.pod_ties import (
+    count_pods_apart,
+    is_checked_for_affinity,
+    self_excluding_keys,
+    ties_of,
+)
 from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volume_restrictions import IN_USE
 from webhook.model.filters.volumes import filter_volumes
 from webhook.model.node_labels import CLIQUE_LABEL
+from webhook.model.node_masks import bit_positions
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.filtering import (
+    NO_DAEMON_POD,
     VOLUME_TOPOLOGY,
     FilterReason,
     constraints_between_replicas,
@@ -34,8 +41,8 @@ from webhook.placement.nodes.filtering import (
     unsupported_constraints,
 )
 from webhook.placement.nodes.gangs import GangContext
-from webhook.placement.nodes.pod_requirements import pod_requirements
-from webhook.placement.nodes.preemption import find_preemption
+from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
+from webhook.placement.nodes.preemption import PreemptionPlan, find_preemption
 from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_mask
@@ -174,27 +181,58 @@ def volume_rejections(pod: Pod, placement: PlacementInput) -> list[VolumeRejecti
     )
 
 
+def _excluding_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
+    """Return the topology keys by which the replicas of a pod exclude each other."""
+    ties = ties_of(pod)
+    return self_excluding_keys(ties, placement.tied_pods.labels_of(ties.namespace))
+
+
+def _count_fitting(capacity: Mapping[int, int], apart: tuple[str, ...], snapshot: SchedulingSnapshot) -> int:
+    """Return how many replicas fit at once, from how many of them each node could take."""
+    fitting = gpu_mask(tuple(node for node, pods in capacity.items() if pods))
+    return count_pods_apart(
+        apart, fitting, lambda nodes: sum(capacity[node] for node in bit_positions(nodes)), snapshot.fleet
+    )
+
+
 def _unknown_volumes(pod: Pod, placement: PlacementInput) -> Iterator[str]:
     if volume_rejections(pod, placement) is None:
         yield VOLUME_TOPOLOGY
+
+
+def _find_nearest(
+    admitted: AdmittedPod, required: PodRequirements, placement: PlacementInput, free: Sequence[Amounts]
+) -> PreemptionPlan | None:
+    """Return the node that would take the pod after the fewest others ended."""
+    if admitted.daemon_nodes is not None:
+        selected = required.selected_nodes & admitted.daemon_nodes
+        required = msgspec.structs.replace(required, selected_nodes=selected)
+    return find_preemption(placement.snapshot, required, placement.pods, admitted.pod, free, placement.tied_pods)
 
 
 def _place_pod(
     admitted: AdmittedPod, domain: str, placement: PlacementInput, reserved: PlacementInput, ranking: NodeRanking
 ) -> PlacementResult:
     """Place a pod; `reserved` is the cluster with the nominated pods bound that it yields to."""
-    checked, pod, replicas, daemon, allowed, *_ = admitted
-    snapshot = reserved.snapshot
+    checked, pod, replicas, daemon_nodes, allowed, *_ = admitted
+    snapshot, daemon = reserved.snapshot, daemon_nodes is not None
     required = pod_requirements(pod, snapshot.fleet)
     free = [reserved.others.get(node.name, {}) for node in snapshot.fleet.nodes]
     requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)
+    if daemon_nodes is not None:
+        without_pod = snapshot.fleet.all_nodes & ~daemon_nodes
+        filtered |= {node: (*filtered.get(node, ()), NO_DAEMON_POD) for node in bit_positions(without_pod)}
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
     ranked = ranking.rank(eligible, gang)
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
-    most = 1 if daemon or host_ports(pod) else UNLIMITED_PODS
+    apart = _excluding_keys(pod, placement) if replicas > 1 and not daemon else ()
+    of_nodes = any(
+        domains.masks and domains.are_single_nodes for domains in map(snapshot.fleet.domains_of_label, apart)
+    )
+    most = 1 if daemon or of_nodes or host_ports(pod) else UNLIMITED_PODS
     others = [node for node in range(len(snapshot.fleet.nodes)) if node not in feasible]
     capacity = {
         each.node: count_fitting_pods(requests, free[each.node], min(most, int(pod_capacity[each.node])))
@@ -207,11 +245,11 @@ def _place_pod(
         snapshot=snapshot,
         feasible=tuple(ranked),
         reasons={node: (*filter_reasons(snapshot, required, node), *filtered.get(node, ())) for node in others},
-        nearest=None if ranked else find_preemption(snapshot, required, placement.pods, pod, free, placement.tied_pods),
+        nearest=None if ranked else _find_nearest(admitted, required, placement, free),
         replicas=replicas,
         admitted=allowed,
         on_each_node=daemon,
-        fits=sum(capacity.values()),
+        fits=_count_fitting(capacity, apart, snapshot),
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
         unevaluated=(*unsupported_constraints(pod), *together, *_unknown_volumes(pod, placement)),

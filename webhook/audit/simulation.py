@@ -12,9 +12,10 @@ from msgspec import structs
 
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
+from webhook.model.filters.inter_pod_affinity import ANTI_AFFINITY_VIOLATED
 from webhook.model.filters.node_ports import HostPort, index_host_ports
 from webhook.model.fleet import FleetNode
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
@@ -110,6 +111,7 @@ class ArrivingPod(NamedTuple):
         view: The cluster with its charges to quotas.
         admitted: How many pods like it were admitted together.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
+        apart: Topology keys of the domains that take one replica each.
     """
 
     required: PodRequirements
@@ -118,6 +120,7 @@ class ArrivingPod(NamedTuple):
     admitted: int = 1
     keep_reason: str = ""
     ports: tuple[HostPort, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 class ArrivingReplicas(NamedTuple):
@@ -143,12 +146,14 @@ class PlacementOutcome(NamedTuple):
         reason: Why it was not placed; "" if it was.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
         denied: Whether it was denied at admission.
+        node: The node, by index; -1 if it was not placed.
     """
 
     milli: int
     reason: str = ""
     keep_reason: str = ""
     denied: bool = False
+    node: int = -1
 
 
 class SimulatedCluster:
@@ -182,7 +187,7 @@ class SimulatedCluster:
 
     def place_replicas(self, arriving: ArrivingReplicas) -> Iterator[PlacementOutcome]:
         """Admit and place replicas one after another; each is admitted again if the cluster has changed."""
-        pod = arriving.admit(self.view, 1)
+        pod, excluded = arriving.admit(self.view, 1), 0
         for number in range(arriving.replicas):
             if number and arriving.varies:
                 pod = arriving.admit(self.view, 1)
@@ -193,8 +198,10 @@ class SimulatedCluster:
             if arriving.nodes:
                 required = structs.replace(required, selected_nodes=1 << arriving.nodes[number])
             self.view = pod.view
-            outcome = self._place_pod(required, pod.ports)._replace(keep_reason=pod.keep_reason)
+            outcome = self._place_apart(required, pod.ports, excluded)._replace(keep_reason=pod.keep_reason)
             yield outcome
+            if not outcome.reason:
+                excluded |= self._nodes_in_domains(pod.apart, outcome.node)
             if outcome.reason and not arriving.nodes:
                 yield from self._repeat_failure(arriving, outcome, arriving.replicas - number - 1)
                 return
@@ -217,6 +224,19 @@ class SimulatedCluster:
     def _repeat_denial(self, pod: ArrivingPod, replicas: int) -> Iterator[PlacementOutcome]:
         requested = self._requested_milli(pod.required)
         return repeat(PlacementOutcome(requested, pod.denial, pod.keep_reason, denied=True), replicas)
+
+    def _nodes_in_domains(self, keys: Iterable[str], node: int) -> int:
+        """Return the nodes in the same domain as a node, by any of some topology keys."""
+        return union_masks(self.snapshot.fleet.nodes_in_domains(key, 1 << node) for key in keys)
+
+    def _place_apart(self, required: PodRequirements, ports: tuple[HostPort, ...], excluded: int) -> PlacementOutcome:
+        """Place a pod on a node from which no earlier replica excludes it."""
+        selected = required.selected_nodes & ~excluded
+        if selected == required.selected_nodes:
+            return self._place_pod(required, ports)
+        if not selected:
+            return PlacementOutcome(self._requested_milli(required), ANTI_AFFINITY_VIOLATED)
+        return self._place_pod(structs.replace(required, selected_nodes=selected), ports)
 
     def _place_pod(self, required: PodRequirements, ports: tuple[HostPort, ...]) -> PlacementOutcome:
         """Place a pod where its host ports are free. Failures are remembered until the next pod is placed."""
@@ -250,7 +270,7 @@ class SimulatedCluster:
         self._bind_in_view(node, self.snapshot.free[position], free)
         self._ranking.set_nodes({position: (free, after.devices[position])})
         self._unplaceable.clear()
-        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)))
+        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)), node=position)
 
     def _bind_in_view(self, node: FleetNode, before: FreeResources, after: FreeResources) -> None:
         """Subtract a placed pod from what the webhook sees as free; a full node has no free GPUs."""
@@ -288,7 +308,7 @@ def simulate_pods(
     simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
     simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)
     outcomes = (outcome for replicas in arriving for outcome in simulated.place_replicas(replicas))
-    for number, (milli, reason, keep_reason, denied) in enumerate(outcomes, 1):
+    for number, (milli, reason, keep_reason, denied, _) in enumerate(outcomes, 1):
         if keep_reason:
             simulation.keep_reasons[keep_reason] += 1
         if simulation.record_pod(milli, reason, denied=denied) or number == expected:

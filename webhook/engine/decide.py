@@ -114,7 +114,7 @@ def _decide_templates(
     """Decide about the pods of each template, in order: quotas count those before."""
     decisions: list[TemplateDecision] = []
     before: ReplicaDecision | None = None
-    existing = existing_replicas(request, policies)
+    existing = existing_replicas(request, policies, view.fleet)
     for template, pod_request, pod in pods_of_workload(request, policies, view, queue):
         view = before.charge(view) if before is not None else view
         replicas = max(0, template.replicas - existing.get(template.path, 0))

@@ -16,6 +16,7 @@ import msgspec
 
 from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, GpuRequest
 from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
+from webhook.engine.owned_pods import is_daemon_pod
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.batch import gang_sign, is_kai_sign, queueing_sign
@@ -101,7 +102,7 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
         names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources))
         return KeepRequest(KeepReason.MIXED_RESOURCES, names)
     pod, spec = context.pod, context.pod.spec
-    if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
+    if is_daemon_pod(pod):
         return KeepRequest(KeepReason.DAEMON_SET)
     if MIRROR_ANNOTATION in pod.metadata.annotations:
         return KeepRequest(KeepReason.MIRROR)

@@ -26,6 +26,7 @@ from webhook.engine.quota.findings import (
     update_quota_violations,
 )
 from webhook.engine.quota.shared_quotas import compute_quota_charge, shared_quota_violations
+from webhook.engine.replica_fit import replica_fit_violations
 from webhook.engine.topology import invalid_annotations
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
@@ -87,6 +88,8 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
         if unsuitable:
             violations += [(policy_ref, each) for policy_ref in policies.cuda for each in unsuitable]
     obstacles = node_fit_violations(context, mutation) if fit is None and context.view.fleet.nodes else []
+    if context.request.replicas > 1:
+        obstacles += replica_fit_violations(context, mutation)
     invalid = invalid_annotations(pod) if pod.metadata.annotations else ()
     if obstacles or gpu_requests.errors or invalid:
         request, errors = context.request, gpu_requests.errors

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from webhook.engine.owned_pods import complete_template
 from webhook.engine.pod_context import PodDecision
 from webhook.engine.queued_templates import queued_pod_set
 from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
@@ -23,6 +24,7 @@ from webhook.model.defaulting import default_object, default_pod, default_pod_da
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import ExemptedFinding, Finding
+from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.queues import WorkloadQueue
 from webhook.policy.policy_set import PolicySet
@@ -70,7 +72,7 @@ class ReplicaDecision(NamedTuple):
 def pods_of_workload(
     request: AdmissionRequest, policies: PolicySet, view: ClusterView, queue: WorkloadQueue | None = None
 ) -> Iterator[tuple[PodTemplate, AdmissionRequest, Pod]]:
-    """Yield each template of a workload, with the future request for a pod of it, and that pod.
+    """Yield each template of a workload, completed by its controller, with the future request for a pod, and that pod.
 
     The workload is used as owner. Unknown fields are absent: name and uid; the label that the controller adds is empty.
 
@@ -78,9 +80,10 @@ def pods_of_workload(
         queue: The queue that has not charged the templates yet.
     """
     ranges = view.ranges(request.namespace)
-    for template in read_templates(request, policies.workload_kinds):
-        if template.error:
+    for written in read_templates(request, policies.workload_kinds):
+        if written.error:
             continue
+        template = complete_template(written, request.load_object(), view.fleet)
         metadata = template.pod.metadata
         metadata = replace(
             metadata,
@@ -100,6 +103,7 @@ def pods_of_workload(
             load_object=partial(_admission_data, request, template, view),
             load_old_object=lambda: None,
             unknown_parts=_unknown_parts(template),
+            replicas=template.replicas,
             queued=queued_pod_set(template, queue),
         )
         yield template, pod_request, pod
@@ -112,12 +116,14 @@ def _unknown_parts(template: PodTemplate) -> str:
     return "" if all(one.image for one in template.pod.spec.containers) else "their image is not in the object"
 
 
-def existing_replicas(request: AdmissionRequest, policies: PolicySet) -> dict[FieldPath, int]:
+def existing_replicas(request: AdmissionRequest, policies: PolicySet, fleet: Fleet) -> dict[FieldPath, int]:
     """Return how many pods each template of a changed workload had before: quotas count them already."""
     if request.operation == "CREATE":
         return {}
-    before = replace(request, load_object=request.load_old_object)
-    return {old.path: old.replicas for old in read_templates(before, policies.workload_kinds)}
+    data = request.load_old_object()
+    before = replace(request, load_object=lambda: data)
+    templates = read_templates(before, policies.workload_kinds)
+    return {old.path: complete_template(old, data, fleet).replicas for old in templates if not old.error}
 
 
 def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: ClusterView) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         user_uid: "" if unknown.
         uid: The uid of the request; "" offline.
         unknown_parts: For a future pod of a workload: what of it is not known yet, for people.
+        replicas: For a future pod of a workload: how many like it are to run at once.
         queued: For a future pod of a workload that Kueue has not charged yet: the pods that it will charge together.
     """
 
@@ -50,6 +51,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     uid: str = ""
     dry_run: bool = False
     unknown_parts: str = ""
+    replicas: int = 1
     queued: QueuedPodSet | None = None
 
 

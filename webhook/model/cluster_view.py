@@ -367,6 +367,10 @@ class ClusterView:
         mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
         return max(0, index.total_amount(mask) - self._pending_units(offer.resource, mask).units)
 
+    def free_index(self, resource: str) -> ThresholdIndex:
+        """Return the units of a GPU resource that no pod holds, by node."""
+        return self._gpus.get(resource, EMPTY_INDEX)
+
     def has_free_node(
         self,
         resource: str,

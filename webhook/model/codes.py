@@ -417,6 +417,12 @@ CODES: dict[str, FindingCode] = {
         "Every node that has the GPU is tainted: the pod will stay Pending.",
         "Add the toleration in the message, or set injection.tolerations: auto.",
     ),
+    "GPU-T206": _unschedulable_code(
+        "the nodes cannot run all pods of the workload at once",
+        "The nodes that these pods may use have GPUs for fewer of them, or the pods exclude each other, so the others "
+        "will stay Pending until some end. GPUs count whether other pods hold them or not; place counts free ones.",
+        "Run at most the number in the message at once.",
+    ),
     "GPU-T301": _unschedulable_code(
         "no node connects this many GPUs by NVLink",
         "The policy requires NVLink between the GPUs of this pod.",

@@ -351,6 +351,10 @@ class Fleet:
         """Return the most units of a GPU resource on one node of the mask; 0 for none."""
         return self._levels.get(resource, EMPTY_INDEX).max_amount(nodes)
 
+    def units_index(self, resource: str) -> ThresholdIndex:
+        """Return the allocatable units of a GPU resource by node."""
+        return self._levels.get(resource, EMPTY_INDEX)
+
     def products_of_nodes(self, nodes: int) -> tuple[str, ...]:
         """Return the product labels of nodes in the mask, sorted."""
         return tuple(sorted(value for value, mask in self._index.values.get(PRODUCT_LABEL, {}).items() if mask & nodes))

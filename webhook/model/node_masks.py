@@ -96,6 +96,16 @@ class ThresholdIndex:
                 below = amount
         return total
 
+    def count_times(self, amount: int, nodes: int) -> int:
+        """Return how many times an amount fits, each time on one of these nodes."""
+        total, above = 0, 0
+        for each, mask in zip(reversed(self.amounts), reversed(self.masks), strict=True):
+            if each < amount:
+                break
+            total += each // amount * (mask & ~above & nodes).bit_count()
+            above = mask
+        return total
+
 
 EMPTY_INDEX = ThresholdIndex({})
 

@@ -252,6 +252,29 @@ def _selects_itself(term: RequiredTerm, ties: PodTies, pods: ClusterPods) -> boo
     return term.pods.selects(ties.namespace, pods.labels_of(ties.namespace), dict(ties.labels))
 
 
+def self_excluding_keys(ties: PodTies, namespace_labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the topology keys by which pods with these ties exclude each other: one pod in each domain."""
+    labels = dict(ties.labels)
+    selecting = (each for each in ties.anti_affinity if each.pods.selects(ties.namespace, namespace_labels, labels))
+    return tuple(dict.fromkeys(each.topology_key for each in selecting if not is_unknown_selection(each.pods)))
+
+
+def count_pods_apart(keys: Iterable[str], fitting: int, count: Callable[[int], int], fleet: Fleet) -> int:
+    """Return at most how many pods that exclude each other fit on some nodes.
+
+    Args:
+        keys: The topology keys by which they do; nodes without the label exclude nothing.
+        fitting: Mask of the nodes on which one of them fits.
+        count: Returns how many would fit on the nodes of a mask if they did not exclude each other.
+    """
+    most = count(fitting)
+    for key in keys:
+        domains = fleet.domains_of_label(key)
+        apart = sum(1 for mask in domains.masks if mask & fitting)
+        most = min(most, apart + count(fitting & ~domains.nodes))
+    return most
+
+
 def _count_takers(selector: PodSelector, pods: ClusterPods, takers: Takers, *, is_like: bool) -> int:
     """Return how many selected pods that are not stored yet may get a node; `is_like`: it selects the new pod too."""
     assumed = sum(

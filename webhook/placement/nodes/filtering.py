@@ -70,6 +70,11 @@ class FilterReason(msgspec.Struct, frozen=True):
     detail: str
 
 
+NO_DAEMON_POD = FilterReason(
+    "node(s) get no pod of the DaemonSet", "its template, by which alone its controller chooses nodes, excludes it"
+)
+
+
 def filter_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> list[FilterReason]:
     """Return every reason against a node; none if the pod fits."""
     return [
@@ -307,7 +312,7 @@ def unsimulated_constraints(pod: Pod) -> Iterator[str]:
     spec, ties = pod.spec, ties_of(pod)
     if ties.affinity:
         yield "required pod affinity"
-    if ties.anti_affinity:
+    if any(not each.pods.selects(ties.namespace, {}, dict(ties.labels)) for each in ties.anti_affinity):
         yield "required pod anti-affinity"
     if ties.spread:
         yield "required topology spread"
@@ -319,13 +324,11 @@ def unsimulated_constraints(pod: Pod) -> Iterator[str]:
 
 
 def constraints_between_replicas(pod: Pod) -> Iterator[str]:
-    """Yield what the replicas of a pod require of each other: each is checked against running pods only."""
+    """Yield what the replicas of a pod require of each other and no count of them considers."""
     ties, home = ties_of(pod), pod.metadata.namespace or DEFAULT_NAMESPACE
     labels = pod.metadata.labels
     if any(each.pods.selects(home, {}, labels) for each in ties.affinity):
         yield "affinity between the replicas"
-    if any(each.pods.selects(home, {}, labels) for each in ties.anti_affinity):
-        yield "anti-affinity between the replicas"
     if any(each.counts_itself for each in ties.spread):
         yield "topology spread between the replicas"
 

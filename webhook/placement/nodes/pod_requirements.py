@@ -1,7 +1,4 @@
-"""Read from a pod what it requires of a node, including the pods of DaemonSets.
-
-Source for DaemonSets: the daemon controller's NodeShouldRunDaemonPod and AddOrUpdateDaemonPodTolerations.
-"""
+"""Read from a pod what it requires of a node."""
 
 from __future__ import annotations
 
@@ -24,25 +21,6 @@ from webhook.placement.nodes.device_plugin import (
     gpu_container_requests,
     largest_request,
 )
-
-DAEMON_TOLERATIONS = tuple(
-    Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect=effect)
-    for key, effect in (
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-    )
-)
-"""Tolerations that the controller adds to every pod of a DaemonSet."""
-
-HOST_NETWORK_TOLERATION = Toleration(
-    key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
-)
-"""Added for pods with hostNetwork."""
-
 
 NVLINK_REQUIRED, NVLINK_IGNORED = "nvlink=required", "nvlink=ignored"
 
@@ -137,15 +115,3 @@ def requirements_from_amounts(amounts: Mapping[str, int], selected_nodes: int) -
         container_requests=(ContainerRequest(gpus[resource]),) if resource == WHOLE_GPU else (),
         other_gpus=tuple((name, count) for name, count in gpus.items() if name != resource),
     )
-
-
-def daemon_set_pod(pod: Pod, *, host_network: bool) -> Pod:
-    """Return the pod that the controller creates from a DaemonSet's template, with its tolerations."""
-    added = (*DAEMON_TOLERATIONS, HOST_NETWORK_TOLERATION) if host_network else DAEMON_TOLERATIONS
-    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *added)))
-
-
-def daemon_set_nodes(pod: Pod, fleet: Fleet) -> int:
-    """Return the mask of the nodes that get a pod by state, selectors and taints, regardless of free capacity."""
-    tolerations = pod.spec.tolerations
-    return fleet.nodes_selected_by(pod.spec) & fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)

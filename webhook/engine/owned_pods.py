@@ -1,0 +1,117 @@
+"""The pods that a controller creates from a template: what it adds to each, and how many a DaemonSet has.
+
+Sources: NodeShouldRunDaemonPod and AddOrUpdateDaemonPodTolerations of the daemon controller, updateStorage of the
+StatefulSet controller. The daemon controller chooses nodes by the template alone: what admission adds does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from webhook.engine.templates import PodTemplate
+from webhook.model.fleet import Fleet
+from webhook.model.pod_volumes import MAX_POD_CLAIMS
+from webhook.model.pods import Pod, Toleration, Volume
+from webhook.well_known import Json
+
+DAEMON_TOLERATIONS: tuple[Json, ...] = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+)
+"""Tolerations that the controller adds to every pod of a DaemonSet."""
+
+HOST_NETWORK_TOLERATION: Json = {
+    "key": "node.kubernetes.io/network-unavailable",
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+"""Added for pods with hostNetwork."""
+
+
+def complete_template(template: PodTemplate, workload: Any, fleet: Fleet) -> PodTemplate:
+    """Return a template with what its controller adds to each pod, and with the number of pods."""
+    tolerations, volumes = _added_tolerations(template), _claimed_volumes(workload, template)
+    if not tolerations and not volumes:
+        return template
+    spec = {**template.data["spec"]}
+    for key, added in (("tolerations", tolerations), ("volumes", volumes)):
+        if added:
+            spec[key] = [*(spec.get(key) or ()), *added]
+    pod = _with_additions(template.pod, tolerations, volumes)
+    completed = replace(template, pod=pod, data={**template.data, "spec": spec})
+    return replace(completed, replicas=count_pods(completed, fleet))
+
+
+def _with_additions(pod: Pod, tolerations: list[Json], volumes: list[Json]) -> Pod:
+    added = msgspec.convert(tolerations, tuple[Toleration, ...]), msgspec.convert(volumes, tuple[Volume, ...])
+    spec = replace(pod.spec, tolerations=(*pod.spec.tolerations, *added[0]), volumes=(*pod.spec.volumes, *added[1]))
+    return replace(pod, spec=spec)
+
+
+def is_daemon_pod(pod: Pod) -> bool:
+    """Return whether a DaemonSet owns a pod."""
+    return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
+
+
+def count_pods(template: PodTemplate, fleet: Fleet) -> int:
+    """Return the number of pods of a completed template: of a DaemonSet, one on each of its nodes, and at least 1."""
+    if not is_of_daemon_set(template) or not fleet.nodes:
+        return template.replicas
+    return max(1, daemon_set_nodes(template.pod, fleet).bit_count())
+
+
+def daemon_set_nodes(pod: Pod, fleet: Fleet) -> int:
+    """Return the mask of the nodes on which the controller creates a pod, however much is free there.
+
+    Args:
+        pod: The template's, with the tolerations that the controller adds.
+    """
+    tolerations = pod.spec.tolerations
+    return fleet.nodes_selected_by(pod.spec) & fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)
+
+
+def is_of_daemon_set(template: PodTemplate) -> bool:
+    """Return whether a DaemonSet creates the pods of a template."""
+    return template.owner.kind == "DaemonSet"
+
+
+def _added_tolerations(template: PodTemplate) -> list[Json]:
+    if not is_of_daemon_set(template):
+        return []
+    on_host = template.data["spec"].get("hostNetwork") is True
+    return [*DAEMON_TOLERATIONS, HOST_NETWORK_TOLERATION] if on_host else list(DAEMON_TOLERATIONS)
+
+
+def _claimed_volumes(workload: Any, template: PodTemplate) -> list[Json]:
+    """Return the volumes for volumeClaimTemplates beside a template.
+
+    Each claim is created with its pod, so that it is described as an ephemeral one. A claim that an earlier pod of the
+    same name has left is not known here.
+    """
+    parent: Any = workload
+    for step in template.path[:-1]:
+        parent = parent[step]
+    claims = parent.get("volumeClaimTemplates") if isinstance(parent, dict) else None
+    if not isinstance(claims, list):
+        return []
+    return [
+        {"name": _claim_name(claim), "ephemeral": {"volumeClaimTemplate": claim}}
+        for claim in claims[: MAX_POD_CLAIMS + 1]
+    ]
+
+
+def _claim_name(claim: object) -> str:
+    metadata = claim.get("metadata") if isinstance(claim, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
