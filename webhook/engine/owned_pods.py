@@ -50,7 +50,7 @@ def complete_template(template: PodTemplate, workload: Any, fleet: Fleet) -> Pod
             spec[key] = [*(spec.get(key) or ()), *added]
     pod = _with_additions(template.pod, tolerations, volumes)
     completed = replace(template, pod=pod, data={**template.data, "spec": spec})
-    return replace(completed, replicas=count_pods(completed, fleet))
+    return replace(completed, replicas=count_owned_pods(completed, fleet))
 
 
 def _with_additions(pod: Pod, tolerations: list[Json], volumes: list[Json]) -> Pod:
@@ -64,7 +64,7 @@ def is_daemon_pod(pod: Pod) -> bool:
     return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
 
 
-def count_pods(template: PodTemplate, fleet: Fleet) -> int:
+def count_owned_pods(template: PodTemplate, fleet: Fleet) -> int:
     """Return the number of pods of a completed template: of a DaemonSet, one on each of its nodes, and at least 1."""
     if not is_of_daemon_set(template) or not fleet.nodes:
         return template.replicas
