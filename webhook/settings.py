@@ -170,6 +170,7 @@ class WebhookSettings(ServerSettings):
         replicas: The least number of servers that answer for the cluster, if they run elsewhere: those in the cluster
             are counted. Each leaves free units to what the others decide unseen.
         kueue_config: A file with Kueue's Configuration, for what it charges.
+        node_groups: A file with a NodeGroups, for what new nodes of node groups offer.
     """
 
     policies: Annotated[tuple[Path, ...], NoDecode] = ()
@@ -190,6 +191,7 @@ class WebhookSettings(ServerSettings):
     usage_minutes: float = Field(default=30, ge=0.1, le=1440)
     replicas: int = Field(default=1, ge=1, le=64)
     kueue_config: Path | None = None
+    node_groups: Path | None = None
 
     @field_validator("policies", mode="before")
     @classmethod
@@ -202,6 +204,8 @@ class WebhookSettings(ServerSettings):
             raise _combination_error(FLAG_REQUIRED.format("policies", "POLICIES"))
         if not self.is_live and self.kueue_config is not None:
             raise _combination_error("--kueue-config requires --cluster live; a snapshot may contain the Configuration")
+        if not self.is_live and self.node_groups is not None:
+            raise _combination_error("--node-groups requires --cluster live; a snapshot may contain the NodeGroups")
         if not self.cluster:
             raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
         if not self.uses_api_server and (self.kubeconfig or self.context):

@@ -12,7 +12,7 @@ from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.demand import DemandInput, need_by_evidence
 from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of, gpu_requests_of_pod
 from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest
-from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import parse_pod
 from webhook.model.usage import ObservedUsage, UsageView
 from webhook.model.workloads import workload_of
@@ -94,7 +94,7 @@ def rule(**fields: Any) -> RightSizingRules:
         "margin_percent": 15,
         "risk_ppm": 5000,
         "min_saving_percent": 20,
-        "wait_when_full": False,
+        "when_full": FullCapacityAction.KEEP,
     }
     return RightSizingRules(**(plain | fields))
 

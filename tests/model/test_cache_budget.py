@@ -18,6 +18,8 @@ UNREGISTERED = {
     "policy/lint.py": "keyed by policies",
     "usage/history.py": "keyed by samples of usage",
     "web/limits.py": "keyed by the query of a URL, which is at most one line of a request",
+    "model/cluster_view.py": "keyed by the fleet",
+    "model/node_groups.py": "keyed by the fleet and by what is written about node groups",
     "model/bounded_cache.py": "registers its functions",
 }
 """Where `lru_cache` may be used, and why no text of a request can fill it."""

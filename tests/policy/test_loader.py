@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.policy.policy_texts import exception_text, load_policy, load_texts, policy_text
 from webhook.cli.commands.policy import render_starter_policy
 from webhook.errors import SourceLocation
-from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.quantity import NANO
 from webhook.policy.loader import load_policies
@@ -93,7 +93,7 @@ def test_every_field_is_compiled() -> None:
     )
     assert sizing.evidence == (EvidenceSource.DECLARED, EvidenceSource.DEFAULT)
     assert (sizing.default_memory_mib, sizing.default_compute_milli) == (8192, 125)
-    assert (sizing.margin_percent, sizing.min_saving_percent, sizing.wait_when_full) == (10, 30, True)
+    assert (sizing.margin_percent, sizing.min_saving_percent, sizing.when_full) == (10, 30, FullCapacityAction.WAIT)
     assert sizing.risk_ppm == 2500
 
     limits = policy.limits

@@ -25,6 +25,7 @@ from webhook.model.defaulting import default_limit_range
 from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.node_groups import NO_SOURCES, GroupSources
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
@@ -53,6 +54,7 @@ def build_view(
     storage: Iterable[StorageObject] = (),
     *,
     queues: KueueQueues = NO_QUEUES,
+    group_sources: GroupSources = NO_SOURCES,
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
@@ -78,7 +80,8 @@ def build_view(
         quotas=quotas_with_status,
     )
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
-    return view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
+    view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
+    return view.with_group_sources(group_sources)
 
 
 class BuiltView(NamedTuple):

@@ -22,6 +22,13 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
+from webhook.model.node_groups import (
+    MACHINE_API_VERSION,
+    NODE_OVERLAY_API_VERSION,
+    MachineDeployment,
+    MachineSet,
+    NodeOverlay,
+)
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
@@ -112,6 +119,16 @@ def _queue_resource(plural: str, model: type[T]) -> WatchedResource[T]:
 LOCAL_QUEUES = _queue_resource("localqueues", LocalQueue)
 CLUSTER_QUEUES = _queue_resource("clusterqueues", ClusterQueue)
 FLAVORS = _queue_resource("resourceflavors", ResourceFlavor)
+
+
+def _group_resource(api_version: str, plural: str, model: type[T]) -> WatchedResource[T]:
+    """Return a resource about node groups. Where it is absent or forbidden, groups do not grow by it."""
+    return WatchedResource(plural, f"/apis/{api_version}/{plural}", model, optional=True, may_be_forbidden=True)
+
+
+OVERLAYS = _group_resource(NODE_OVERLAY_API_VERSION, "nodeoverlays", NodeOverlay)
+MACHINE_DEPLOYMENTS = _group_resource(MACHINE_API_VERSION, "machinedeployments", MachineDeployment)
+MACHINE_SETS = _group_resource(MACHINE_API_VERSION, "machinesets", MachineSet)
 
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 
@@ -214,6 +231,9 @@ class ClusterInformers:
         reflectors.add(LOCAL_QUEUES, self._publisher.local_queues)
         reflectors.add(CLUSTER_QUEUES, self._publisher.cluster_queues)
         reflectors.add(FLAVORS, self._publisher.flavors)
+        reflectors.add(OVERLAYS, self._publisher.overlays)
+        reflectors.add(MACHINE_DEPLOYMENTS, self._publisher.machine_deployments)
+        reflectors.add(MACHINE_SETS, self._publisher.machine_sets)
         self._cluster_states = reflectors.states
         reflectors.add(policy_resource(), self.policies.policies)
         reflectors.add(exception_resource(namespace), self.policies.exceptions)

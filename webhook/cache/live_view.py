@@ -24,6 +24,7 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_clas
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.node_groups import GroupSources, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
@@ -66,6 +67,7 @@ class ViewChanges:
         device_classes: A DeviceClass changed.
         pod_classes: A RuntimeClass or PriorityClass changed.
         queues: A queue or flavor of Kueue changed.
+        groups: An object about node groups changed.
         pod_namespaces: Namespaces in which pods came or went.
         ties: What pods that came, went or moved are counted by, with the names of their nodes.
         claims: Volume claims whose pods came, went or moved.
@@ -87,6 +89,7 @@ class ViewChanges:
     device_classes: bool = False
     pod_classes: bool = False
     queues: bool = False
+    groups: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
     ties: dict[TieKey, set[str]] = field(default_factory=dict)
     waiting: set[WaitingKind] = field(default_factory=set)
@@ -103,7 +106,8 @@ class ViewPublisher:
 
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
-            priority_classes, local_queues, cluster_queues, flavors: The stores, one per reflector.
+            priority_classes, local_queues, cluster_queues, flavors, overlays, machine_deployments, machine_sets: The
+            stores, one per reflector.
         storage: The stores of objects about storage.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
@@ -114,7 +118,7 @@ class ViewPublisher:
 
         Args:
             holder: Keeps its view until the first is built. The `replicas` of that view are the least, and what Kueue
-                charges is as in its `queues`.
+                charges is as in its `queues`, and the node groups of settings as in its `group_sources`.
             namespace: Namespace of the webhook's replicas.
             fleet_seconds: The least time between two indexes of the nodes.
         """
@@ -138,6 +142,12 @@ class ViewPublisher:
         self.cluster_queues: ObjectStore[ClusterQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self.flavors: ObjectStore[ResourceFlavor] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self._charging = holder.view.queues.charging
+        self.overlays: ObjectStore[NodeOverlay] = ObjectStore(_cluster_object_key, self._on_group_change)
+        self.machine_deployments: ObjectStore[MachineDeployment] = ObjectStore(
+            _namespaced_object_key, self._on_group_change
+        )
+        self.machine_sets: ObjectStore[MachineSet] = ObjectStore(_namespaced_object_key, self._on_group_change)
+        self._group_sources = holder.view.group_sources
         self.pods = NodeUsage(self)
         self.storage = StorageIndex(self.pods, self._on_storage_change)
         self._storage, self._users = StorageObjects(), VolumeUsers()
@@ -237,6 +247,9 @@ class ViewPublisher:
             view = view.with_pod_classes(self._pod_classes())
         if changes.queues or view.queues is NO_QUEUES:
             view = view.with_queues(self._kueue_queues())
+        if changes.groups:
+            self._group_sources = self._read_group_sources()
+        view = view.with_group_sources(self._group_sources)
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.ties:
@@ -302,6 +315,14 @@ class ViewPublisher:
     def _on_queue_change(self, _key: str, _before: object, _after: object) -> None:
         self._changes.queues = True
         self._wake.set()
+
+    def _on_group_change(self, _key: str, _before: object, _after: object) -> None:
+        self._changes.groups = True
+        self._wake.set()
+
+    def _read_group_sources(self) -> GroupSources:
+        machines = (*self.machine_deployments.items.values(), *self.machine_sets.items.values())
+        return GroupSources(self._group_sources.groups, tuple(self.overlays.items.values()), machines)
 
     def _kueue_queues(self) -> KueueQueues:
         queues, cluster_queues = self.local_queues.items.values(), self.cluster_queues.items.values()
@@ -387,10 +408,12 @@ def observed_pods_of(pod: Pod) -> list[ObservedPod]:
 
 
 def _cluster_object_key(
-    item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass | ClusterQueue | ResourceFlavor,
+    item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass | ClusterQueue | ResourceFlavor | NodeOverlay,
 ) -> str:
     return item.metadata.name
 
 
-def _namespaced_object_key(item: LimitRange | ResourceQuota | ResourceClaimTemplate | LocalQueue) -> str:
+def _namespaced_object_key(
+    item: LimitRange | ResourceQuota | ResourceClaimTemplate | LocalQueue | MachineDeployment,
+) -> str:
     return f"{object_namespace(item)}/{item.metadata.name}"

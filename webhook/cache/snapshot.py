@@ -1,7 +1,7 @@
 """Read a cluster from files, as `kubectl get -o yaml` prints it, into the same view that a live cluster gives.
 
 Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates, DeviceClasses, RuntimeClasses,
-PriorityClasses and the objects about storage are read; other kinds are skipped.
+PriorityClasses, the objects about storage and about node groups are read; other kinds are skipped.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
+from webhook.model.node_groups import GroupSources, MachineDeployment, NodeGroups, NodeGroupSpec, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
@@ -40,6 +41,7 @@ from webhook.model.queues import (
     ResourceFlavor,
 )
 from webhook.model.storage_objects import StorageObject
+from webhook.well_known import API_VERSION
 
 DEMO = "demo"
 """Name of the example snapshot that comes with the program."""
@@ -81,6 +83,19 @@ def read_charging(source: str) -> QueueCharging:
         write = "Write controller_manager_config.yaml of Kueue's ConfigMap to it"
         raise SnapshotError(SourceLocation(source), f"{must}. {write}")
     return snapshot.view.queues.charging
+
+
+def read_node_groups(source: str) -> tuple[NodeGroupSpec, ...]:
+    """Read the node groups of a settings file.
+
+    Raises:
+        SnapshotError: There are none, or one is invalid.
+    """
+    snapshot = read_snapshot(source)
+    if not snapshot.view.group_sources.groups:
+        must = f"must be a NodeGroups of {API_VERSION} with nodeGroups, found none"
+        raise SnapshotError(SourceLocation(source), f"{must}. Write kind: NodeGroups, and a list nodeGroups")
+    return snapshot.view.group_sources.groups
 
 
 def _require_objects(source: str, documents: Iterable[RawObject]) -> Iterator[RawObject]:
@@ -144,6 +159,15 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         priority_classes=[item for item in objects if isinstance(item, PriorityClass)],
         storage=[item for item in objects if isinstance(item, StorageObject)],
         queues=_snapshot_queues(objects),
+        group_sources=_snapshot_groups(objects),
+    )
+
+
+def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:
+    return GroupSources(
+        tuple([group for item in objects if isinstance(item, NodeGroups) for group in item.node_groups]),
+        tuple([item for item in objects if isinstance(item, NodeOverlay)]),
+        tuple([item for item in objects if isinstance(item, MachineDeployment)]),
     )
 
 

@@ -18,6 +18,14 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.node_groups import (
+    MACHINE_API_VERSION,
+    NODE_OVERLAY_API_VERSION,
+    MachineDeployment,
+    MachineSet,
+    NodeGroups,
+    NodeOverlay,
+)
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
@@ -49,6 +57,8 @@ ClusterScoped = (
     | ClusterQueue
     | ResourceFlavor
     | KueueConfiguration
+    | NodeOverlay
+    | NodeGroups
 )
 """The objects of a snapshot that have no namespace."""
 
@@ -61,13 +71,14 @@ SnapshotObject = (
     | PersistentVolumeClaim
     | CSIStorageCapacity
     | LocalQueue
+    | MachineDeployment
 )
 """The objects of a snapshot."""
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
     PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity,
-    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor,
+    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, NodeOverlay, MachineDeployment, MachineSet, NodeGroups,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
@@ -88,6 +99,10 @@ _API_VERSIONS = {
     "ClusterQueue": KUEUE_API_VERSION,
     "ResourceFlavor": KUEUE_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
+    "NodeOverlay": NODE_OVERLAY_API_VERSION,
+    "MachineDeployment": MACHINE_API_VERSION,
+    "MachineSet": MACHINE_API_VERSION,
+    "NodeGroups": API_VERSION,
 }
 """apiVersion of the kinds outside the core group."""
 
@@ -169,6 +184,11 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
         yield ("spec", "hard"), item.spec.hard
         yield ("status", "hard"), item.status.hard
         yield ("status", "used"), item.status.used
+    elif isinstance(item, NodeOverlay):
+        yield ("spec", "capacity"), item.spec.capacity
+    elif isinstance(item, NodeGroups):
+        for place, group in enumerate(item.node_groups):
+            yield ("nodeGroups", place, "resources"), group.resources
     elif isinstance(item, RuntimeClass):
         yield ("overhead", "podFixed"), item.overhead.pod_fixed
     elif isinstance(item, LimitRange):

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from webhook.model.claims import ResourceClaimTemplate
+from webhook.model.node_groups import MachineDeployment
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import DEFAULT_NAMESPACE, NamedVolume, ObjectMeta, Pod, PodSpec
 from webhook.model.queues import LocalQueue
@@ -43,7 +44,8 @@ def object_namespace(
     | ResourceClaimTemplate
     | PersistentVolumeClaim
     | CSIStorageCapacity
-    | LocalQueue,
+    | LocalQueue
+    | MachineDeployment,
 ) -> str:
     """Return the namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE

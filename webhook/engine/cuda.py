@@ -264,13 +264,18 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
 def offers_sure_to_run(
     context: GpuPodContext, offers: tuple[GpuOffer, ...], feasible: FeasibleNodes
 ) -> tuple[GpuOffer, ...]:
-    """Return the offers on whose reachable nodes all images of the pod will run."""
+    """Return the offers on whose reachable nodes all images of the pod will run.
+
+    Args:
+        feasible: The nodes of the offers: those of the cluster, or new ones.
+    """
     requirements = tuple(stated_requirements(context.pod, context.gpu_requests.containers))
     fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
+    tolerated = feasible.tolerated if feasible.view is context.view else context.feasible.tolerated
     current = _CurrentHardware(
         fleet.hardware_of_nodes(context.offer_nodes & context.feasible.nodes),
-        fleet.hardware_of_nodes(named & feasible.tolerated),
+        fleet.hardware_of_nodes(named & tolerated),
         no_rivals_selected=not named,
     )
     return tuple(
@@ -280,7 +285,7 @@ def offers_sure_to_run(
             if all(
                 _image_runs(requirement, node, current)
                 for requirement in requirements
-                for node in fleet.hardware_of_nodes(offer.nodes & nodes)
+                for node in feasible.view.fleet.hardware_of_nodes(offer.nodes & nodes)
             )
         ]
     )

@@ -7,7 +7,7 @@ decision equals the one of `decide` for three reasons:
   else can affect the decision.
 * Between two copies, free capacity and observed usage may change. Queries about them are recorded with their answers,
   and an entry is used only if every query has the same answer now.
-* New policies or nodes clear the cache, and so does the first usage data.
+* New policies, nodes or node groups clear the cache, and so does the first usage data.
 
 The cache is bounded, and keys are compared as a whole: untrusted input can evict entries and never change a decision.
 `tests/engine/test_decision_cache.py` has the property test: on generated pods, every cached decision equals that of
@@ -34,6 +34,7 @@ from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit
 from webhook.model.fleet import Fleet
+from webhook.model.node_groups import GroupSources
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import PodVolumes
@@ -217,7 +218,7 @@ class DecisionCache:
     def __init__(self) -> None:
         self._entries: dict[bytes, CacheEntry] = {}
         self._key_bytes = 0
-        self._valid_for: tuple[PolicySet, Fleet, bool] | None = None
+        self._valid_for: tuple[PolicySet, Fleet, GroupSources, bool] | None = None
         self._labels_matter = True
 
     def decide(
@@ -226,7 +227,7 @@ class DecisionCache:
         """Return the decision of `decide`, from the cache if a copy of the pod was evaluated before."""
         if request.operation != "CREATE" or request.pod is None or view.has_reserved(request.pod.metadata.uid):
             return decide(request, policies, view, usage, now)
-        self._clear_if_outdated(policies, view.fleet, bool(usage.observed))
+        self._clear_if_outdated(policies, view.fleet, view.group_sources, has_usage=bool(usage.observed))
         parts = _cache_key(request, request.pod, policies, now, labels_matter=self._labels_matter)
         try:
             key = _encode(parts)
@@ -248,8 +249,8 @@ class DecisionCache:
         self._entries = {}
         self._key_bytes = 0
 
-    def _clear_if_outdated(self, policies: PolicySet, fleet: Fleet, has_usage: bool) -> None:
-        valid_for = (policies, fleet, has_usage)
+    def _clear_if_outdated(self, policies: PolicySet, fleet: Fleet, sources: GroupSources, *, has_usage: bool) -> None:
+        valid_for = (policies, fleet, sources, has_usage)
         if self._valid_for != valid_for:
             self._valid_for = valid_for
             self._labels_matter = _depends_on_labels(policies)

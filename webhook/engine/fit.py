@@ -24,14 +24,15 @@ from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
-from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
+from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_without_fit
 from webhook.engine.queued_templates import reason_by_queue
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
-from webhook.model.enums import GpuForm, PolicyMode
+from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.node_masks import union_masks
+from webhook.model.node_groups import growing_groups
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.policy.policy_set import RightSizingRules
 
@@ -43,6 +44,11 @@ _VOLUME_REASONS = {
     VolumeProblem.IN_USE: KeepReason.VOLUME_IN_USE,
     VolumeProblem.SHARED: KeepReason.VOLUME_SHARED,
 }
+
+_CURED_BY_GROWTH = frozenset(
+    {KeepReason.NO_FREE_CAPACITY, KeepReason.NO_OFFER, KeepReason.UNREACHABLE, KeepReason.HOST_PORT}
+)
+"""Reasons that a new node may remove."""
 
 MAX_NAMES = 3
 """Products or resources that a reason names before it counts the rest."""
@@ -56,16 +62,19 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     if right_sizing is None or not isinstance(context, GpuPodContext):
         return NO_RIGHT_SIZING
     feasible = project_feasible_nodes(context, right_sizing.rule.mode)
-    constraint = "" if right_sizing.rule.wait_when_full else next(unmodeled_constraints(feasible.pod), "")
+    waits = right_sizing.rule.when_full is FullCapacityAction.WAIT
+    constraint = "" if waits else next(unmodeled_constraints(feasible.pod), "")
     if constraint:
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, constraint)
     if context.view.stale:
         return KeepRequest(KeepReason.STALE_VIEW)
-    if not right_sizing.rule.wait_when_full and (blocker := feasible.volumes.blocker) is not None:
+    if not waits and (blocker := feasible.volumes.blocker) is not None:
         return KeepRequest(_VOLUME_REASONS[blocker.problem], blocker.detail)
     choice = _smallest_choice(context, need, right_sizing, feasible)
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
+    if right_sizing.rule.when_full is FullCapacityAction.GROW and context.request.queued is None:
+        choice = _allow_growth(context, need, right_sizing, feasible, choice)
     queued = context.request.queued
     if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
         choice = queued.queue.kept
@@ -93,11 +102,59 @@ def _choice_by_second_pass(
     )
 
 
+def _allow_growth(
+    context: GpuPodContext,
+    need: GpuNeed,
+    right_sizing: CombinedRightSizing,
+    feasible: FeasibleNodes,
+    choice: OfferChoice | KeepRequest,
+) -> OfferChoice | KeepRequest:
+    """Where node groups grow: without an offer that is free now, choose one that a new node has.
+
+    No label is required without need, because the template of a new node may lack it.
+    """
+    new, fleet = project_new_nodes(context, right_sizing.rule.mode), context.view.fleet
+    if isinstance(choice, OfferChoice):
+        needless = new is not None and not feasible.ties() and _is_same_everywhere(context, choice, feasible, new)
+        return _without_selectors(choice) if needless else choice
+    if choice.reason not in _CURED_BY_GROWTH:
+        return choice
+    grown = _smallest_choice(context, need, right_sizing, new) if new is not None and new.nodes else choice
+    if new is None or isinstance(grown, KeepRequest) or not _is_same_everywhere(context, grown, feasible, new):
+        full = choice.reason is KeepReason.NO_FREE_CAPACITY
+        return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
+    first = next(bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes))
+    group = growing_groups(fleet, context.view.group_sources)[first].name
+    live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
+    offers = tuple([replace(offer, nodes=live) for offer in grown.offers])
+    return _without_selectors(replace(grown, offers=offers, selected=context.feasible.selected, group=group))
+
+
+def _is_same_everywhere(
+    context: GpuPodContext, choice: OfferChoice, feasible: FeasibleNodes, new: FeasibleNodes
+) -> bool:
+    """Return whether the name of an offer stands for nothing that is unsuitable, on any node or on a new one."""
+    chosen, need = choice.offers[0], choice.need
+    live_offers, new_offers = (nodes.view.fleet.by_resource.get(choice.resource, ()) for nodes in (feasible, new))
+    offers = (*live_offers, *new_offers)
+    return (
+        all(_covers_need(offer, need) for offer in offers)
+        and all((offer.form, offer.isolation) == (chosen.form, chosen.isolation) for offer in offers)
+        and reason_by_framework(context, offers, need.memory_mib, patch=False) is None
+        and offers_sure_to_run(context, live_offers, feasible) == live_offers
+        and offers_sure_to_run(context, new_offers, new) == new_offers
+    )
+
+
+def _without_selectors(choice: OfferChoice) -> OfferChoice:
+    return replace(choice, offers=tuple([replace(offer, selector=()) for offer in choice.offers]))
+
+
 def _smallest_choice(
     context: GpuPodContext, need: GpuNeed, right_sizing: CombinedRightSizing, feasible: FeasibleNodes
 ) -> OfferChoice | KeepRequest:
     """Try every group of interchangeable offers that covers the need, in order of preference."""
-    rule, fleet = right_sizing.rule, context.view.fleet
+    rule, fleet = right_sizing.rule, feasible.view.fleet
     allowed = fleet.offers_by_form(*allowed_shares(rule))
     first_with_enough_memory = next((offer for offer in allowed if _has_enough_memory(offer, need)), None)
     if (
@@ -181,12 +238,12 @@ def _reason_against_offers(
     reason = (
         reason_by_queue(queued, offers, feasible)
         if queued is not None
-        else _reason_by_nodes(offers, nodes, feasible, wait=right_sizing.rule.wait_when_full)
+        else _reason_by_nodes(offers, nodes, feasible, wait=right_sizing.rule.when_full is FullCapacityAction.WAIT)
     )
     if reason is not None:
         return reason
     # Would the added node affinity also select nodes where the name stands for another size?
-    others = context.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
+    others = feasible.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
     if others and others & feasible.matching_nodes(offer_affinity(offers)):
         return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
     if offers[0].form is GpuForm.MIG and may_need_graphics(context.gpu_requests.requests):

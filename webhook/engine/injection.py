@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.demand import exclusion_reason
-from webhook.engine.feasible_nodes import gpu_taints
+from webhook.engine.feasible_nodes import gpu_taints, is_gpu_taint
 from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
@@ -80,8 +80,12 @@ def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: Gp
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
         nodes = candidates & context.feasible.selected
-        for taint, tainted in gpu_taints(context.view.fleet):
-            if tainted & nodes and not tolerates_all(present, (taint,)):
+        taints = dict.fromkeys(taint for taint, tainted in gpu_taints(context.view.fleet) if tainted & nodes)
+        if mutation.applied_choice is not None and mutation.applied_choice.group:
+            offers = mutation.applied_choice.offers
+            taints |= dict.fromkeys(t for offer in offers for t in offer.taints if is_gpu_taint(t.key, t.value))
+        for taint in taints:
+            if not tolerates_all(present, (taint,)):
                 operator = "Equal" if taint.value else "Exists"
                 missing.append(Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect))
     if missing:

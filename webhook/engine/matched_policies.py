@@ -234,7 +234,7 @@ def _merge_right_sizing(rules: Sequence[RightSizingRules]) -> RightSizingRules:
         margin_percent=max(rule.margin_percent for rule in rules),
         risk_ppm=min(rule.risk_ppm for rule in rules),
         min_saving_percent=max(rule.min_saving_percent for rule in rules),
-        wait_when_full=all(rule.wait_when_full for rule in rules),
+        when_full=min(rule.when_full for rule in rules),
         patch_fractions=all(rule.patch_fractions for rule in rules),
         templates=min(templates) if len(templates) == len(rules) else None,
     )

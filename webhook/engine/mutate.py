@@ -175,7 +175,8 @@ def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> P
     note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
     size = f"{choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU)"
     fractions = "".join(f"; {each.setting} is {each.after}" for each in choice.fraction_changes)
-    new_request = f"right-sized to {size}; need: {choice.need.words}{note}{fractions}"
+    growth = f"; none is free, node group {choice.group} grows for it" if choice.group else ""
+    new_request = f"right-sized to {size}; need: {choice.need.words}{note}{fractions}{growth}"
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
         return PolicyFinding("GPU-R101", path, new_request, fix, at_most=PolicyMode.WARN)

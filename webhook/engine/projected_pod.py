@@ -17,8 +17,10 @@ from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
 from webhook.model.enums import PolicyMode
+from webhook.model.node_groups import growing_groups
 from webhook.model.node_masks import union_masks
-from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
+from webhook.model.pod_volumes import pod_volumes
+from webhook.model.pods import NodeSelectorRequirement, Pod, PodSpec, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
 from webhook.well_known import Json
 
@@ -49,6 +51,41 @@ def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> Feasible
     if additions is policies.additions and not (additions.required or additions.spread or additions.defaults):
         return context.feasible
     return _feasible_with_additions(context, additions)
+
+
+def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
+    """Return the new nodes of node groups that could take the pod; None if that is not known.
+
+    A new node may be in any zone and near no other pod, so pods that depend on these are left out. So is a group whose
+    template lacks a label that selects nodes for the pod.
+    """
+    view, policies, live = context.view, context.policies, context.feasible
+    additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
+    pod, sources = _project_pod(context, additions), view.group_sources
+    if live.exclusion.nodes or live.exclusion.waiting or pod_volumes(pod):
+        return None
+    feasible = FeasibleNodes(
+        view.view_new_nodes(),
+        pod,
+        additions.tolerations,
+        tolerate_gpu_taints=additions.tolerate_gpu_taints,
+        required=additions.required,
+        identity=live.identity,
+    )
+    if feasible.ignored_requirements or feasible.ties():
+        return None
+    keys = _selecting_keys(pod.spec) | {one.key for required in additions.required for one in required}
+    groups = enumerate(growing_groups(view.fleet, sources))
+    known = union_masks(1 << index for index, group in groups if keys.isdisjoint(group.unknown_labels))
+    feasible.nodes &= known
+    return feasible
+
+
+def _selecting_keys(spec: PodSpec) -> set[str]:
+    """Return the labels by which node selector and required affinity select nodes."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
+    return {*spec.node_selector, *(one.key for term in terms for one in term.match_expressions)}
 
 
 def project_without_fit(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:

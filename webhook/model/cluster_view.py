@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -38,6 +39,7 @@ from webhook.model.filters.pod_ties import (
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
+from webhook.model.node_groups import NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
@@ -133,6 +135,7 @@ class ClusterView:
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         pod_versions: How new its pods are.
         storage: Claims, volumes and classes, and the pods that use them.
+        group_sources: What is written about node groups.
     """
 
     def __init__(
@@ -178,6 +181,7 @@ class ClusterView:
         self.claimable_names = extended_names(self.classes)
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
+        self.group_sources = NO_SOURCES
         self._usage = QuotaUsage(fleet, pods or {})
         terms, ports, groups = _split_ties(ties or {})
         self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
@@ -623,6 +627,14 @@ class ClusterView:
         """Return the view with the queues of Kueue replaced."""
         return self if queues is self.queues else self._copy_with(queues=queues)
 
+    def with_group_sources(self, sources: GroupSources) -> ClusterView:
+        """Return the view with what is written about node groups replaced."""
+        return self if sources is self.group_sources else self._copy_with(group_sources=sources)
+
+    def view_new_nodes(self) -> ClusterView:
+        """Return the view of one empty new node of each node group that may grow. Computed on first use."""
+        return _view_of_empty_nodes(new_nodes(self.fleet, self.group_sources))
+
     def _copy_with(self, **parts: object) -> Self:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
@@ -633,6 +645,11 @@ class ClusterView:
     def assumed_pods(self) -> tuple[AssumedPod, ...]:
         """The assumed pods."""
         return self._assumed.all_pods()
+
+
+@lru_cache(maxsize=4)
+def _view_of_empty_nodes(fleet: Fleet) -> ClusterView:
+    return ClusterView(fleet)
 
 
 def free_resources_of_empty_node(node: FleetNode) -> FreeResources:

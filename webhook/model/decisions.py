@@ -160,7 +160,12 @@ class KeepReason(StrEnum):
     NO_FREE_CAPACITY = (
         "NoFreeCapacity",
         "no node that accepts this pod has a slice or share free that covers the need, with all else that it requests",
-        "To wait for one, ask the admin for rightSizing.whenFull: wait.",
+        "For admins: rightSizing.whenFull: grow lets node groups grow for it, wait lets the pod wait.",
+    )
+    NO_GROWTH = (
+        "NoGroupGrows",
+        "no such slice or share is free, and no node group is known to grow by a node that offers it to this pod",
+        "For admins: rightslice doctor lists the node groups, and what each lacks to grow.",
     )
     STALE_VIEW = (
         "StaleClusterView",
@@ -270,6 +275,7 @@ NEEDS_NODES = frozenset(
         KeepReason.SAVING_TOO_SMALL,
         KeepReason.AMBIGUOUS_NAME,
         KeepReason.NO_FREE_CAPACITY,
+        KeepReason.NO_GROWTH,
         KeepReason.ANTI_AFFINITY,
         KeepReason.POD_AFFINITY,
         KeepReason.TOPOLOGY_SPREAD,
@@ -345,6 +351,7 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
         policy: The policy that right-sizes.
         selected: Mask of the nodes considered, including policies' node requirements.
         fraction_changes: What frameworks that take a fraction of the memory have to be told.
+        group: The node group that grows by a node for the pod; "" if a node has the offer free.
     """
 
     resource: str
@@ -353,6 +360,7 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
     policy: str
     selected: int = -1
     fraction_changes: tuple[FractionChange, ...] = ()
+    group: str = ""
 
     @property
     def gpu_milli(self) -> int:

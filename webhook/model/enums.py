@@ -36,6 +36,19 @@ class IsolationLevel(IntEnum):
         return self.name.lower()
 
 
+class FullCapacityAction(IntEnum):
+    """The handling of a pod when no slice or share is free. Ordered: the most careful of several is their minimum.
+
+    * KEEP: keep the request.
+    * GROW: rewrite it if a node group that may grow offers the slice or share.
+    * WAIT: rewrite it, and let the pod wait.
+    """
+
+    KEEP = 0
+    GROW = 1
+    WAIT = 2
+
+
 class GpuForm(StrEnum):
     """The forms in which a node can advertise a GPU."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from webhook.documents.document import Document
 from webhook.errors import SourceLocation
-from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
 from webhook.model.products import card_product
@@ -160,7 +160,7 @@ def _compile_right_sizing(spec: RightSizingSpec, mode: PolicyMode) -> RightSizin
         margin_percent=spec.margin_percent,
         risk_ppm=spec.risk,
         min_saving_percent=spec.min_saving_percent,
-        wait_when_full=spec.when_full == "wait",
+        when_full=FullCapacityAction[spec.when_full.upper()],
         patch_fractions=spec.memory_fraction == "patch",
         templates=PolicyMode[spec.templates.upper()] if spec.templates else None,
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from webhook.errors import SourceLocation
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
 from webhook.policy.fair_share import FairShare
@@ -37,7 +37,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
         default_memory_mib, default_compute_milli: Need of a pod without other evidence.
         margin_percent: Added to observed compute; observed memory uses `risk_ppm`, declared needs have no margin.
         risk_ppm: Pod-hours in a million that may need more memory than the pod was given.
-        wait_when_full: False if a rewrite needs a slice that is free now.
+        when_full: What to do when no slice or share is free.
         patch_fractions: True if the fraction of memory that a framework takes may be changed for the slice.
         templates: Mode of right-sizing the templates of queued workloads; None if their pods keep whole GPUs.
     """
@@ -51,7 +51,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
     margin_percent: int
     min_saving_percent: int
     risk_ppm: int
-    wait_when_full: bool
+    when_full: FullCapacityAction
     patch_fractions: bool = False
     templates: PolicyMode | None = None
 

@@ -123,6 +123,8 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
     else:
         change = f"would be right-sized to {sanitize(choice.resource)} ({format_gpus(choice.gpu_milli)} of a GPU)"
     yield f"Outcome   {change} ({sanitize(choice.policy)})"
+    if choice.group:
+        yield f"{'':<10}none is free: node group {sanitize(choice.group)} grows by a node that offers it"
     yield from (f"{'Offer':<10}{offer_text(offer)}" for offer in choice.offers)
 
 

@@ -95,6 +95,15 @@ KueueConfig = Annotated[
     ),
 ]
 
+NodeGroupsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--node-groups",
+        metavar="FILE",
+        help="A NodeGroups: what new nodes of node groups offer. Default: none.",
+    ),
+]
+
 
 @serve.command("webhook")
 def serve_webhook(
@@ -129,6 +138,7 @@ def serve_webhook(
     usage_minutes: UsageMinutes = None,
     replicas: Replicas = None,
     kueue_config: KueueConfig = None,
+    node_groups: NodeGroupsFile = None,
 ) -> None:
     """Serve admission reviews over HTTPS.
 

@@ -15,7 +15,7 @@ import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
-from webhook.cache.snapshot import read_charging, read_snapshot
+from webhook.cache.snapshot import read_charging, read_node_groups, read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.secret_state import SecretName
@@ -33,6 +33,7 @@ from webhook.cli.processes.tls import (
 from webhook.kube.api import KubeClient
 from webhook.kube.leader_election import LeaderElector, LeaseName
 from webhook.kube.reflector import Reflector, WatchedResource
+from webhook.model.node_groups import GroupSources
 from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
@@ -139,6 +140,8 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
     live = empty_view().with_replicas(settings.replicas).with_queues(_configured_queues(settings))
+    if settings.node_groups is not None:
+        live = live.with_group_sources(GroupSources(read_node_groups(str(settings.node_groups))))
     view = live if settings.is_live else read_snapshot(settings.cluster).view
     state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:

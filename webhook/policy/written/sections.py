@@ -114,7 +114,7 @@ class RightSizingSpec(SectionSpec):
     margin_percent: Annotated[int, Strict(), Field(ge=0, le=1000)] = 15
     risk: Risk = Field(default="0.5%", validate_default=True)
     min_saving_percent: Percent = 20
-    when_full: Literal["keep", "wait"] = "keep"
+    when_full: Literal["keep", "grow", "wait"] = "keep"
     memory_fraction: Literal["report", "patch"] = "report"
     templates: ModeName | None = None
 

@@ -1,0 +1,189 @@
+"""Right-sizing under autoscalers: a slice that is not free counts only if a node group grows by a node with it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, review, tainted, view_of, whole_node
+from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
+
+GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+GROW, KEEP = "mode: enforce\nrightSizing: {whenFull: grow}", "mode: enforce\nrightSizing: {}"
+EKS, GKE, AKS = "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool"
+KARPENTER = "karpenter.sh/nodepool"
+
+
+def slices(label: str = EKS, name: str = "mig", more: dict[str, str] | None = None) -> Json:
+    """Return a node of a group whose GPUs are all slices."""
+    group = {label: "slices"} if label else {}
+    return make_node(name, MIXED | group | {"kubernetes.io/hostname": name} | (more or {}), **{SMALL: 7})
+
+
+def users(node: str = "mig", count: int = 7) -> tuple[Json, ...]:
+    """Return pods that hold all slices of a node."""
+    return tuple(make_pod(f"user-{node}-{i}").requests(SMALL, "1").spec(nodeName=node).build() for i in range(count))
+
+
+def small() -> PodMaker:
+    """Return a pod that requests one GPU and needs 8Gi."""
+    return make_pod().gpus(1).needs("8Gi")
+
+
+def overlay(**spec: Any) -> Json:
+    """Return a NodeOverlay that adds slices to the nodes of a pool."""
+    requirements = [{"key": KARPENTER, "operator": "In", "values": ["slices"]}]
+    spec = {"requirements": requirements, "capacity": {SMALL: "7"}} | spec
+    return {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "mig"}, "spec": spec}
+
+
+def settings(**group: Any) -> Json:
+    """Return the settings of one node group, which has no node."""
+    resources = {"cpu": "32", "memory": "128Gi", SMALL: "7"}
+    group = {"name": "slices", "agentLabels": MIXED, "resources": resources} | group
+    return {
+        "apiVersion": "rightslice.dev/v1alpha1",
+        "kind": "NodeGroups",
+        "metadata": {"name": "groups"},
+        "nodeGroups": [group],
+    }
+
+
+def machines(kind: str = "MachineDeployment", **annotations: str) -> Json:
+    """Return a scaled group of machines of Cluster API without a machine."""
+    capacity = "capacity.cluster-autoscaler.kubernetes.io/"
+    labels = ",".join(f"{key}={value}" for key, value in MIXED.items())
+    written = {"cpu": "32", "memory": "128Gi", "gpu-type": SMALL, "gpu-count": "7", "labels": labels} | annotations
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": {
+            "name": "slices",
+            "namespace": "default",
+            "annotations": {f"{capacity}{key}": value for key, value in written.items()}
+            | {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "3"},
+        },
+        "spec": {"replicas": 0},
+    }
+
+
+class Case(NamedTuple):
+    want: str | KeepReason
+    objects: tuple[Json, ...]
+    pod: PodMaker = small()
+    policy: str = GROW
+
+
+FULL = (whole_node(), slices(), *users())
+KARPENTER_FULL = (whole_node(), slices(KARPENTER), *users())
+EMPTY = (whole_node(),)
+
+CASES = {
+    "a free slice needs no group": Case(SMALL, (whole_node(), slices(""))),
+    "a live sibling on EKS offers it": Case(SMALL, FULL),
+    "a live sibling on GKE offers it": Case(SMALL, (whole_node(), slices(GKE), *users())),
+    "a live sibling on AKS offers it": Case(SMALL, (whole_node(), slices(AKS), *users())),
+    "a node without a group does not grow": Case(KeepReason.NO_GROWTH, (whole_node(), slices(""), *users())),
+    "by default nothing is known to grow": Case(KeepReason.NO_FREE_CAPACITY, FULL, policy=KEEP),
+    "Karpenter knows no slices": Case(KeepReason.NO_GROWTH, KARPENTER_FULL),
+    "but those of a NodeOverlay": Case(SMALL, (*KARPENTER_FULL, overlay())),
+    "a NodeOverlay for other nodes": Case(
+        KeepReason.NO_GROWTH,
+        (*KARPENTER_FULL, overlay(requirements=[{"key": KARPENTER, "operator": "In", "values": ["other"]}])),
+    ),
+    "a NodeOverlay of another slice": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(capacity={"nvidia.com/mig-2g.20gb": "3"}))
+    ),
+    "a sibling with other slices": Case(
+        KeepReason.NO_GROWTH, (*FULL, make_node("whole-2", A100 | {EKS: "slices"}, **{GPU: 8}))
+    ),
+    "no sibling of the group is ready": Case(
+        KeepReason.NO_GROWTH,
+        (whole_node(), slices() | {"spec": {"unschedulable": True}}, *users()),
+        small().spec(tolerations=[{"operator": "Exists"}]),
+    ),
+    "a pod that selects by the zone of one sibling": Case(
+        KeepReason.NO_GROWTH,
+        (
+            make_node("whole", A100 | {"topology.kubernetes.io/zone": "a"}, **{GPU: 8}),
+            slices(more={"topology.kubernetes.io/zone": "a"}),
+            slices(name="mig-2", more={"topology.kubernetes.io/zone": "b"}),
+            *users(),
+            *users("mig-2"),
+        ),
+        small().spec(nodeSelector={"topology.kubernetes.io/zone": "a"}),
+    ),
+    "more CPU than a new node has left": Case(
+        KeepReason.NO_GROWTH, (whole_node(), slices(), *users()), small().requests("cpu", "63")
+    ),
+    "a taint that the pod does not tolerate": Case(
+        KeepReason.UNREACHABLE, (whole_node(), tainted(slices(), {"key": "team", "effect": "NoSchedule"}), *users())
+    ),
+    "cluster-autoscaler counts the group's nodes as not ready": Case(
+        KeepReason.NO_GROWTH, (whole_node(), slices(more={"k8s.amazonaws.com/accelerator": "a100"}), *users())
+    ),
+    "a group of the settings without a node": Case(SMALL, (*EMPTY, settings())),
+    "a group of the settings that does not grow": Case(KeepReason.NO_OFFER, (*EMPTY, settings(grows=False))),
+    "settings about a live group that does not grow": Case(KeepReason.NO_GROWTH, (*FULL, settings(grows=False))),
+    "a pod that selects by a label that a template lacks": Case(
+        KeepReason.NO_OFFER,
+        (*EMPTY, settings()),
+        small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
+    ),
+    "a pod that selects by a label of the template": Case(
+        SMALL,
+        (*EMPTY, settings(labels={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]})),
+        small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
+    ),
+    "a scaled MachineDeployment": Case(SMALL, (*EMPTY, machines())),
+    "a scaled MachineSet": Case(SMALL, (*EMPTY, machines("MachineSet"))),
+    "a MachineDeployment of its maximum size": Case(
+        KeepReason.NO_OFFER, (*EMPTY, machines() | {"spec": {"replicas": 3}})
+    ),
+    "a MachineDeployment with a taint": Case(KeepReason.NO_OFFER, (*EMPTY, machines(taints="team=a:NoSchedule"))),
+}
+
+
+def outcome(case: Case) -> str | KeepReason:
+    """Return the resource that a pod gets, or why it keeps its request."""
+    decision = review(case.pod, case.policy, view=view_of(make_namespace("team"), *case.objects))
+    return decision.outcome.reason if isinstance(decision.outcome, KeepRequest) else decision.outcome.resource
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_slice_counts_if_it_is_free_or_a_group_grows_by_it(case: Case) -> None:
+    assert outcome(case) == case.want
+
+
+def test_a_pod_for_a_new_node_gets_no_affinity_on_labels_that_the_template_lacks() -> None:
+    decision = review(small(), GROW, view=view_of(make_namespace("team"), *EMPTY, settings()))
+    assert isinstance(decision.outcome, OfferChoice)
+    assert decision.outcome.group == "slices"
+    assert "affinity" not in apply_patch(small(), decision)["spec"]
+
+
+def test_a_pod_on_a_free_slice_gets_no_needless_affinity_where_groups_grow() -> None:
+    nodes = (whole_node(), slices())
+    assert "affinity" in apply_patch(small(), review(small(), KEEP, nodes=nodes))["spec"]
+    assert "affinity" not in apply_patch(small(), review(small(), GROW, nodes=nodes))["spec"]
+
+
+def test_a_pod_for_a_new_node_gets_the_tolerations_of_its_taints() -> None:
+    policy = GROW + "\ninjection: {tolerations: auto}"
+    decision = review(small(), policy, view=view_of(make_namespace("team"), *EMPTY, settings(taints=[GPU_TAINT])))
+    assert apply_patch(small(), decision)["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
+
+
+def test_the_request_of_a_pod_for_a_new_node_is_no_mistake() -> None:
+    view = view_of(make_namespace("team"), *EMPTY, settings())
+    pod = make_pod().requests(SMALL, "1")
+    assert "GPU-T201" in {finding.code for finding in review(pod, GROW, nodes=EMPTY).findings}
+    assert "GPU-T201" not in {finding.code for finding in review(pod, GROW, view=view).findings}
+
+
+def test_no_new_node_is_computed_unless_a_policy_says_that_groups_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = view_of(make_namespace("team"), *FULL)
+    monkeypatch.setattr(type(view), "view_new_nodes", lambda _view: pytest.fail("computed"))
+    assert isinstance(review(small(), KEEP, view=view).outcome, KeepRequest)

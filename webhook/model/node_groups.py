@@ -1,0 +1,327 @@
+"""Node groups: the nodes that an autoscaler creates alike, and what a new node of each offers.
+
+An autoscaler creates a node for a pod only if it expects everything that the pod requests on it. That differs from what
+live nodes advertise:
+
+* cluster-autoscaler copies a live node of the group. Without one it reads tags of the cloud or annotations of Cluster
+  API.
+* Karpenter knows the resources that its provider names for an instance type: whole GPUs, but no slices and no shares.
+  Further ones come from a NodeOverlay. Labels that agents add to nodes later are unknown to it.
+
+No object shows whether an autoscaler runs, so live nodes count only where a policy says that groups grow.
+
+Sources: cluster-autoscaler `processors/customresources/gpu_processor.go`, `simulator/utilization/info.go`,
+`cloudprovider/clusterapi`; Karpenter 1.14 `pkg/apis/v1alpha1/nodeoverlay.go`.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from webhook.model.api_struct import ApiStruct
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.node_masks import bit_positions
+from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, QuantityText
+from webhook.model.quantity import NANO
+from webhook.model.taints import taint_sort_key
+from webhook.well_known import GROUP
+
+KARPENTER_POOL = "karpenter.sh/nodepool"
+GROUP_LABELS = (
+    KARPENTER_POOL,
+    "eks.amazonaws.com/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+)
+"""Labels whose value names the group of a node. Karpenter's come first: its nodes may have one of the cloud too."""
+
+AUTOSCALER_GPU_LABELS = (
+    "k8s.amazonaws.com/accelerator",
+    "cloud.google.com/gke-accelerator",
+    "accelerator",
+    "cluster-api/accelerator",
+)
+"""Labels by which cluster-autoscaler recognizes a node with GPUs: on AWS, Google Cloud, Azure, and Cluster API."""
+
+AUTOSCALER_GPUS = (WHOLE_GPU, "microsoft.com/directx", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
+"""The only GPU resources that cluster-autoscaler knows."""
+
+AGENT_LABELS = ("nvidia.com/", "feature.node.kubernetes.io/", f"{GROUP}/")
+"""Prefixes of labels that agents add to a node after it was created."""
+
+OWN_LABELS = ("kubernetes.io/hostname", "node.kubernetes.io/instance-id")
+"""Labels that differ between all nodes of a group."""
+
+USABLE_PERCENT = 90
+"""Part of a live node's CPU and memory that counts for a new one: the pods of DaemonSets take the rest."""
+
+NODE_OVERLAY_API_VERSION, MACHINE_API_VERSION = "karpenter.sh/v1alpha1", "cluster.x-k8s.io/v1beta2"
+"""The versions that are read, of Karpenter 1.7 and of Cluster API 1.11 and later."""
+
+CAPACITY_ANNOTATION = "capacity.cluster-autoscaler.kubernetes.io/"
+MAX_SIZE_ANNOTATION = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
+SETTINGS = "settings"
+"""The source of a group from a settings file; that of others is a label or a kind."""
+
+
+class NodeOverlaySpec(ApiStruct, frozen=True):
+    """The nodes of a NodeOverlay, and the resources that it adds to what Karpenter expects of them."""
+
+    requirements: tuple[NodeSelectorRequirement, ...] = ()
+    capacity: dict[str, QuantityText] = {}
+
+
+class NodeOverlay(ApiStruct, frozen=True):
+    """A NodeOverlay of Karpenter."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeOverlaySpec = NodeOverlaySpec()
+
+
+class MachineSpec(ApiStruct, frozen=True):
+    """The size of a MachineDeployment or MachineSet."""
+
+    replicas: int = 0
+
+
+class MachineDeployment(ApiStruct, frozen=True):
+    """A MachineDeployment of Cluster API; annotations say what a new machine offers, and how many there may be."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: MachineSpec = MachineSpec()
+
+
+class MachineSet(MachineDeployment, frozen=True):
+    """A MachineSet of Cluster API."""
+
+
+class NodeGroupSpec(ApiStruct, frozen=True, forbid_unknown_fields=True):
+    """One group of a settings file.
+
+    Attributes:
+        name: Value of the group label of its nodes.
+        grows: False if no autoscaler creates nodes of it.
+        labels, taints: Those of the template of a new node.
+        agent_labels: Labels that agents add to a new node later, as GPU feature discovery does.
+        resources: What a new node offers to pods.
+    """
+
+    name: str
+    grows: bool = True
+    labels: dict[str, str] = {}
+    agent_labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    resources: dict[str, QuantityText] = {}
+
+
+class NodeGroups(ApiStruct, frozen=True, forbid_unknown_fields=True):
+    """The groups of a settings file."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    node_groups: tuple[NodeGroupSpec, ...] = ()
+
+
+class GroupSources(msgspec.Struct, frozen=True, eq=False):
+    """The objects and settings about groups. Compared by identity, so that it can be the key of a cache."""
+
+    groups: tuple[NodeGroupSpec, ...] = ()
+    overlays: tuple[NodeOverlay, ...] = ()
+    machines: tuple[MachineDeployment, ...] = ()
+
+
+NO_SOURCES = GroupSources()
+
+
+class NodeGroup(msgspec.Struct, frozen=True, gc=False):
+    """One group.
+
+    Attributes:
+        source: The label that its nodes have, the kind of the object that describes it, or `SETTINGS`.
+        new_node: An empty new node.
+        unknown_labels: Labels of new nodes that their template lacks.
+        unknown_gpus: GPU resources of its live nodes that the autoscaler does not expect on a new one.
+        blocker: Why no node will be created; "" if one may.
+    """
+
+    name: str
+    source: str
+    new_node: Node
+    unknown_labels: frozenset[str] = frozenset()
+    unknown_gpus: tuple[str, ...] = ()
+    blocker: str = ""
+
+
+@lru_cache(maxsize=4)
+def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
+    """Return the groups of a cluster: those of a settings file, of Cluster API, and of live nodes with GPUs.
+
+    If several have one name, the first counts.
+    """
+    found = [*map(_group_by_settings, sources.groups), *_groups_by_machines(sources.machines)]
+    found += _groups_of_nodes(fleet, sources.overlays)
+    by_name: dict[str, NodeGroup] = {}
+    for group in found:
+        by_name.setdefault(group.name, group)
+    return tuple(by_name.values())
+
+
+@lru_cache(maxsize=4)
+def growing_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
+    """Return the groups that may grow; their new nodes have the same order in `new_nodes`."""
+    return tuple(group for group in find_node_groups(fleet, sources) if not group.blocker)
+
+
+@lru_cache(maxsize=4)
+def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
+    """Return one empty new node of each group that may grow."""
+    return Fleet([group.new_node for group in growing_groups(fleet, sources)])
+
+
+def hides_gpus_from_autoscaler(node: FleetNode) -> bool:
+    """Return whether cluster-autoscaler sees a node that should have GPUs and has none.
+
+    It counts such a node as not ready while it decides about new nodes, and as idle while it looks for nodes to remove,
+    whatever slices its pods hold.
+    """
+    labeled = any(label in node.labels for label in AUTOSCALER_GPU_LABELS)
+    return labeled and not any(node.gpus.get(name) or node.others.get(name) for name in AUTOSCALER_GPUS)
+
+
+def group_of_node(labels: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the label that names a node's group, and its value; None without one."""
+    return next(((key, labels[key]) for key in GROUP_LABELS if labels.get(key)), None)
+
+
+def _group_by_settings(spec: NodeGroupSpec) -> NodeGroup:
+    node = _new_node(spec.name, spec.agent_labels | spec.labels, spec.taints, spec.resources)
+    blocker = "" if spec.grows else "the settings say that it does not grow"
+    return NodeGroup(spec.name, SETTINGS, node, frozenset(spec.agent_labels.keys() - spec.labels.keys()), (), blocker)
+
+
+def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeGroup]:
+    """Yield the groups whose annotations say what a machine offers: cluster-autoscaler needs CPU and memory."""
+    for one in machines:
+        written = {
+            key.removeprefix(CAPACITY_ANNOTATION): value
+            for key, value in one.metadata.annotations.items()
+            if key.startswith(CAPACITY_ANNOTATION)
+        }
+        owned = any(owner.kind == "MachineDeployment" for owner in one.metadata.owner_references)
+        if owned or not {"cpu", "memory"} <= written.keys():
+            continue
+        resources: dict[str, QuantityText] = {"cpu": written["cpu"], "memory": written["memory"]}
+        if written.get("gpu-type"):
+            resources[written["gpu-type"]] = written.get("gpu-count", "0")
+        labels = dict(pair.split("=", 1) for pair in written.get("labels", "").split(",") if "=" in pair)
+        taints = filter(None, map(_parse_taint, written.get("taints", "").split(",")))
+        node = _new_node(one.metadata.name, labels, taints, resources)
+        yield NodeGroup(one.metadata.name, type(one).__name__, node, blocker=_size_blocker(one))
+
+
+def _size_blocker(machines: MachineDeployment) -> str:
+    text = machines.metadata.annotations.get(MAX_SIZE_ANNOTATION, "")
+    if not text.isdecimal():
+        return f"it has no annotation {MAX_SIZE_ANNOTATION}"
+    return "" if machines.spec.replicas < int(text) else f"it has its maximum of {text} nodes"
+
+
+def _parse_taint(text: str) -> Taint | None:
+    """Parse a taint as an annotation has it, `key=value:effect`."""
+    pair, colon, effect = text.strip().rpartition(":")
+    key, _, value = pair.partition("=")
+    return Taint(key, value, effect) if colon and key else None
+
+
+def _groups_of_nodes(fleet: Fleet, overlays: Sequence[NodeOverlay]) -> Iterator[NodeGroup]:
+    """Yield the groups of live nodes with GPUs that are ready."""
+    members: dict[tuple[str, str], int] = {}
+    for index in bit_positions(fleet.gpu_nodes & fleet.usable_nodes):
+        key = group_of_node(fleet.nodes[index].labels)
+        if key is not None:
+            members[key] = members.get(key, 0) | 1 << index
+    covered = [(overlay.spec.capacity, _nodes_of_overlay(overlay, fleet)) for overlay in overlays]
+    for (label, name), mask in members.items():
+        if label == KARPENTER_POOL:
+            added = [capacity for capacity, nodes in covered if not mask & ~nodes]
+            yield _group_by_node_pool(name, fleet, mask, ChainMap(*added))
+        else:
+            yield _group_by_sibling(label, name, fleet, mask)
+
+
+def _nodes_of_overlay(overlay: NodeOverlay, fleet: Fleet) -> int:
+    requirements = overlay.spec.requirements
+    return fleet.select_nodes({}, (NodeSelectorTerm(requirements),) if requirements else None)
+
+
+def _group_by_sibling(label: str, name: str, fleet: Fleet, mask: int) -> NodeGroup:
+    """Return a group of which cluster-autoscaler copies a live node."""
+    nodes = [fleet.nodes[index] for index in bit_positions(mask)]
+    resources = _common_resources(nodes)
+    if fleet.all_advertise_accounting(mask):
+        resources[ACCOUNTING_RESOURCE] = str(1000 * sum(nodes[0].gpus.values()))
+    blocker = ""
+    if any(map(hides_gpus_from_autoscaler, nodes)):
+        blocker = "cluster-autoscaler counts nodes with its GPU label and without nvidia.com/gpu as not ready"
+    return NodeGroup(
+        name, label, _new_node(name, _common_labels(nodes), _all_taints(nodes), resources), blocker=blocker
+    )
+
+
+def _group_by_node_pool(name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText]) -> NodeGroup:
+    """Return a NodePool, whose instance types have whole GPUs, with what NodeOverlays add to all its nodes."""
+    nodes = [fleet.nodes[index] for index in bit_positions(mask)]
+    labels, resources = _common_labels(nodes), _common_resources(nodes)
+    known = {key: amount for key, amount in resources.items() if key in added or key == WHOLE_GPU or "/" not in key}
+    if ACCOUNTING_RESOURCE in added:
+        known[ACCOUNTING_RESOURCE] = added[ACCOUNTING_RESOURCE]
+    return NodeGroup(
+        name,
+        KARPENTER_POOL,
+        _new_node(name, labels, _all_taints(nodes), known),
+        frozenset(key for key in labels if key.startswith(AGENT_LABELS)),
+        tuple(sorted({gpu for node in nodes for gpu in node.gpus} - known.keys())),
+    )
+
+
+def _new_node(
+    name: str, labels: Mapping[str, str], taints: Iterable[Taint], resources: Mapping[str, QuantityText]
+) -> Node:
+    status = NodeStatus(allocatable=dict(resources), capacity=dict(resources))
+    return Node(NodeMetadata(f"new node of {name}", dict(labels)), NodeSpec(tuple(taints)), status)
+
+
+def _common_labels(nodes: Sequence[FleetNode]) -> dict[str, str]:
+    """Return the labels that all nodes share, and a new one of their group will have."""
+    common = dict(nodes[0].labels)
+    for node in nodes[1:]:
+        common = {key: value for key, value in common.items() if node.labels.get(key) == value}
+    return {key: value for key, value in common.items() if key not in OWN_LABELS}
+
+
+def _all_taints(nodes: Sequence[FleetNode]) -> list[Taint]:
+    return sorted({taint for node in nodes for taint in node.taints}, key=taint_sort_key)
+
+
+def _common_resources(nodes: Sequence[FleetNode]) -> dict[str, QuantityText]:
+    """Return the resources that all nodes advertise, the least of each."""
+    resources: dict[str, QuantityText] = {
+        "cpu": f"{min(node.cpu_milli for node in nodes) * USABLE_PERCENT // 100}m",
+        "memory": str(min(node.memory for node in nodes) * USABLE_PERCENT // 100),
+    }
+    if pods := min(node.pods for node in nodes):
+        resources["pods"] = str(pods)
+    for name in nodes[0].gpus:
+        if units := min(node.gpus.get(name, 0) for node in nodes):
+            resources[name] = str(units)
+    for name in nodes[0].others:
+        if amount := min(node.others.get(name, 0) for node in nodes):
+            resources[name] = str(amount // NANO)
+    return resources
