@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
+from webhook.audit.null_amounts import find_null_amounts, with_null_amounts
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.audit.validation import KUBERNETES_GROUPS, check_counts, check_fields, check_pod
@@ -25,7 +26,7 @@ from webhook.model.decisions import NEEDS_NODES
 from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.findings import Finding
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod, with_zero_amounts
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
@@ -71,7 +72,23 @@ def evaluate_all(
         if isinstance(each, SkippedDocument):
             yield skipped_result(each.location, each.reason, invalid=each.invalid)
         else:
-            yield unreadable_result(each, context) or evaluate_object(with_admission_defaults(each, context), context)
+            result = unreadable_result(each, context)
+            result = result or evaluate_object(with_admission_defaults(each, context), context)
+            nulls = list(_find_nulls(each, context))
+            yield with_null_amounts(result, nulls, each) if nulls else result
+
+
+def _find_nulls(source: SourceObject, context: EvaluationContext) -> Iterator[FieldPath]:
+    """Yield the paths of the null amounts of an object's pods."""
+    if _group_kind(source) == POD:
+        yield from find_null_amounts(source.data.get("spec"))
+        return
+    try:
+        request = build_admission_request(source.data, context)
+    except ReviewError:
+        return
+    for template in read_templates(request, context.policies.workload_kinds):
+        yield from map(template.field_path, find_null_amounts(template.data.get("spec")))
 
 
 def with_admission_defaults(source: SourceObject, context: EvaluationContext) -> SourceObject:
@@ -79,7 +96,8 @@ def with_admission_defaults(source: SourceObject, context: EvaluationContext) ->
     if _group_kind(source) != POD:
         return source
     ranges = context.view.ranges(written_namespace(source.data) or context.namespace)
-    data = default_pod_data(source.data, ranges) if ranges else source.data
+    data = with_zero_amounts(source.data)
+    data = default_pod_data(data, ranges) if ranges else data
     return msgspec.structs.replace(source, data=context.view.pod_classes.add_to_data(data))
 
 

@@ -245,6 +245,12 @@ CODES: dict[str, FindingCode] = {
         "LimitRange or quota can be compared with it.",
         "Write an amount as the message says.",
     ),
+    "GPU-L107": _limits_code(
+        "an amount is null",
+        "Everywhere else in an object null means absent. An amount of null is 0: the container gets none of the "
+        "resource, and a LimitRange adds no default. Only check and explain see it: the API server stores 0.",
+        'Write the amount, or "0"; remove the line to leave the amount out.',
+    ),
     "GPU-L201": _limits_code(
         "a LimitRange will reject this",
         "The API server checks the namespace's LimitRange after admission webhooks, and its answer is final.",

@@ -328,7 +328,7 @@ def parse_pod(data: object) -> Pod:
         ReviewError: the data is not a Pod; the message names the field.
     """
     try:
-        data = without_nulls(_with_zero_amounts(data))
+        data = without_nulls(with_zero_amounts(data))
         return msgspec.convert(data, Pod)
     except RecursionError as error:
         raise ReviewError("is nested too deeply", about=NOT_A_POD) from error
@@ -337,7 +337,7 @@ def parse_pod(data: object) -> Pod:
         raise ReviewError(shorten_text(sentence, 220), path, about=NOT_A_POD) from error
 
 
-def _with_zero_amounts(pod: Any) -> Any:
+def with_zero_amounts(pod: Any) -> Any:
     """Return a pod with its null amounts as zero, which Kubernetes reads unlike all other nulls."""
     spec = pod.get("spec") if isinstance(pod, dict) else None
     if not isinstance(spec, dict):
