@@ -69,6 +69,10 @@ def machines(kind: str = "MachineDeployment", **annotations: str) -> Json:
     }
 
 
+ACCOUNTED = GROW + "\nlimits: {accounting: native, accountingScheduler: configured}"
+MILLI = "rightslice.dev/gpu-milli"
+
+
 class Case(NamedTuple):
     want: str | KeepReason
     objects: tuple[Json, ...]
@@ -136,6 +140,12 @@ CASES = {
         SMALL,
         (*EMPTY, settings(labels={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]})),
         small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
+    ),
+    "accounting that new nodes do not offer": Case(KeepReason.NO_GROWTH, (*EMPTY, settings()), policy=ACCOUNTED),
+    "accounting that new nodes offer": Case(
+        SMALL,
+        (*EMPTY, settings(resources={"cpu": "32", "memory": "128Gi", SMALL: "7", MILLI: "7000"})),
+        policy=ACCOUNTED,
     ),
     "a scaled MachineDeployment": Case(SMALL, (*EMPTY, machines())),
     "a scaled MachineSet": Case(SMALL, (*EMPTY, machines("MachineSet"))),

@@ -122,6 +122,9 @@ HEALTHY = ClusterFacts(
     leases=[lease("n1", NOW)],
     workloads=[],
     queued_pods=[],
+    overlays=[],
+    machine_deployments=[],
+    machine_sets=[],
 )
 ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /x", 403, "Forbidden", "no right")
 

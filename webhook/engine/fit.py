@@ -123,7 +123,12 @@ def _allow_growth(
     if new is None or isinstance(grown, KeepRequest) or not _is_same_everywhere(context, grown, feasible, new):
         full = choice.reason is KeepReason.NO_FREE_CAPACITY
         return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
-    first = next(bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes))
+    growing = union_masks(offer.nodes for offer in grown.offers) & new.nodes
+    if right_sizing.accounting:
+        growing &= new.view.fleet.accounting_nodes
+    if not growing:
+        return KeepRequest(KeepReason.NO_GROWTH, ACCOUNTING_RESOURCE)
+    first = next(bit_positions(growing))
     group = growing_groups(fleet, context.view.group_sources)[first].name
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])

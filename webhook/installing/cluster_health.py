@@ -23,8 +23,13 @@ from webhook.installing.facts import (
     unread_part_result,
 )
 from webhook.manifests.objects import display_name
+from webhook.model.cluster_view import ClusterView
+from webhook.model.enums import FullCapacityAction
 from webhook.model.field_paths import format_path
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, growing_groups
 from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.policy.group_growth import find_group_problems
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
@@ -66,13 +71,11 @@ def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator
     sizing = [policy for policy in policies if policy.right_sizing is not None]
     if not sizing or not facts.nodes:
         return
-    try:
-        nodes = [{"apiVersion": "v1", "kind": "Node", **node} for node in facts.nodes]
-        view = view_of_objects((node, SourceLocation(node["metadata"]["name"])) for node in nodes)
-        offered = {offer.form for offer in view.fleet.offers}
-    except RightsliceError as error:
-        yield DiagnosticResult.skip("the GPUs that nodes advertise cannot be read", shorten_text(str(error), 160))
+    view = _view_of_nodes(facts)
+    if isinstance(view, DiagnosticResult):
+        yield view
         return
+    offered = {offer.form for offer in view.fleet.offers}
     for policy in sizing:
         assert policy.right_sizing is not None
         forms = set(policy.right_sizing.forms)
@@ -82,6 +85,35 @@ def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator
         else:
             advice = "no node advertises it: set the device plugin's strategy (MIG: mixed) or the policy's forms"
             yield DiagnosticResult.warn(f"policy {policy.name} allocates {' or '.join(sorted(forms))}", advice)
+
+
+def check_node_groups(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:
+    """Check that node groups grow for what policies assign, and that no autoscaler removes nodes in use."""
+    view = _view_of_nodes(facts)
+    if isinstance(view, DiagnosticResult):
+        return
+    yield from (DiagnosticResult.warn(*problem) for problem in find_group_problems(policies, view))
+    grow = FullCapacityAction.GROW
+    if not any(policy.right_sizing is not None and policy.right_sizing.when_full is grow for policy in policies):
+        return
+    for group in growing_groups(view.fleet, view.group_sources):
+        if gpus := abbreviate_names(sorted(filter(parse_gpu_resource, group.new_node.status.allocatable))):
+            yield DiagnosticResult.ok(f"node group {group.name} grows for {gpus}", f"by {group.source}")
+
+
+def _view_of_nodes(facts: ClusterFacts) -> ClusterView | DiagnosticResult:
+    """Return the view of the nodes and of what is written about their groups, or why it cannot be built."""
+    parts = (
+        ("v1", "Node", facts.nodes),
+        (NODE_OVERLAY_API_VERSION, "NodeOverlay", facts.overlays),
+        (MACHINE_API_VERSION, "MachineDeployment", facts.machine_deployments),
+        (MACHINE_API_VERSION, "MachineSet", facts.machine_sets),
+    )
+    objects = [{**one, "apiVersion": version, "kind": kind} for version, kind, found in parts for one in found or ()]
+    try:
+        return view_of_objects((one, SourceLocation(one["metadata"]["name"])) for one in objects)
+    except RightsliceError as error:
+        return DiagnosticResult.skip("the GPUs that nodes advertise cannot be read", shorten_text(str(error), 160))
 
 
 def check_limits_and_quotas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:

@@ -25,6 +25,7 @@ from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, print_no
 from webhook.documents.reader import read_documents
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
+from webhook.policy.group_growth import find_group_problems
 from webhook.policy.lint import find_unmatched
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import SECTIONS, Policy, PolicySet
@@ -74,7 +75,7 @@ def lint_policies(
     """Check policy files: every error with its position and a fix.
 
     Also lists expired exemptions, and policies that match no pod; with --cluster, policies that match no pod of that
-    cluster.
+    cluster, and node groups that cannot grow for what policies assign.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -127,6 +128,8 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
     for source in policies.sources:
         if isinstance(source.model, GPUPolicy):
             yield from find_unmatched(source.model, view)
+    if view is not None:
+        yield from (f"{summary}: {advice}" for summary, advice in find_group_problems(policies.policies, view))
 
 
 @policy.command("list")

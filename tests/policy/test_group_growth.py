@@ -1,0 +1,106 @@
+"""Problems of policies with node groups, as doctor and policy lint report them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.builders import Json, make_node
+from tests.engine.test_growth import (
+    EKS,
+    GKE,
+    KARPENTER,
+    MILLI,
+    SMALL,
+    machines,
+    overlay,
+    settings,
+    slices,
+)
+from tests.example_cluster import MIXED, policies_of, policy, view_of, whole_node
+from webhook.policy.group_growth import GroupProblem, find_group_problems
+
+LABEL = {"k8s.amazonaws.com/accelerator": "a100"}
+GROW = "rightSizing: {whenFull: grow}"
+NONE_GROWS = "policy test lets node groups grow, and none offers a slice or share"
+
+
+def without_size(machine: Json) -> dict[str, str]:
+    """Return the annotations of machines without their maximum size."""
+    annotations = machine["metadata"]["annotations"]
+    return {key: value for key, value in annotations.items() if not key.endswith("max-size")}
+
+
+class Case(NamedTuple):
+    policy: str
+    objects: tuple[Json, ...]
+    want: list[str]
+
+
+CASES = {
+    "a group of cluster-autoscaler grows": Case(GROW, (slices(),), []),
+    "a policy that needs no growth": Case("rightSizing: {}", (slices(KARPENTER),), []),
+    "a policy that lets pods wait": Case(
+        "rightSizing: {whenFull: wait}",
+        (slices(),),
+        ["policy test lets pods wait for slices that no new node may have"],
+    ),
+    "no groups": Case(GROW, (whole_node(), slices("")), [NONE_GROWS]),
+    "a NodePool without a NodeOverlay": Case(
+        GROW, (slices(KARPENTER),), [f"node group slices cannot grow for {SMALL}", NONE_GROWS]
+    ),
+    "a NodePool with a NodeOverlay": Case(GROW, (slices(KARPENTER), overlay()), []),
+    "slices that the policy does not assign": Case(
+        "rightSizing: {whenFull: grow, isolation: none, forms: [timeSlicing]}", (slices(KARPENTER),), [NONE_GROWS]
+    ),
+    "sliced nodes with the label of the cloud": Case(
+        GROW,
+        (slices(more=LABEL),),
+        [
+            "node group slices cannot grow: cluster-autoscaler counts nodes with its GPU label and without "
+            "nvidia.com/gpu as not ready",
+            NONE_GROWS,
+            "cluster-autoscaler counts mig as idle, whatever slices pods hold, and as not ready",
+        ],
+    ),
+    "they may be removed whatever the policy says": Case(
+        "rightSizing: {}",
+        (slices(GKE, more={"cloud.google.com/gke-accelerator": "a100"}),),
+        ["cluster-autoscaler counts mig as idle, whatever slices pods hold, and as not ready"],
+    ),
+    "nodes of no group": Case("rightSizing: {}", (slices("", more=LABEL),), []),
+    "nodes of Karpenter": Case("rightSizing: {}", (slices(KARPENTER, more=LABEL),), []),
+    "a policy without right-sizing": Case("limits: {perPod: []}", (slices(more=LABEL),), []),
+    "machines without a maximum size": Case(
+        GROW,
+        (slices(), machines() | {"metadata": {"name": "a", "annotations": without_size(machines())}}),
+        ["node group a cannot grow: it has no annotation cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"],
+    ),
+    "a group that the settings stop": Case(GROW, (slices(), settings(grows=False)), [NONE_GROWS]),
+    "accounting that new nodes lack": Case(
+        "limits: {accounting: native}",
+        (slices(),),
+        [f"policy test lets pods request {MILLI}, which new nodes of slices lack"],
+    ),
+    "accounting that all nodes advertise": Case(
+        "limits: {accounting: native}", (make_node("a", MIXED | {EKS: "a"}, **{SMALL: 7, MILLI: 7000}),), []
+    ),
+}
+
+
+def problems(case: Case) -> list[GroupProblem]:
+    """Return what is found."""
+    return list(find_group_problems(policies_of(policy(case.policy)).policies, view_of(*case.objects)))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_groups_that_cannot_grow_are_problems(case: Case) -> None:
+    assert [found.summary for found in problems(case)] == case.want
+
+
+def test_every_problem_says_what_to_do() -> None:
+    for case in CASES.values():
+        for problem in problems(case):
+            assert len(problem.advice) > 40
+            assert not problem.advice.endswith(".")

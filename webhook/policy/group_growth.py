@@ -1,0 +1,115 @@
+"""Check policies against the node groups of a cluster: groups that cannot grow for what policies assign.
+
+Only policies that rely on groups are checked: those with `whenFull: grow` or `wait`, and those that account GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from webhook.model.cluster_view import ClusterView
+from webhook.model.enums import FullCapacityAction
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.node_groups import (
+    AUTOSCALER_GPU_LABELS,
+    KARPENTER_POOL,
+    SETTINGS,
+    NodeGroup,
+    find_node_groups,
+    group_of_node,
+    growing_groups,
+    hides_gpus_from_autoscaler,
+)
+from webhook.policy.policy_set import Policy, RightSizingRules
+
+MAX_NAMES = 3
+PAGE = "docs/autoscalers.md"
+
+
+class GroupProblem(NamedTuple):
+    """Something about node groups that keeps pods waiting, and what to do."""
+
+    summary: str
+    advice: str
+
+
+def find_group_problems(policies: Iterable[Policy], view: ClusterView) -> Iterator[GroupProblem]:
+    """Yield the problems of some policies with the node groups of a cluster, and nodes that may be removed."""
+    groups, policies = find_node_groups(view.fleet, view.group_sources), tuple(policies)
+    for policy in policies:
+        if policy.right_sizing is not None:
+            yield from _growth_problems(policy.name, policy.right_sizing, groups, view)
+        if policy.limits is not None and policy.limits.accounting:
+            yield from _accounting_problems(policy.name, groups)
+    if any(policy.right_sizing is not None for policy in policies):
+        yield from _idle_nodes(view)
+
+
+def _growth_problems(
+    policy: str, rules: RightSizingRules, groups: tuple[NodeGroup, ...], view: ClusterView
+) -> Iterator[GroupProblem]:
+    if rules.when_full is FullCapacityAction.WAIT and groups:
+        advice = "write whenFull: grow, so that only pods for which a node group grows get a slice that is not free"
+        yield GroupProblem(f"policy {policy} lets pods wait for slices that no new node may have", advice)
+    if rules.when_full is not FullCapacityAction.GROW:
+        return
+    assigned = _assigned_resources(rules, view)
+    for group in groups:
+        missing = sorted(assigned.intersection(group.unknown_gpus))
+        offered = assigned.intersection(group.new_node.status.allocatable)
+        if missing:
+            yield GroupProblem(f"node group {group.name} cannot grow for {_list_names(missing)}", _remedy(group))
+        elif group.blocker and group.source != SETTINGS and offered:
+            yield GroupProblem(f"node group {group.name} cannot grow: {group.blocker}", _remedy(group))
+    growing = growing_groups(view.fleet, view.group_sources)
+    if not any(assigned.intersection(group.new_node.status.allocatable) for group in growing):
+        advice = f"pods keep whole GPUs if no slice is free; {PAGE} says how a group grows for slices"
+        yield GroupProblem(f"policy {policy} lets node groups grow, and none offers a slice or share", advice)
+
+
+def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
+    fleets = view.fleet, view.view_new_nodes().fleet
+    return {offer.resource for fleet in fleets for offer in fleet.offers_by_form(rules.forms, rules.isolation, 999)}
+
+
+def _remedy(group: NodeGroup) -> str:
+    if group.source == KARPENTER_POOL:
+        capacity = ", ".join(f'{name}: "N"' for name in group.unknown_gpus[:MAX_NAMES])
+        return f"Karpenter expects no slices on new nodes: write a NodeOverlay with capacity {{{capacity}}} ({PAGE})"
+    if group.source.startswith("Machine"):
+        return f"set the annotation or its value; Cluster API then lets cluster-autoscaler add machines ({PAGE})"
+    return f"remove {_list_names(AUTOSCALER_GPU_LABELS)} from the group, or state it in --node-groups ({PAGE})"
+
+
+def _accounting_problems(policy: str, groups: Iterable[NodeGroup]) -> Iterator[GroupProblem]:
+    lacking = [group.name for group in groups if ACCOUNTING_RESOURCE not in group.new_node.status.allocatable]
+    if lacking:
+        advice = f"autoscalers do not ignore it: add it to the NodeOverlay, tags or settings of the group ({PAGE})"
+        lack = f"which new nodes of {_list_names(lacking)} lack"
+        yield GroupProblem(f"policy {policy} lets pods request {ACCOUNTING_RESOURCE}, {lack}", advice)
+
+
+def _idle_nodes(view: ClusterView) -> Iterator[GroupProblem]:
+    scaled = bool(view.group_sources.machines)
+    idle = [
+        node.name
+        for node in view.fleet.nodes
+        if node.gpus and hides_gpus_from_autoscaler(node) and (scaled or _is_scaled(node.labels))
+    ]
+    if idle:
+        yield GroupProblem(
+            f"cluster-autoscaler counts {_list_names(idle)} as idle, whatever slices pods hold, and as not ready",
+            "remove the GPU label from its group; or annotate the node with cluster-autoscaler.kubernetes.io/"
+            'scale-down-disabled: "true", or its pods with cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
+        )
+
+
+def _is_scaled(labels: Mapping[str, str]) -> bool:
+    group = group_of_node(labels)
+    return group is not None and group[0] != KARPENTER_POOL
+
+
+def _list_names(names: Iterable[str]) -> str:
+    found = list(names)
+    return ", ".join(found[:MAX_NAMES]) + (f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else "")
