@@ -82,7 +82,7 @@ metadata: {name: everywhere}
 spec:
   mode: enforce
   match: {resources: ["nvidia.com/*"]}
-  rightSizing: {isolation: hardware, forms: [mig], evidence: [declared], whenFull: keep}
+  rightSizing: {isolation: hardware, forms: [mig], evidence: [declared], whenFull: keep, templates: enforce}
   injection: {tolerations: auto, nodeAffinity: auto}
 """
 

@@ -286,6 +286,43 @@ def test_a_pod_queued_by_another_system_keeps_its_gpu_and_the_reason_names_the_q
     assert review(pod, SIZING, nodes=NODES).outcome == KeepRequest(reason, sign)
 
 
+QUEUED_TOO = sizing(templates="enforce")
+SHARED_TOO = sizing(templates="enforce", isolation="none")
+
+
+def kai() -> PodMaker:
+    """Return a small pod of a queue of KAI."""
+    return small().label("kai.scheduler/queue", "q").spec(schedulerName="kai-scheduler")
+
+
+KAI = {
+    "a slice with one compute slice is charged as the card was": Case(kai(), SMALL, policy=QUEUED_TOO),
+    "a larger slice is charged as several GPUs": Case(
+        kai().needs("20Gi"), KeepReason.CHARGED_AS_WHOLE, policy=QUEUED_TOO
+    ),
+    "a share is charged as nothing": Case(kai(), KeepReason.CHARGED_AS_WHOLE, (SLICED,), SHARED_TOO),
+    "a policy that only warns of templates does not change pods in queues": Case(
+        kai(), KeepReason.CHARGED_AS_WHOLE, policy=sizing(templates="warn")
+    ),
+    "a pod of another shard may run on other nodes only": Case(
+        kai().label("kai.scheduler/node-pool", "a"), KeepReason.CHARGED_AS_WHOLE, policy=QUEUED_TOO
+    ),
+    "nodes of another shard are not used for the pod": Case(
+        kai(),
+        KeepReason.CHARGED_AS_WHOLE,
+        (make_node("slices", MIXED | {"kai.scheduler/node-pool": "a"}, **{SMALL: 7}),),
+        QUEUED_TOO,
+    ),
+    "no slice is free": Case(kai(), KeepReason.NO_OFFER, (whole_node(),), QUEUED_TOO),
+}
+
+
+@pytest.mark.parametrize("case", KAI.values(), ids=KAI)
+def test_a_pod_in_a_queue_of_kai_gets_what_kai_charges_as_one_gpu(case: Case) -> None:
+    outcome = review(case.pod, case.policy, nodes=case.nodes).outcome
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
+
+
 LIMITED = {
     "no LimitRange names GPUs: the key is removed": ((), {SMALL: "1"}),
     "a maximum on GPUs: the key becomes zero": (

@@ -12,8 +12,8 @@ from tests.builders import Json, PodMaker, make_pod
 from webhook.cache.bundled_files import bundled_folder
 from webhook.model.pods import parse_pod
 
-MIN_PERCENT = 87
-"""The share that was reached when this test was last changed; raise it with each constraint that is modeled."""
+MIN_PERCENT = 100
+"""The share that was reached when this test was last changed. The aim is 95."""
 
 ELIGIBLE: dict[str, tuple[PodMaker, bool]] = {
     "one whole GPU": (make_pod().gpus(1), True),

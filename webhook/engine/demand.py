@@ -19,10 +19,10 @@ from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
 from webhook.engine.owned_pods import is_daemon_pod
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
-from webhook.model.batch import gang_sign, is_kai_sign, queueing_sign
+from webhook.model.batch import KAI_POOL_LABEL, gang_sign, is_kai_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
-from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
+from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, Pod
@@ -118,13 +118,20 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
 
 
 def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
-    """Return why a queueing system keeps a pod's request; Kueue does not while its template may still be changed."""
+    """Return why a queueing system keeps a pod's request.
+
+    Kueue does not while its template may still be changed, and KAI, which charges pods, depends on the smaller request.
+    """
     queued, right_sizing = context.request.queued, context.policies.right_sizing
-    changeable = queued is not None and right_sizing is not None and right_sizing.rule.templates is not None
-    sign = queueing_sign(context.pod, but_kueue=changeable)
+    templates = right_sizing.rule.templates if right_sizing is not None else None
+    sign = queueing_sign(context.pod, but_kueue=templates is not None and queued is not None)
     if not sign:
         return None
-    return KeepRequest(KeepReason.CHARGED_AS_WHOLE if is_kai_sign(sign) else KeepReason.QUEUED, sign)
+    if not is_kai_sign(sign):
+        return KeepRequest(KeepReason.QUEUED, sign)
+    if templates is PolicyMode.ENFORCE and KAI_POOL_LABEL not in context.pod.metadata.labels:
+        return None
+    return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
 
 
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:

@@ -27,6 +27,7 @@ from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_without_fit
 from webhook.engine.queued_templates import reason_by_queue
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
+from webhook.model.batch import KAI_POOL_LABEL, is_charged_as_one_gpu, is_kai_sign, queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
@@ -247,6 +248,10 @@ def _reason_against_offers(
     )
     if reason is not None:
         return reason
+    if (sign := queueing_sign(context.pod)) and is_kai_sign(sign):
+        in_shard = nodes & feasible.view.fleet.nodes_with_label(KAI_POOL_LABEL)  # KAI does not use them for this pod
+        if in_shard or not is_charged_as_one_gpu(resource):
+            return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
     # Would the added node affinity also select nodes where the name stands for another size?
     others = feasible.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
     if others and others & feasible.matching_nodes(offer_affinity(offers)):

@@ -13,6 +13,7 @@ older name).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ from webhook.model.ranks import NODES_VARIABLE, stated_ranks, states_one_pod
 
 QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
 """Values of spec.schedulerName for schedulers with queues."""
+
+KAI_POOL_LABEL = "kai.scheduler/node-pool"
+"""Label of the nodes and pods of one shard of KAI; the other pods run on nodes without it."""
 
 QUEUEING_PREFIXES = (
     "kueue.x-k8s.io/",
@@ -178,11 +182,17 @@ def _affinity_term_text(term: PodAffinityTerm) -> str:
 
 
 def is_kai_sign(sign: str) -> bool:
-    """Return whether a sign is of KAI, also under its older name.
-
-    KAI charges a request for `mig-3g.40gb` as three GPUs (`ExtractGpuAndMemoryFromMigResourceName`).
-    """
+    """Return whether a sign is of KAI, also under its older name."""
     return sign.partition(" ")[2].startswith(("kai-scheduler", "kai.scheduler/", "runai"))
+
+
+def is_charged_as_one_gpu(resource: str) -> bool:
+    """Return whether KAI charges one unit of a resource as one GPU, as it does for a whole card.
+
+    It charges a MIG instance as one GPU for each of its compute slices, and knows only names without attributes
+    (`ExtractGpuAndMemoryFromMigResourceName`); what else shares a card is charged as nothing.
+    """
+    return re.fullmatch(r"nvidia\.com/mig-1g\.\d+gb", resource) is not None
 
 
 def queueing_sign(pod: Pod, *, but_kueue: bool = False) -> str:

@@ -97,6 +97,7 @@ class KeepReason(StrEnum):
     CHARGED_AS_WHOLE = (
         "ChargedAsWholeGPUs",
         "its scheduler charges a MIG slice as one GPU for each compute slice, so a slice saves no quota or costs more",
+        "For admins: rightSizing.templates: enforce right-sizes it to a slice of one compute slice: the same charge.",
     )
     NOT_ADMITTED = (
         "NotAdmittedByQueue",
