@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.example_cluster import A100, MIXED, apply_patch, codes, review, view_of, whole_node
-from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
 from webhook.model.pods import parse_pod
 
@@ -304,57 +304,3 @@ def test_a_section_in_audit_mode_reports_what_it_would_add() -> None:
     decision = review(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
     assert decision.patch == ()
     assert "would add nodeAffinity, topology" in str(decision.warnings[0])
-
-
-@pytest.mark.parametrize(
-    ("said", "want"),
-    [("nvlink=sometimes", True), ("", True), ("nvlink=required", False), ("nvlink=ignored", False), (None, False)],
-)
-def test_an_unknown_value_is_reported(said: str | None, want: bool) -> None:
-    pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY_ANNOTATION, said)
-
-    found = codes(review(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
-
-    assert ("warn GPU-R104" in found) == want
-
-
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("rightslice.dev/gpu-memroy", "rightslice.dev/gpu-memory"),
-        ("rightslice.dev/gpuMemory", "rightslice.dev/gpu-memory"),
-        ("rightslice.dev/Keep", "rightslice.dev/keep"),
-        ("rightslice.dev/gang_size", "rightslice.dev/gang-size"),
-    ],
-)
-def test_an_annotation_that_does_not_exist_is_reported_with_the_one_that_is_meant(key: str, meant: str) -> None:
-    decision = review(make_pod().gpus(1).annotate(key, "8Gi"), "mode: enforce\nrightSizing: {}")
-
-    (finding,) = [finding for finding in decision.warnings if finding.code == "GPU-R104"]
-    assert finding.path == ("metadata", "annotations", key)
-    assert finding.fix == f"Write {meant}."
-
-
-def test_annotations_of_others_and_those_that_we_write_are_not_reported() -> None:
-    pod = make_pod().gpus(1).annotate("example.com/gpu-memroy", "8Gi").annotate("rightslice.dev/cuda", ">=12.0")
-    once = review(pod, "mode: enforce\ninjection: {labels: {a: b}}")
-    again = review(pod.annotate("rightslice.dev/decision", "{}"), "mode: enforce\ninjection: {labels: {a: b}}")
-
-    assert not {"warn GPU-R104", "deny GPU-R104"} & {*codes(once), *codes(again)}
-
-
-def test_many_unknown_annotations_are_three_findings() -> None:
-    pod = make_pod().gpus(1)
-    for number in range(500):
-        pod.annotate(f"rightslice.dev/{number}", "x")
-
-    assert codes(review(pod, "mode: enforce\nrightSizing: {}")).count("warn GPU-R104") == 3
-
-
-@pytest.mark.parametrize(("said", "want"), [("4", False), ("0", True), ("all", True), ("1000000", True)])
-def test_an_invalid_gang_size_is_reported(said: str, want: bool) -> None:
-    pod = make_pod().gpus(1).annotate(GANG_SIZE_ANNOTATION, said)
-
-    found = codes(review(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
-
-    assert ("warn GPU-R104" in found) == want

@@ -25,8 +25,9 @@ from webhook.model.filters.pod_ties import (
 from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volume_restrictions import IN_USE
 from webhook.model.filters.volumes import filter_volumes
+from webhook.model.fleet import Fleet
 from webhook.model.node_labels import CLIQUE_LABEL
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -187,6 +188,12 @@ def _excluding_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
     return self_excluding_keys(ties, placement.tied_pods.labels_of(ties.namespace))
 
 
+def _nodes_for_one(apart: tuple[str, ...], fleet: Fleet) -> int:
+    """Return the nodes that take one replica each, because they are domains of their own."""
+    domains = map(fleet.domains_of_label, apart)
+    return union_masks(each.nodes for each in domains if each.are_single_nodes)
+
+
 def _count_fitting(capacity: Mapping[int, int], apart: tuple[str, ...], snapshot: SchedulingSnapshot) -> int:
     """Return how many replicas fit at once, from how many of them each node could take."""
     fitting = gpu_mask(tuple(node for node, pods in capacity.items() if pods))
@@ -228,16 +235,13 @@ def _place_pod(
     ranked = ranking.rank(eligible, gang)
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
-    apart = _excluding_keys(pod, placement) if replicas > 1 and not daemon else ()
-    of_nodes = any(
-        domains.masks and domains.are_single_nodes for domains in map(snapshot.fleet.domains_of_label, apart)
-    )
-    most = 1 if daemon or of_nodes or host_ports(pod) else UNLIMITED_PODS
+    apart = _excluding_keys(pod, placement) if replicas > 1 else ()
+    one_each = snapshot.fleet.all_nodes if daemon or host_ports(pod) else _nodes_for_one(apart, snapshot.fleet)
     others = [node for node in range(len(snapshot.fleet.nodes)) if node not in feasible]
-    capacity = {
-        each.node: count_fitting_pods(requests, free[each.node], min(most, int(pod_capacity[each.node])))
-        for each in ranked
-    }
+    capacity = {}
+    for node in (each.node for each in ranked):
+        most = 1 if one_each >> node & 1 else UNLIMITED_PODS
+        capacity[node] = count_fitting_pods(requests, free[node], min(most, int(pod_capacity[node])))
     return PlacementResult(
         title=checked.title,
         denied=denial_codes(checked),

@@ -99,11 +99,16 @@ def cuda_violations(
 def _check_cuda_need(need: _CudaNeed, offers: Sequence[GpuOffer]) -> list[PolicyFinding]:
     requirement = need.requirement
     if requirement is None:
-        must = "must be a requirement such as cuda>=12.4; a comma is AND, a space is OR"
-        message = f"{need.source} {must} (found {quote_text(need.text)})"
-        return [PolicyFinding("GPU-C104", need.path, message, "Write >=12.4, for example.", PolicyMode.WARN)]
+        return [unreadable_requirement(need.source, need.text, need.path)]
     violations = [] if all_drivers_fit(requirement, offers) else _driver_violations(need, requirement, offers)
     return violations + _architecture_violations(need, requirement, offers) if requirement.toolkit else violations
+
+
+def unreadable_requirement(source: str, text: str, path: FieldPath) -> PolicyFinding:
+    """Report a CUDA requirement that cannot be read."""
+    must = "must be a requirement such as cuda>=12.4; a comma is AND, a space is OR"
+    message = f"{source} {must} (found {quote_text(text)})"
+    return PolicyFinding("GPU-C104", path, message, "Write >=12.4, for example.", PolicyMode.WARN)
 
 
 def _driver_violations(

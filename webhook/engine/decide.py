@@ -34,6 +34,7 @@ from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import context_without_changes, match_policies
 from webhook.engine.mutate import mutate_pod
+from webhook.engine.own_annotations import misplaced_annotations
 from webhook.engine.patch import build_patch
 from webhook.engine.pod_context import PodDecision, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
@@ -92,15 +93,16 @@ def _decide_workload(
     """Decide about the pods of a workload's templates, and change templates that Kueue has not charged yet."""
     queue = queue_of_workload(request, policies.workload_kinds, view)
     decisions = _decide_templates(request, policies, view, usage, now, queue)
+    misplaced = misplaced_annotations(request.load_object(), (each.template for each in decisions)) if decisions else []
     if queue is None:
-        return combine_template_decisions(decisions)
+        return combine_template_decisions(decisions, misplaced)
     kept = reason_to_keep_all([(each.template, each.decision) for each in decisions], queue)
     if kept is not None:
         queue = msgspec.structs.replace(queue, kept=kept)
-        return combine_template_decisions(_decide_templates(request, policies, view, usage, now, queue))
+        return combine_template_decisions(_decide_templates(request, policies, view, usage, now, queue), misplaced)
     limited = view.limited_resources(request.namespace)
     patches = (build_template_patch(each.template, each.decision, policies.digest, limited) for each in decisions)
-    return combine_template_decisions(decisions, tuple(chain.from_iterable(patches)))
+    return combine_template_decisions(decisions, misplaced, tuple(chain.from_iterable(patches)))
 
 
 def _decide_templates(

@@ -17,6 +17,7 @@ from webhook.engine.limitrange.findings import final_amounts, limit_range_violat
 from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
 from webhook.engine.limits import find_limit_violations, unreadable_amount_violations
 from webhook.engine.node_fit import node_fit_violations, unoffered_resource_violations
+from webhook.engine.own_annotations import invalid_annotations
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.quota.findings import (
@@ -27,10 +28,10 @@ from webhook.engine.quota.findings import (
 )
 from webhook.engine.quota.shared_quotas import compute_quota_charge, shared_quota_violations
 from webhook.engine.replica_fit import replica_fit_violations
-from webhook.engine.topology import invalid_annotations
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
+from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
@@ -39,6 +40,9 @@ from webhook.model.pools import GpuWeight
 from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, InjectedGpuHandling, LimitRules
 
 _NO_AMOUNT_RULES = AmountRuleSet()
+
+WITHOUT_POLICY: PolicyRef = (PolicyMode.WARN, "")
+"""Reports what concerns every pod, whether a policy matches it or not."""
 
 
 def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[SectionFinding], GpuWeight]:
@@ -54,6 +58,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
+    if created and context.pod.metadata.annotations and not request.sub_resource:
+        reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
+        violations += [(reporting, each) for each in invalid_annotations(context.pod)]
     if not (policy_set.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource):
         return violations, ()
     quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet)
@@ -90,12 +97,11 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
     obstacles = node_fit_violations(context, mutation) if fit is None and context.view.fleet.nodes else []
     if context.request.replicas > 1:
         obstacles += replica_fit_violations(context, mutation)
-    invalid = invalid_annotations(pod) if pod.metadata.annotations else ()
-    if obstacles or gpu_requests.errors or invalid:
+    if obstacles or gpu_requests.errors:
         request, errors = context.request, gpu_requests.errors
         if errors:
             errors = replace_amount_errors(errors, mutation, context.namespace.ranges, request)
-        violations += [(policies.general_policy, each) for each in (*errors, *invalid, *obstacles)]
+        violations += [(policies.general_policy, each) for each in (*errors, *obstacles)]
     return violations
 
 

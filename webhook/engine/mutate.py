@@ -8,18 +8,18 @@ from webhook.engine.accounting import write_accounting
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
+from webhook.engine.own_annotations import invalid_keep_annotation
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
-from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText
+from webhook.model.pods import NodeSelectorRequirement, QuantityText
 
 ContainerResources = dict[FieldPath, dict[str, QuantityText]]
 """Limits or requests by container path."""
@@ -49,8 +49,6 @@ _ISOLATION_NOTES = {
 }
 """The isolation that a share gives up."""
 
-
-KEEP_VALUES = ("true", "false")
 
 INJECTED_GPUS_CHANGE = "injected GPUs"
 """Recorded where injected GPUs are removed."""
@@ -109,9 +107,7 @@ def _apply_right_sizing(
     if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
         mutation.policy = choice.policy
         apply_choice(choice, context.gpu_requests, mutation, context.namespace.limited_resources)
-    findings = [*declared.errors]
-    if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "true") not in KEEP_VALUES:
-        findings.append(_invalid_keep_annotation(context.pod))
+    findings = [*declared.errors, *invalid_keep_annotation(context.pod)]
     first = context.gpu_requests.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     path = (*first.path, "resources", side, first.resource.name)
@@ -124,13 +120,6 @@ def _apply_right_sizing(
         message = f"not right-sized: {choice}"
         findings.append(PolicyFinding("GPU-R103", path, message, reason.fix, at_most, reason.value))
     return [((mode, right_sizing.policy), each) for each in findings]
-
-
-def _invalid_keep_annotation(pod: Pod) -> PolicyFinding:
-    """Report an opt-out annotation with another value. It counts as an opt-out, because that was the intention."""
-    field, value = ("metadata", "annotations", KEEP_ANNOTATION), pod.metadata.annotations[KEEP_ANNOTATION]
-    message = f'must be "true" or "false" (found {value[:60]!r}); the pod keeps its request'
-    return PolicyFinding("GPU-R104", field, message, f'Write {KEEP_ANNOTATION}: "true".', PolicyMode.WARN)
 
 
 def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None:

@@ -11,31 +11,24 @@ agent runs, a product with NVLink is recognized by name (`model.products`).
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.injection import is_already_required, prefer_nodes, report_additions
+from webhook.engine.own_annotations import NVLINK_ANNOTATIONS
 from webhook.engine.pod_context import GpuPodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import workload_label_key
-from webhook.errors import quote_text
-from webhook.model.annotations import (
-    GANG_SIZE_ANNOTATION,
-    OWN_ANNOTATIONS,
-    OWN_PREFIX,
-    TOPOLOGY_ANNOTATION,
-    USER_ANNOTATIONS,
-)
-from webhook.model.batch import MAX_GANG_SIZE, REPLICA_LABELS, invalid_gang_size
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.model.batch import REPLICA_LABELS
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
 from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
 from webhook.model.products import has_nvlink
 from webhook.policy.policy_set import NvlinkMode, TopologyRules
 from webhook.well_known import Json
@@ -64,16 +57,7 @@ MAX_LINKED_GPUS = 256
 AFFINITY_WEIGHT = 50
 """Half of the scale: links to other GPUs should not override the user's preferences."""
 
-NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"
-
-MAX_UNKNOWN_KEYS, MAX_KEY_LENGTH = 3, 64
-"""Unknown annotations of one pod that are reported, and characters of each that are compared with known ones."""
-
-KEPT = "until then the pod keeps whole GPUs, as a worker of a gang"
-
-UNPARSED_ANNOTATIONS = OWN_ANNOTATIONS - {TOPOLOGY_ANNOTATION, GANG_SIZE_ANNOTATION}
-"""Our annotations of which `invalid_annotations` reports nothing."""
 
 
 def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
@@ -126,35 +110,6 @@ def _add_links(
     if TOPOLOGY_ANNOTATION not in mutation.pod.metadata.annotations and known not in (value, NVLINK_REQUIRED):
         mutation.annotations[TOPOLOGY_ANNOTATION] = value
         mutation.record_change("topology")
-
-
-def invalid_annotations(pod: Pod) -> tuple[PolicyFinding, ...]:
-    """Report topology and gang size annotations that cannot be parsed, and annotations of ours that do not exist."""
-    keys = [key for key in pod.metadata.annotations if key.startswith(OWN_PREFIX) and key not in UNPARSED_ANNOTATIONS]
-    if not keys:
-        return ()
-    topology, size = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION), invalid_gang_size(pod)
-    unknown = [key for key in keys if key not in OWN_ANNOTATIONS]
-    violations = [_unknown_annotation(key) for key in unknown[:MAX_UNKNOWN_KEYS]]
-    if topology is not None and topology not in NVLINK_ANNOTATIONS:
-        allowed = ", ".join(NVLINK_ANNOTATIONS)
-        violations.append(_invalid_annotation(TOPOLOGY_ANNOTATION, topology, allowed, "Write nvlink=preferred."))
-    if size is not None:
-        allowed = f"a number of pods from 1 to {MAX_GANG_SIZE}"
-        violations.append(_invalid_annotation(GANG_SIZE_ANNOTATION, size, allowed, 'Write "4" for four pods.', KEPT))
-    return tuple(violations)
-
-
-def _unknown_annotation(key: str) -> PolicyFinding:
-    """Report an annotation that nothing reads, with the one that is meant."""
-    near = get_close_matches(key[:MAX_KEY_LENGTH], USER_ANNOTATIONS, n=1, cutoff=0.0)[0]
-    message = f"must be an annotation of Rightslice (found {quote_text(key)}); it is ignored"
-    return PolicyFinding("GPU-R104", ("metadata", "annotations", key), message, f"Write {near}.", PolicyMode.WARN)
-
-
-def _invalid_annotation(key: str, value: str, must: str, fix: str, effect: str = "it is ignored") -> PolicyFinding:
-    message = f"must be {must} (found {value[:60]!r}); {effect}"
-    return PolicyFinding("GPU-R104", ("metadata", "annotations", key), message, fix, PolicyMode.WARN)
 
 
 def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:

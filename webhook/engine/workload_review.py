@@ -5,7 +5,7 @@ No workload is denied, because its pods are what is admitted. Users learn at `ku
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -177,16 +177,17 @@ def admit_replicas(
 
 
 def combine_template_decisions(
-    decisions: Sequence[TemplateDecision], patch: tuple[PatchOperation, ...] = ()
+    decisions: Sequence[TemplateDecision], own: Iterable[Finding] = (), patch: tuple[PatchOperation, ...] = ()
 ) -> Decision:
     """Combine the decisions of a workload's templates: findings at their fields, at most as warnings.
 
     Args:
+        own: Findings about the workload itself.
         patch: The change of its templates.
     """
     if not decisions:
         return Decision()
-    findings: list[Finding] = []
+    findings: list[Finding] = [*own]
     exempted: list[ExemptedFinding] = []
     for each in decisions:
         template, decision = each.template, each.decision
