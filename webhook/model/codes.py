@@ -371,8 +371,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-R104": _right_sizing_code(
         "an annotation of Rightslice cannot be read",
         f"{GPU_MEMORY_ANNOTATION}, {GPU_COMPUTE_ANNOTATION}, {TOPOLOGY_ANNOTATION}, {GANG_SIZE_ANNOTATION} or "
-        f"{KEEP_ANNOTATION} has an unknown value, or there is no annotation of this name, or it is in the metadata of a "
-        "workload and not of its pod template. A pod whose keep annotation is not false keeps its request.",
+        f"{KEEP_ANNOTATION} has an unknown value, or there is no annotation of this name, or it is in the metadata of "
+        "a workload and not of its pod template. A pod whose keep annotation is not false keeps its request.",
         f'Write {GPU_MEMORY_ANNOTATION}: 8Gi, {GPU_COMPUTE_ANNOTATION}: "20%", {TOPOLOGY_ANNOTATION}: nvlink=required '
         f'(preferred, ignored), {GANG_SIZE_ANNOTATION}: "4" or {KEEP_ANNOTATION}: "true".',
     ),
