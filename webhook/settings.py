@@ -171,6 +171,7 @@ class WebhookSettings(ServerSettings):
             are counted. Each leaves free units to what the others decide unseen.
         kueue_config: A file with Kueue's Configuration, for what it charges.
         node_groups: A file with a NodeGroups, for what new nodes of node groups offer.
+        scheduler_config: A file with a KubeSchedulerConfiguration, for what it keeps off nodes.
     """
 
     policies: Annotated[tuple[Path, ...], NoDecode] = ()
@@ -192,6 +193,7 @@ class WebhookSettings(ServerSettings):
     replicas: int = Field(default=1, ge=1, le=64)
     kueue_config: Path | None = None
     node_groups: Path | None = None
+    scheduler_config: Path | None = None
 
     @field_validator("policies", mode="before")
     @classmethod
@@ -206,6 +208,8 @@ class WebhookSettings(ServerSettings):
             raise _combination_error("--kueue-config requires --cluster live; a snapshot may contain the Configuration")
         if not self.is_live and self.node_groups is not None:
             raise _combination_error("--node-groups requires --cluster live; a snapshot may contain the NodeGroups")
+        if not self.is_live and self.scheduler_config is not None:
+            raise _combination_error("--scheduler-config requires --cluster live; a snapshot may contain the object")
         if not self.cluster:
             raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
         if not self.uses_api_server and (self.kubeconfig or self.context):

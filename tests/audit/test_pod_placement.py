@@ -327,7 +327,7 @@ UNEVALUATED: dict[str, tuple[Json, list[str]]] = {
     "a required topology spread": ({"topologySpreadConstraints": [SPREAD]}, []),
     "affinity by the index of a pod": (
         {"affinity": {"podAntiAffinity": {next(iter(REQUIRED)): [BY_HOST[0] | BY_INDEX]}}},
-        ["affinity or spread by the index of a pod in its workload, or by terms that are too large"],
+        ["affinity or spread of pods that are not known: by an index, a scheduler's default, or too large a term"],
     ),
     "a resource claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
     "a volume": (
@@ -680,3 +680,21 @@ def test_replicas_that_exclude_each_other_are_counted_one_in_each_domain(key: st
 
     assert (found.fits, found.unevaluated) == (fits, ())
     assert answer(found).endswith(f"; {fits} of 6 replicas fit now")
+
+
+def test_place_applies_the_configuration_of_the_scheduler() -> None:
+    added = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [added]}}
+    profile = {
+        "plugins": {"filter": {"enabled": [{"name": "Capacity"}]}},
+        "pluginConfig": [{"name": "NodeAffinity", "args": {"addedAffinity": affinity}}],
+    }
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    cluster = (gpu_node("a", zone="east"), gpu_node("b", zone="west"), {**kind, "profiles": [profile]})
+
+    found, other = (
+        place_pod(make_pod().gpus(1).spec(**spec).build(), *cluster) for spec in ({}, {"schedulerName": "x"})
+    )
+
+    assert (nodes(found), found.unevaluated) == (["a"], ("plugin Capacity",))
+    assert (sorted(nodes(other)), other.unevaluated) == (["a", "b"], ())

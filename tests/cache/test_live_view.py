@@ -29,6 +29,7 @@ from webhook.model.pods import Pod, parse_pod
 from webhook.model.pools import QuotaPool, QuotaReservation
 from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource
+from webhook.model.schedulers import SchedulerRules
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -313,6 +314,16 @@ async def test_pod_arrival_and_deletion_change_free_resources_of_its_node() -> N
     harness.write("pods", "upsert", pod("p", on="a", gpus=3, phase="Succeeded"))
     await harness.publisher.publish()
     assert harness.view.free_units(offer, 0b01) == 4
+
+
+async def test_the_rules_of_schedulers_remain_in_every_view() -> None:
+    rules = {"default-scheduler": SchedulerRules(unmodeled="plugin Capacity")}
+    holder = SimpleNamespace(view=empty_view().with_schedulers(rules))
+    harness = ViewHarness(ViewPublisher(holder, fleet_seconds=0.0), holder)
+    for change in (node("a"), node("b")):
+        harness.write("nodes", "upsert", change)
+        await harness.publisher.publish()
+        assert harness.view.schedulers is rules
 
 
 async def test_a_nominated_pod_takes_its_node_until_it_is_bound_to_another_one() -> None:

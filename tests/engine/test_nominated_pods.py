@@ -87,6 +87,19 @@ CASES = {
 }
 
 
+def test_a_spread_of_all_pods_by_an_empty_selector_counts_nominated_pods() -> None:
+    constraint = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    pod = make_pod().gpus(1).needs("8Gi").spec(topologySpreadConstraints=[{**constraint, "labelSelector": {}}])
+    free = [
+        review(pod, SIZING, nodes=[slices("a"), slices("b"), *more]).outcome for more in ((), (nominated(other()),))
+    ]
+    only = review(pod, SIZING, nodes=[slices("a"), slices("b", 0), nominated(other())]).outcome
+
+    assert not any(isinstance(each, KeepRequest) for each in free)
+    assert isinstance(only, KeepRequest)
+    assert only.reason is KeepReason.TOPOLOGY_SPREAD
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_a_nominated_pod_will_take_is_not_free(case: Case) -> None:
     decision = review(make_pod().gpus(1).needs("8Gi").requests(*case.asks), SIZING, nodes=case.objects)

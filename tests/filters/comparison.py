@@ -24,6 +24,7 @@ from webhook.model.filters.inter_pod_affinity import (
 )
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED
 from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES
+from webhook.model.filters.pod_ties import ties_of
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
     NO_SPACE,
@@ -33,8 +34,10 @@ from webhook.model.filters.volume_binding import (
 )
 from webhook.model.filters.volume_restrictions import IN_USE
 from webhook.model.filters.volume_zone import ZONE_CONFLICT
+from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, parse_pod
+from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 
 VOLUME_MESSAGES = (
     *(NODE_CONFLICT, BIND_CONFLICT, NO_SPACE, NO_VOLUME, UNBOUND_IMMEDIATE),
@@ -111,6 +114,8 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
         binding = [reason for each in rejections[pod].values() for reason in each.get("VolumeBinding", ())]
         waits = any(reason.startswith(WAITS_FOR_CLAIM) for reason in binding)
         compared = COMPARED_PLUGINS - OTHER_VOLUME_PLUGINS if waits else COMPARED_PLUGINS
+        if _spreads_unknown_pods(parse_pod(pods[pod]), cluster):
+            compared -= {"PodTopologySpread"}
         if not MODELS_TESTED_VERSION and _selects_by_absent_labels(parse_pod(pods[pod])):
             compared -= {"InterPodAffinity"}
         for node, reasons in reasons_by_node.items():
@@ -120,6 +125,12 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
                 ours = sorted({reason for reason in reasons if plugin_of(reason) == plugin})
                 if (scheduler != ours) if plugin in EXACT_REASONS else bool(scheduler) != bool(ours):
                     yield Difference(pod, node, plugin, scheduler, ours)
+
+
+def _spreads_unknown_pods(pod: Pod, cluster: RandomCluster) -> bool:
+    """Return whether a default constraint of the scheduler selects pods by what the clusters do not have: Services."""
+    rules = rules_of_scheduler(placement_input(*cluster.objects).schedulers, "")
+    return any(map(is_unknown_selection, ties_of(with_default_spread(pod, rules)).selections()))
 
 
 def _selects_by_absent_labels(pod: Pod) -> bool:

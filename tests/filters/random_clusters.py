@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.builders import Json
-from tests.filters.random_affinity import pod_affinity, random_labels, required_node_affinity, topology_spread
+from tests.filters.random_affinity import REQUIRED, pod_affinity, random_labels, required_node_affinity, topology_spread
 from tests.filters.random_requests import CPUS, MEMORIES, node_amounts, random_containers
 from tests.filters.random_volumes import pod_volumes, random_volumes
 from webhook.model.pod_resources import effective_requests
@@ -24,6 +24,7 @@ TAINT_KEYS, TAINT_VALUES = ("dedicated", "nvidia.com/gpu", "node.kubernetes.io/u
 EFFECTS = ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
 PRIORITIES = (0, 10, 1000)
 PORTS = (8080, 8081, 9400)
+REPLICA_SETS = ("5d4f8c", "77b9ff")
 FEATURES = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"]
 ADDRESSES = ("", "", "0.0.0.0", "127.0.0.1", "10.0.0.1")
 
@@ -58,7 +59,8 @@ def random_cluster(random: Random, *, running: int = 30, waiting: int = 8, pods:
     holders = [_running_pod(random, f"running-{number}", random.choice(names)) for number in range(running)]
     for node in random.sample(nodes, k=3):
         _leave_little(random, node, holders)
-    objects += [*holders, *random_volumes(random, NAMESPACES, names)]
+    objects += [*holders, *random_volumes(random, NAMESPACES, names), *random_configuration(random)]
+    objects += [_replica_set(name, namespace) for name in REPLICA_SETS for namespace in NAMESPACES]
     objects += [_waiting_pod(random, f"waiting-{number}", names) for number in range(waiting)]
     return RandomCluster(objects, [random_pod(random, f"pod-{number}", names) for number in range(pods)])
 
@@ -73,6 +75,38 @@ def _leave_little(random: Random, node: Json, pods: Sequence[Json]) -> None:
     for name, amounts in (("cpu", CPUS), ("memory", MEMORIES)):
         left = parse_nano(random.choice(amounts)) + held[name]
         node["status"]["allocatable"][name] = format_nano(-(-left // 10**6) * 10**6 if name == "cpu" else left)
+
+
+def random_configuration(random: Random) -> list[Json]:
+    """Return the configuration of the scheduler, if it is not the default one."""
+    if random.random() < 0.6:
+        return []
+    constraints = [
+        {
+            "topologyKey": key,
+            "maxSkew": random.choice((1, 2)),
+            "whenUnsatisfiable": random.choice(("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")),
+        }
+        for key in random.sample((HOSTNAME, ZONE, REGION), k=random.choice((1, 1, 2)))
+    ]
+    spread = {"defaultingType": "List", "defaultConstraints": constraints}
+    added = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": random.sample("abc", k=2)}]}
+    affinity = {"addedAffinity": {REQUIRED: {"nodeSelectorTerms": [added]}}}
+    arguments = [{"name": "PodTopologySpread", "args": spread}, {"name": "NodeAffinity", "args": affinity}]
+    profile = {"pluginConfig": random.choice((arguments, arguments[:1], arguments[1:]))}
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return [{**kind, "profiles": [profile]}]
+
+
+def _replica_set(name: str, namespace: str) -> Json:
+    labels = {"pod-template-hash": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/app:1"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def random_namespace(random: Random, name: str) -> Json:
@@ -126,12 +160,17 @@ def random_pod(random: Random, name: str, nodes: Sequence[str]) -> Json:
         spec["topologySpreadConstraints"] = topology_spread(random)
     if random.random() < 0.2:
         spec["volumes"] = pod_volumes(random)
-    metadata = {
+    metadata: Json = {
         "name": name,
         "namespace": random.choice(NAMESPACES),
         "uid": f"uid-{name}",
         "labels": random_labels(random),
     }
+    if random.random() < 0.3:
+        replica_set = random.choice(REPLICA_SETS)
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": replica_set, "uid": "uid", "controller": True}
+        metadata["labels"] = {**random_labels(random), "pod-template-hash": replica_set}
+        metadata["ownerReferences"] = [owner]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}}
 
 

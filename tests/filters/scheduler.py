@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.builders import Json
 from tests.controlplane.build import filters_program, wanted_version
 from tests.filters.random_clusters import RandomCluster
 
@@ -30,12 +31,19 @@ class SchedulerFilters(NamedTuple):
         Raises:
             AssertionError: The API server would not accept an object, or the program failed otherwise.
         """
-        lines = [json.dumps({"objects": each.objects, "probes": each.pods}) + "\n" for each in clusters]
+        lines = [json.dumps(_world(each)) + "\n" for each in clusters]
         done = subprocess.run(
             [self.program], input="".join(lines), capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
         )
         assert done.returncode == 0, done.stderr[-2000:]
         yield from (json.loads(line)["pods"] for line in done.stdout.splitlines())
+
+
+def _world(cluster: RandomCluster) -> Json:
+    kind = "KubeSchedulerConfiguration"
+    objects = [each for each in cluster.objects if each["kind"] != kind]
+    configuration = next(iter(cluster.of_kind(kind)), None)
+    return {"objects": objects, "probes": cluster.pods, **({"configuration": configuration} if configuration else {})}
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, reduce
 
 import msgspec
@@ -14,7 +14,7 @@ from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.filters.node_ports import host_ports
-from webhook.model.filters.node_resources_fit import Amounts, count_fitting_pods, other_requests
+from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
 from webhook.model.filters.nominated_pods import select_nominated
 from webhook.model.filters.pod_ties import (
     count_pods_apart,
@@ -30,6 +30,7 @@ from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.filtering import (
     NO_DAEMON_POD,
@@ -43,7 +44,7 @@ from webhook.placement.nodes.filtering import (
 )
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
-from webhook.placement.nodes.preemption import PreemptionPlan, find_preemption
+from webhook.placement.nodes.preemption import find_preemption
 from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_mask
@@ -121,14 +122,22 @@ def _sum_by_domain(snapshot: SchedulingSnapshot, label: str, pods_by_node: Mappi
 
 def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
     """Return every reason against each node that does not take a pod now, by its position among the nodes."""
+    pod = with_default_spread(pod, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name))
     stock = find_stock_reasons(pod, placement)
     snapshot = reserve_nominated(placement, placement.classes.priority_of(pod)).snapshot
-    required = pod_requirements(pod, snapshot.fleet)
+    required = _pod_requirements(pod, placement)
     found = {
         node: (*filter_reasons(snapshot, required, node), *stock.get(node, ()))
         for node in range(len(snapshot.fleet.nodes))
     }
     return {node: reasons for node, reasons in found.items() if reasons}
+
+
+def _pod_requirements(pod: Pod, placement: PlacementInput) -> PodRequirements:
+    """Return what a pod requires, on the nodes that its scheduler may choose from."""
+    fleet, rules = placement.snapshot.fleet, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
+    required, allowed = pod_requirements(pod, fleet), fleet.select_nodes({}, rules.terms)
+    return msgspec.structs.replace(required, selected_nodes=required.selected_nodes & allowed)
 
 
 def find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
@@ -207,26 +216,20 @@ def _unknown_volumes(pod: Pod, placement: PlacementInput) -> Iterator[str]:
         yield VOLUME_TOPOLOGY
 
 
-def _find_nearest(
-    admitted: AdmittedPod, required: PodRequirements, placement: PlacementInput, free: Sequence[Amounts]
-) -> PreemptionPlan | None:
-    """Return the node that would take the pod after the fewest others ended."""
-    if admitted.daemon_nodes is not None:
-        selected = required.selected_nodes & admitted.daemon_nodes
-        required = msgspec.structs.replace(required, selected_nodes=selected)
-    return find_preemption(placement.snapshot, required, placement.pods, admitted.pod, free, placement.tied_pods)
-
-
 def _place_pod(
     admitted: AdmittedPod, domain: str, placement: PlacementInput, reserved: PlacementInput, ranking: NodeRanking
 ) -> PlacementResult:
     """Place a pod; `reserved` is the cluster with the nominated pods bound that it yields to."""
     checked, pod, replicas, daemon_nodes, allowed, *_ = admitted
+    rules = rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
     snapshot, daemon = reserved.snapshot, daemon_nodes is not None
-    required = pod_requirements(pod, snapshot.fleet)
+    pod = with_default_spread(pod, rules)
+    required = _pod_requirements(pod, placement)
     free = [reserved.others.get(node.name, {}) for node in snapshot.fleet.nodes]
     requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)
+    suitable = required
     if daemon_nodes is not None:
+        suitable = msgspec.structs.replace(required, selected_nodes=required.selected_nodes & daemon_nodes)
         without_pod = snapshot.fleet.all_nodes & ~daemon_nodes
         filtered |= {node: (*filtered.get(node, ()), NO_DAEMON_POD) for node in bit_positions(without_pod)}
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
@@ -249,13 +252,18 @@ def _place_pod(
         snapshot=snapshot,
         feasible=tuple(ranked),
         reasons={node: (*filter_reasons(snapshot, required, node), *filtered.get(node, ())) for node in others},
-        nearest=None if ranked else _find_nearest(admitted, required, placement, free),
+        nearest=None if ranked else find_preemption(snapshot, suitable, placement.pods, pod, free, placement.tied_pods),
         replicas=replicas,
         admitted=allowed,
         on_each_node=daemon,
         fits=_count_fitting(capacity, apart, snapshot),
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
-        unevaluated=(*unsupported_constraints(pod), *together, *_unknown_volumes(pod, placement)),
+        unevaluated=(
+            *unsupported_constraints(pod),
+            *together,
+            *_unknown_volumes(pod, placement),
+            *filter(None, (rules.unmodeled,)),
+        ),
         keep_reason=checked.decision.keep_reason,
     )

@@ -34,6 +34,7 @@ from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
 from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_usage import PodSummaries, count_by_tie
+from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
@@ -55,6 +56,7 @@ def build_view(
     *,
     queues: KueueQueues = NO_QUEUES,
     group_sources: GroupSources = NO_SOURCES,
+    schedulers: Schedulers = NO_SCHEDULERS,
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
@@ -81,7 +83,7 @@ def build_view(
     )
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
-    return view.with_group_sources(group_sources)
+    return view.with_group_sources(group_sources).with_schedulers(schedulers)
 
 
 class BuiltView(NamedTuple):

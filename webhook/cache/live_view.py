@@ -118,7 +118,7 @@ class ViewPublisher:
 
         Args:
             holder: Keeps its view until the first is built. The `replicas` of that view are the least, and what Kueue
-                charges is as in its `queues`, and the node groups of settings as in its `group_sources`.
+                charges is as in its `queues`; node groups of settings and schedulers are those of it.
             namespace: Namespace of the webhook's replicas.
             fleet_seconds: The least time between two indexes of the nodes.
         """
@@ -141,7 +141,7 @@ class ViewPublisher:
         self.local_queues: ObjectStore[LocalQueue] = ObjectStore(_namespaced_object_key, self._on_queue_change)
         self.cluster_queues: ObjectStore[ClusterQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self.flavors: ObjectStore[ResourceFlavor] = ObjectStore(_cluster_object_key, self._on_queue_change)
-        self._charging = holder.view.queues.charging
+        self._charging, self._schedulers = holder.view.queues.charging, holder.view.schedulers
         self.overlays: ObjectStore[NodeOverlay] = ObjectStore(_cluster_object_key, self._on_group_change)
         self.machine_deployments: ObjectStore[MachineDeployment] = ObjectStore(
             _namespaced_object_key, self._on_group_change
@@ -250,6 +250,7 @@ class ViewPublisher:
         if changes.groups:
             self._group_sources = self._read_group_sources()
         view = view.with_group_sources(self._group_sources)
+        view = view.with_schedulers(self._schedulers)
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.ties:

@@ -26,6 +26,7 @@ from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
+from webhook.model.schedulers import NO_SCHEDULERS, KubeSchedulerConfiguration, Schedulers, collect_schedulers
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageView
 from webhook.placement.capacity import PodDemand
@@ -50,6 +51,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         storage: Claims and volumes, and the pods that use them.
         nominated: Those of the pods that are nominated for one of the nodes.
         classes: RuntimeClasses and PriorityClasses.
+        schedulers: The rules of schedulers whose configuration is known.
     """
 
     snapshot: SchedulingSnapshot
@@ -62,6 +64,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     storage: StorageView | None = None
     nominated: tuple[Pod, ...] = ()
     classes: PodClasses = NO_POD_CLASSES
+    schedulers: Schedulers = NO_SCHEDULERS
 
     def with_pod_bound(self, pod: Pod) -> PlacementInput:
         """Return the cluster after a pod was bound to its node."""
@@ -99,8 +102,9 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     runtime_classes = [item for item in objects if isinstance(item, RuntimeClass)]
     classes = summarize_pod_classes(runtime_classes, (item for item in objects if isinstance(item, PriorityClass)))
     nominated = tuple(pod for pod in pods if nominated_node(pod) in fleet.by_name)
+    schedulers = collect_schedulers(item for item in objects if isinstance(item, KubeSchedulerConfiguration))
     return PlacementInput(
-        *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes)
+        *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers)
     )
 
 

@@ -40,6 +40,12 @@ from webhook.model.queues import (
     QueueCharging,
     ResourceFlavor,
 )
+from webhook.model.schedulers import (
+    SCHEDULER_API_VERSION,
+    KubeSchedulerConfiguration,
+    Schedulers,
+    collect_schedulers,
+)
 from webhook.model.storage_objects import StorageObject
 from webhook.well_known import API_VERSION
 
@@ -96,6 +102,19 @@ def read_node_groups(source: str) -> tuple[NodeGroupSpec, ...]:
         must = f"must be a NodeGroups of {API_VERSION} with nodeGroups, found none"
         raise SnapshotError(SourceLocation(source), f"{must}. Write kind: NodeGroups, and a list nodeGroups")
     return snapshot.view.group_sources.groups
+
+
+def read_schedulers(source: str) -> Schedulers:
+    """Read the rules of schedulers from a file with a KubeSchedulerConfiguration.
+
+    Raises:
+        SnapshotError: There is none, or it is invalid.
+    """
+    schedulers = read_snapshot(source).view.schedulers
+    if not schedulers:
+        must = f"must be a KubeSchedulerConfiguration of {SCHEDULER_API_VERSION}, found none"
+        raise SnapshotError(SourceLocation(source), f"{must}. Write the file that kube-scheduler gets as --config")
+    return schedulers
 
 
 def _require_objects(source: str, documents: Iterable[RawObject]) -> Iterator[RawObject]:
@@ -160,6 +179,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         storage=[item for item in objects if isinstance(item, StorageObject)],
         queues=_snapshot_queues(objects),
         group_sources=_snapshot_groups(objects),
+        schedulers=snapshot_schedulers(objects),
     )
 
 
@@ -169,6 +189,12 @@ def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:
         tuple([item for item in objects if isinstance(item, NodeOverlay)]),
         tuple([item for item in objects if isinstance(item, MachineDeployment)]),
     )
+
+
+def snapshot_schedulers(objects: Iterable[SnapshotObject]) -> Schedulers:
+    """Return the rules of the schedulers whose configuration is among the objects of a snapshot."""
+    found = (item for item in objects if isinstance(item, KubeSchedulerConfiguration))
+    return collect_schedulers(found)
 
 
 def _snapshot_queues(objects: tuple[SnapshotObject, ...]) -> KueueQueues:

@@ -31,6 +31,7 @@ from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
 from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, KueueConfiguration, LocalQueue, ResourceFlavor
+from webhook.model.schedulers import SCHEDULER_API_VERSION, KubeSchedulerConfiguration
 from webhook.model.storage_objects import (
     CSIDriver,
     CSINode,
@@ -59,6 +60,7 @@ ClusterScoped = (
     | KueueConfiguration
     | NodeOverlay
     | NodeGroups
+    | KubeSchedulerConfiguration
 )
 """The objects of a snapshot that have no namespace."""
 
@@ -79,6 +81,7 @@ _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
     PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity,
     VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, NodeOverlay, MachineDeployment, MachineSet, NodeGroups,
+    KubeSchedulerConfiguration,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
@@ -98,6 +101,7 @@ _API_VERSIONS = {
     "LocalQueue": KUEUE_API_VERSION,
     "ClusterQueue": KUEUE_API_VERSION,
     "ResourceFlavor": KUEUE_API_VERSION,
+    "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
     "NodeOverlay": NODE_OVERLAY_API_VERSION,
     "MachineDeployment": MACHINE_API_VERSION,

@@ -21,12 +21,14 @@ from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.batch import KAI_POOL_LABEL, gang_sign, is_kai_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, Pod
 from webhook.model.quantity import format_mib
+from webhook.model.schedulers import rules_of_scheduler
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import RightSizingRules
@@ -262,7 +264,7 @@ def describe_size(use: ObservedUsage, size: int) -> str:
     return f"{amount} from observed usage with {risk} risk per hour, based on {windows}"
 
 
-def unmodeled_constraints(pod: Pod) -> Iterator[str]:
+def unmodeled_constraints(pod: Pod, view: ClusterView) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that the cluster view does not hold.
 
     A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
@@ -270,6 +272,8 @@ def unmodeled_constraints(pod: Pod) -> Iterator[str]:
     """
     if has_inline_disk(pod):
         yield "a disk without a volume claim"
+    if rule := rules_of_scheduler(view.schedulers, pod.spec.scheduler_name).unmodeled:
+        yield f"{rule} of its scheduler"
     containers = (*pod.spec.containers, *pod.spec.init_containers)
     names = (name for one in containers for name in (*one.resources.requests, *one.resources.limits))
     yield from (f"resource {name}" for name in names if name.startswith(DEVICE_CLASS_PREFIX))

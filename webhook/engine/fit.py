@@ -64,7 +64,7 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
         return NO_RIGHT_SIZING
     feasible = project_feasible_nodes(context, right_sizing.rule.mode)
     waits = right_sizing.rule.when_full is FullCapacityAction.WAIT
-    constraint = "" if waits else next(unmodeled_constraints(feasible.pod), "")
+    constraint = "" if waits else next(unmodeled_constraints(feasible.pod, context.view), "")
     if constraint:
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, constraint)
     if context.view.stale:

@@ -54,6 +54,7 @@ from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
+from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
 from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, has_slot_left, sum_units
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
@@ -132,6 +133,7 @@ class ClusterView:
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         queues: The queues of Kueue.
+        schedulers: The rules of schedulers whose configuration is known.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         pod_versions: How new its pods are.
         storage: Claims, volumes and classes, and the pods that use them.
@@ -182,6 +184,7 @@ class ClusterView:
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
         self.group_sources = NO_SOURCES
+        self.schedulers = NO_SCHEDULERS
         self._usage = QuotaUsage(fleet, pods or {})
         terms, ports, groups = _split_ties(ties or {})
         self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
@@ -633,7 +636,12 @@ class ClusterView:
 
     def view_new_nodes(self) -> ClusterView:
         """Return the view of one empty new node of each node group that may grow. Computed on first use."""
-        return _view_of_empty_nodes(new_nodes(self.fleet, self.group_sources))
+        view = _view_of_empty_nodes(new_nodes(self.fleet, self.group_sources))
+        return view.with_schedulers(self.schedulers)
+
+    def with_schedulers(self, schedulers: Schedulers) -> ClusterView:
+        """Return the view with the rules of schedulers replaced."""
+        return self if schedulers is self.schedulers else self._copy_with(schedulers=schedulers)
 
     def _copy_with(self, **parts: object) -> Self:
         view = object.__new__(type(self))

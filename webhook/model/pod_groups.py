@@ -109,13 +109,16 @@ class PodSelector(NamedTuple):
         return self.namespace_labels is not None and satisfies_all(self.namespace_labels, labels)
 
 
+UNKNOWN_KEY = "rightslice.dev/unknown"
+"""Label in a selector of which it is not known what it selects."""
+
 EVERY_POD = PodSelector((), (), ())
 """Stands for a selector that is not kept."""
 
 
 def is_unknown_selection(selector: PodSelector) -> bool:
     """Return whether it is not known which pods a selector selects, because it is not kept, or by an index."""
-    return selector is EVERY_POD or any(one.key in INDEX_KEYS for one in selector.labels)
+    return selector is EVERY_POD or any(one.key in INDEX_KEYS or one.key == UNKNOWN_KEY for one in selector.labels)
 
 
 class PodCounts(NamedTuple):

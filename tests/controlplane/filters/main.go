@@ -1,10 +1,10 @@
 // Filters prints what the filters of kube-scheduler make of a world: a line of JSON in, a line of JSON out.
 //
-// A world is {"objects": [...], "probes": [...]}: the objects of a cluster, pods among them, and further pods. The
-// answer is {"pods": {name: {node: {plugin: [reason, ...]}}}}: the plugins that reject each further pod on each node,
+// A world is {"objects": [...], "probes": [...], "configuration": {...}}: the objects of a cluster, pods among them,
+// further pods, and the configuration of the scheduler, if it is not the default one. The answer is {"pods": {name: {node: {plugin: [reason, ...]}}}}: the plugins that reject each further pod on each node,
 // every plugin by itself, and "" with the reasons of the whole scheduler if it rejects the pod there. No pod is bound.
 //
-// The scheduler is the real one with its default plugins, on informers that hold the objects and never change.
+// The scheduler is the real one with its own plugins, on informers that hold the objects and never change.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
@@ -37,6 +39,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
@@ -55,12 +58,14 @@ var filterPlugins = []string{
 // kinds are those of a world's objects.
 var kinds = []apiruntime.Object{
 	&v1.Node{}, &v1.Pod{}, &v1.Namespace{}, &v1.PersistentVolume{}, &v1.PersistentVolumeClaim{}, &v1.Service{},
-	&storagev1.StorageClass{}, &storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIStorageCapacity{},
+	&appsv1.ReplicaSet{}, &storagev1.StorageClass{}, &storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIStorageCapacity{},
 }
 
 type world struct {
 	Objects []json.RawMessage `json:"objects"`
 	Probes  []json.RawMessage `json:"probes"`
+
+	Configuration json.RawMessage `json:"configuration"`
 }
 
 // rejections are reasons by node and plugin.
@@ -109,7 +114,7 @@ func answered(text []byte) []byte {
 	for _, probe := range probes {
 		objects = append(objects, ephemeralClaims(probe.(*v1.Pod))...)
 	}
-	sched := newScheduler(ctx, objects)
+	sched := newScheduler(ctx, objects, configured(asked.Configuration))
 	given := answer{Pods: map[string]rejections{}}
 	for _, probe := range probes {
 		pod := probe.(*v1.Pod)
@@ -191,23 +196,32 @@ func convert(from, to any) {
 }
 
 // newScheduler returns a scheduler that has seen the objects, with a profile for each plugin besides the default one.
-func newScheduler(ctx context.Context, objects []apiruntime.Object) *scheduler.Scheduler {
+func newScheduler(
+	ctx context.Context, objects []apiruntime.Object, whole config.KubeSchedulerProfile,
+) *scheduler.Scheduler {
 	factory := informers.NewSharedInformerFactory(nil, 0)
 	addObjects(factory, objects)
 	recorders := profile.NewRecorderFactory(events.NewBroadcaster(nil))
-	sched, err := scheduler.New(ctx, nil, factory, nil, recorders, scheduler.WithProfiles(profiles()...))
+	sched, err := scheduler.New(ctx, nil, factory, nil, recorders, scheduler.WithProfiles(profiles(whole)...))
 	if err != nil {
 		log.Fatal(err)
 	}
 	return sched
 }
 
-func profiles() []config.KubeSchedulerProfile {
-	defaults, err := latest.Default()
+// configured returns the first profile of a configuration; of the default one without any.
+func configured(text json.RawMessage) config.KubeSchedulerProfile {
+	found, err := latest.Default()
+	if err == nil && len(text) > 0 {
+		_, _, err = scheme.Codecs.UniversalDecoder().Decode(text, nil, found)
+	}
 	if err != nil {
 		log.Fatal(err)
 	}
-	whole := defaults.Profiles[0]
+	return found.Profiles[0]
+}
+
+func profiles(whole config.KubeSchedulerProfile) []config.KubeSchedulerProfile {
 	found := []config.KubeSchedulerProfile{whole}
 	for _, name := range filterPlugins {
 		single := *whole.DeepCopy()

@@ -105,6 +105,16 @@ NodeGroupsFile = Annotated[
 ]
 
 
+SchedulerConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--scheduler-config",
+        metavar="FILE",
+        help="KubeSchedulerConfiguration, for default spread, added affinity and other plugins. Default: none.",
+    ),
+]
+
+
 @serve.command("webhook")
 def serve_webhook(
     policies: ServedPolicies = None,
@@ -139,6 +149,7 @@ def serve_webhook(
     replicas: Replicas = None,
     kueue_config: KueueConfig = None,
     node_groups: NodeGroupsFile = None,
+    scheduler_config: SchedulerConfig = None,
 ) -> None:
     """Serve admission reviews over HTTPS.
 

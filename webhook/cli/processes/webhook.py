@@ -15,7 +15,7 @@ import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
-from webhook.cache.snapshot import read_charging, read_node_groups, read_snapshot
+from webhook.cache.snapshot import read_charging, read_node_groups, read_schedulers, read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.secret_state import SecretName
@@ -35,6 +35,7 @@ from webhook.kube.leader_election import LeaderElector, LeaseName
 from webhook.kube.reflector import Reflector, WatchedResource
 from webhook.model.node_groups import GroupSources
 from webhook.model.queues import NO_QUEUES, KueueQueues
+from webhook.model.schedulers import NO_SCHEDULERS
 from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, policies_as_audit
@@ -139,9 +140,11 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
+    schedulers = NO_SCHEDULERS if settings.scheduler_config is None else read_schedulers(str(settings.scheduler_config))
     live = empty_view().with_replicas(settings.replicas).with_queues(_configured_queues(settings))
     if settings.node_groups is not None:
         live = live.with_group_sources(GroupSources(read_node_groups(str(settings.node_groups))))
+    live = live.with_schedulers(schedulers)
     view = live if settings.is_live else read_snapshot(settings.cluster).view
     state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:

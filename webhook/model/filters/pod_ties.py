@@ -304,8 +304,10 @@ def _with_takers(
             blocked[key] += count
     for each in spread:
         constraint = each.constraint
-        waiting = each.waiting + _count_takers(constraint.pods, pods, takers, is_like=constraint.counts_itself)
-        if not constraint.pods.labels or not waiting:
+        waiting = each.waiting
+        if constraint.pods.labels:
+            waiting += _count_takers(constraint.pods, pods, takers, is_like=constraint.counts_itself)
+        if not waiting:
             continue
         if fleet.domains_of_label(constraint.topology_key).are_single_nodes:
             on_nodes += waiting

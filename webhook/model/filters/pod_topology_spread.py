@@ -129,10 +129,11 @@ def find_spread_nodes(
         with_keys &= fleet.nodes_with_label(each.topology_key)
     found = []
     for each in constraints:
-        # For an empty selector, the plugin counts no pods but nominated ones, though it selects the new pod.
-        counts = (pods if each.pods.labels else nominated).count((each.pods,), _no_labels)
-        if counts is None:
+        counts, reserved = (some.count((each.pods,), _no_labels) for some in (pods, nominated))
+        if counts is None or reserved is None:
             return None
+        if not each.pods.labels:  # the plugin counts only nominated pods then, though the selector selects all
+            counts = reserved._replace(waiting=counts.waiting)
         nodes = with_keys & (selected if each.honors_affinity else -1) & (tolerated if each.honors_taints else -1)
         found.append(_nodes_of_constraint(each, counts, nodes, fleet))
     return tuple(found)

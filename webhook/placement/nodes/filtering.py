@@ -338,7 +338,7 @@ def unsupported_constraints(pod: Pod) -> Iterator[str]:
     if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
         yield "resource claims"
     if any(map(is_unknown_selection, ties_of(pod).selections())):
-        yield "affinity or spread by the index of a pod in its workload, or by terms that are too large"
+        yield "affinity or spread of pods that are not known: by an index, a scheduler's default, or too large a term"
     if has_inline_disk(pod):
         yield "disks without a volume claim, which other pods may use"
     if pod.spec.scheduling_gates:
