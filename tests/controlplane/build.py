@@ -1,4 +1,4 @@
-"""Build the programs of a control plane, and Prometheus, once, and cache them.
+"""Build the programs of a control plane, and others beside it, once, and cache them.
 
     python -m tests.controlplane.build            # the version of KUBERNETES_VERSION, or the default
     python -m tests.controlplane.build 1.34.4
@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.controlplane.build_cache import Printer, cache, lock_folder, print_message
 from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
-from tests.controlplane.programs import KUBERNETES, Program, filters, kueue, plane, prometheus, versions
+from tests.controlplane.programs import KUBERNETES, Program, filters, karpenter, kueue, plane, prometheus, versions
 from tests.controlplane.toolchain import environment, find_go, go_line, release
 
 BUILD_SECONDS = 7200
@@ -69,6 +69,12 @@ def kueue_program(report: Printer = print_message) -> Path:
     """Return the program of Kueue; it is built first if it is missing."""
     program = kueue()
     return ensure([program], cache() / "kueue" / program.version / "bin", report)[program.name]
+
+
+def karpenter_program(report: Printer = print_message) -> Path:
+    """Return the program of Karpenter; it is built first if it is missing."""
+    program = karpenter()
+    return ensure([program], cache() / "karpenter" / program.version / "bin", report)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:
@@ -127,6 +133,7 @@ def main() -> int:
         filters_program(wanted_version())
         prometheus_program()
         kueue_program()
+        karpenter_program()
         for name in OPERATORS:
             definitions(name)
     except BuildError as error:

@@ -17,6 +17,8 @@ KWOK = "0.8.0"
 PROMETHEUS = "0.315.0"
 """The version of release 3.15.0 in Go's module proxy."""
 KUEUE = "0.19.0"
+KARPENTER = "1.14.1"
+"""The newest release that Go 1.26 builds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,11 @@ def prometheus() -> Program:
 def kueue() -> Program:
     """Return Kueue, which the tests of queued workloads start beside the control plane."""
     return Program("kueue", MODULES / "kueue" / KUEUE, "sigs.k8s.io/kueue/cmd/kueue", 400)
+
+
+def karpenter() -> Program:
+    """Return Karpenter with its provider of simulated nodes."""
+    return Program("karpenter", MODULES / "karpenter" / KARPENTER, "sigs.k8s.io/karpenter/kwok", 240)
 
 
 def _kubernetes(name: str, version: str, seconds: int) -> Program:

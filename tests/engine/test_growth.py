@@ -141,7 +141,7 @@ CASES = {
         (*EMPTY, settings(labels={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]})),
         small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
     ),
-    "accounting that new nodes do not offer": Case(KeepReason.NO_GROWTH, (*EMPTY, settings()), policy=ACCOUNTED),
+    "accounting that new nodes do not offer": Case(KeepReason.NO_OFFER, (*EMPTY, settings()), policy=ACCOUNTED),
     "accounting that new nodes offer": Case(
         SMALL,
         (*EMPTY, settings(resources={"cpu": "32", "memory": "128Gi", SMALL: "7", MILLI: "7000"})),

@@ -90,18 +90,21 @@ def test_a_node_without_the_gpu_label_is_judged_by_its_cpu(written: dict[str, st
     assert utilization(made.metadata.labels, allocatable, [{"cpu": 32}], AUTOSCALER_GPU_LABELS[0]) == 0.5
 
 
+def node_overlay(name: str) -> NodeOverlay:
+    """Return a NodeOverlay that adds slices to every node."""
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"capacity": {SMALL: "7"}}}, NodeOverlay)
+
+
 async def test_a_live_view_follows_node_overlays_and_keeps_the_settings() -> None:
     written = (NodeGroupSpec("mig"),)
     holder = SimpleNamespace(view=empty_view().with_group_sources(GroupSources(written)))
     publisher = ViewPublisher(holder, fleet_seconds=0.0)
-    await publisher.publish()
-    before = holder.view.group_sources
-    overlay = msgspec.convert({"metadata": {"name": "a"}, "spec": {"capacity": {SMALL: "7"}}}, NodeOverlay)
-    publisher.overlays.upsert(overlay)
-    await publisher.publish()
-    after = holder.view.group_sources
-    assert (before.groups, before.overlays) == (written, ())
-    assert (after.groups, after.overlays) == (written, (overlay,))
+    seen = []
+    for name in ("a", "b"):
+        publisher.overlays.upsert(node_overlay(name))
+        await publisher.publish()
+        seen.append(holder.view.group_sources)
+    assert [(each.groups, len(each.overlays)) for each in seen] == [(written, 1), (written, 2)]
 
 
 GROUPS = {

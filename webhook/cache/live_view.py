@@ -67,7 +67,6 @@ class ViewChanges:
         device_classes: A DeviceClass changed.
         pod_classes: A RuntimeClass or PriorityClass changed.
         queues: A queue or flavor of Kueue changed.
-        groups: An object about node groups changed.
         pod_namespaces: Namespaces in which pods came or went.
         ties: What pods that came, went or moved are counted by, with the names of their nodes.
         claims: Volume claims whose pods came, went or moved.
@@ -89,7 +88,6 @@ class ViewChanges:
     device_classes: bool = False
     pod_classes: bool = False
     queues: bool = False
-    groups: bool = False
     pod_namespaces: set[str] = field(default_factory=set)
     ties: dict[TieKey, set[str]] = field(default_factory=dict)
     waiting: set[WaitingKind] = field(default_factory=set)
@@ -147,7 +145,7 @@ class ViewPublisher:
             _namespaced_object_key, self._on_group_change
         )
         self.machine_sets: ObjectStore[MachineSet] = ObjectStore(_namespaced_object_key, self._on_group_change)
-        self._group_sources = holder.view.group_sources
+        self._group_sources, self._groups_changed = holder.view.group_sources, False
         self.pods = NodeUsage(self)
         self.storage = StorageIndex(self.pods, self._on_storage_change)
         self._storage, self._users = StorageObjects(), VolumeUsers()
@@ -247,8 +245,8 @@ class ViewPublisher:
             view = view.with_pod_classes(self._pod_classes())
         if changes.queues or view.queues is NO_QUEUES:
             view = view.with_queues(self._kueue_queues())
-        if changes.groups:
-            self._group_sources = self._read_group_sources()
+        if self._groups_changed:
+            self._group_sources, self._groups_changed = self._read_group_sources(), False
         view = view.with_group_sources(self._group_sources)
         view = view.with_schedulers(self._schedulers)
         if changes.pod_namespaces:
@@ -318,7 +316,7 @@ class ViewPublisher:
         self._wake.set()
 
     def _on_group_change(self, _key: str, _before: object, _after: object) -> None:
-        self._changes.groups = True
+        self._groups_changed = True
         self._wake.set()
 
     def _read_group_sources(self) -> GroupSources:

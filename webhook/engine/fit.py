@@ -115,6 +115,8 @@ def _allow_growth(
     No label is required without need, because the template of a new node may lack it.
     """
     new, fleet = project_new_nodes(context, right_sizing.rule.mode), context.view.fleet
+    if new is not None and right_sizing.accounting:
+        new.nodes &= new.view.fleet.accounting_nodes
     if isinstance(choice, OfferChoice):
         needless = new is not None and not feasible.ties() and _is_same_everywhere(context, choice, feasible, new)
         return _without_selectors(choice) if needless else choice
@@ -124,12 +126,8 @@ def _allow_growth(
     if new is None or isinstance(grown, KeepRequest) or not _is_same_everywhere(context, grown, feasible, new):
         full = choice.reason is KeepReason.NO_FREE_CAPACITY
         return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
-    growing = union_masks(offer.nodes for offer in grown.offers) & new.nodes
-    if right_sizing.accounting:
-        growing &= new.view.fleet.accounting_nodes
-    if not growing:
-        return KeepRequest(KeepReason.NO_GROWTH, ACCOUNTING_RESOURCE)
-    first = next(bit_positions(growing))
+    growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
+    first = next(index for index in growing if new.has_free_node(grown.resource, 1, 1 << index))
     group = growing_groups(fleet, context.view.group_sources)[first].name
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])

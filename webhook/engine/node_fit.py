@@ -69,7 +69,8 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         context.feasible.tolerated,
     )
     if not advertising:
-        if context.view.view_new_nodes().fleet.nodes_advertising(name):
+        sources = context.view.group_sources
+        if (sources.groups or sources.machines) and context.view.view_new_nodes().fleet.nodes_advertising(name):
             return []
         if same := _same_share_elsewhere(name, fleet):
             return [_warn("GPU-T201", field, "must be offered by a node of this cluster", same)]

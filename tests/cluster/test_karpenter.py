@@ -1,0 +1,196 @@
+"""A real Karpenter: the same pods as they are, naively rewritten, and rewritten by Rightslice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+
+import pytest
+
+from tests.builders import make_node, make_pod
+from tests.cluster.client import Json
+from tests.cluster.installation import Installation, install_from_page, patient_api_server
+from tests.cluster.karpenter import (
+    API,
+    CARDS,
+    MIG_TAINT,
+    POOL,
+    SLICE,
+    new_nodes,
+    remove_new_nodes,
+    run_karpenter,
+    settle_new_nodes,
+)
+from tests.cluster.nodes import add_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.pod_creation import create_pods
+from tests.cluster.polling import eventually
+from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
+from tests.controlplane.build_cache import print_message
+from tests.example_cluster import MIXED
+
+LARGE = "nvidia.com/mig-3g.40gb"
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+PODS = int(os.environ.get("RIGHTSLICE_SCALED_PODS", "60"))
+"""Half of them need a small slice, of which new nodes have more, and half a large one, which only one node has."""
+
+NEEDS = {"8Gi": SLICE, "20Gi": LARGE}
+"""What a pod needs, and the smallest slice that covers it."""
+
+RETRY_SECONDS = 12
+"""Karpenter looks again at pods that it could not serve after ten seconds."""
+
+
+class ScalingOutcome(NamedTuple):
+    """What came of all pods: those that no node will ever serve by name, the GPUs that were bought, the new nodes."""
+
+    pending: list[str]
+    gpus: int
+    pools: list[str]
+
+
+@pytest.fixture(scope="module")
+def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Karpenter and Rightslice, and a node without a group that alone has large slices."""
+    nodes = add_nodes(plane, [make_node("leased", MIXED, **{LARGE: 2})])
+    try:
+        with (
+            run_karpenter(plane, tmp_path_factory.mktemp("karpenter")),
+            install_from_page(plane, tmp_path_factory.mktemp("installed")) as installation,
+            patient_api_server(plane),
+        ):
+            yield installation
+    finally:
+        remove_nodes(plane, nodes)
+
+
+def rewrite_naively(request: Json) -> list[Json]:
+    """Return a patch that gives a pod the smallest slice that covers its need, as a live node advertises it."""
+    pod = request["object"]
+    resource = NEEDS[pod["metadata"]["annotations"]["rightslice.dev/gpu-memory"]]
+    amounts = {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    tolerations = [*pod["spec"].get("tolerations", ()), {"operator": "Exists", "key": MIG_TAINT["key"]}]
+    return [
+        {"op": "replace", "path": "/spec/containers/0/resources", "value": amounts},
+        {"op": "add", "path": "/spec/tolerations", "value": tolerations},
+    ]
+
+
+@contextmanager
+def naive_webhook(plane: Plane, namespace: str) -> Iterator[None]:
+    """Run a webhook for the block that rewrites the pods of a namespace naively."""
+    with serve_recording_webhook(rewrite_naively) as other:
+        webhook = {
+            "name": "naive.example.com",
+            "clientConfig": {"url": f"{other.url}/shrink", "caBundle": other.bundle},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30,
+        }
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        with apply_admission_objects(plane, [{**head, "metadata": {"name": "naive"}, "webhooks": [webhook]}]):
+            eventually(lambda: other.reviews or not plane.api.create(path, pod_of(namespace, 0), dryRun="All"))
+            yield
+
+
+@contextmanager
+def growing_policy(plane: Plane, namespace: str) -> Iterator[None]:
+    """Serve a policy for the block that right-sizes the pods of a namespace, whose node groups grow."""
+    spec = {
+        "mode": "enforce",
+        "match": {"namespaces": [namespace]},
+        "rightSizing": {"whenFull": "grow"},
+        "injection": {"tolerations": "auto"},
+    }
+    head = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": namespace}}
+    plane.api.create(POLICIES, {**head, "spec": spec})
+    pods, probe = f"/api/v1/namespaces/{namespace}/pods", pod_of(namespace, 0)
+    try:
+        eventually(lambda: SLICE in str(plane.api.create(pods, probe, dryRun="All")["spec"]))  # the node is known
+        yield
+    finally:
+        plane.api.delete(f"{POLICIES}/{namespace}")
+
+
+def pod_of(namespace: str, number: int) -> Json:
+    """Return one of the pods: it requests a whole GPU, and declares that it needs less."""
+    need = list(NEEDS)[number % len(NEEDS)]
+    return make_pod(f"pod-{number}").namespace(namespace).gpus(1).needs(need).requests("cpu", "100m").build()
+
+
+def scale_for(plane: Plane, namespace: str, rewriting: AbstractContextManager[None]) -> ScalingOutcome:
+    """Create all pods, and return what came of them. A node of the slices' pool is there already."""
+    seed = make_pod("seed").namespace("default").requests(SLICE, "1").spec(tolerations=[{"operator": "Exists"}])
+    plane.api.create("/api/v1/namespaces/default/pods", seed.build())
+    path = "/api/v1/namespaces/default/pods/seed"
+    eventually(lambda: settle_new_nodes(plane) and "nodeName" in plane.api.get(path)["spec"])
+    try:
+        with rewriting:
+            created = create_pods(plane, [pod_of(namespace, number) for number in range(PODS)], patience=120)
+            assert [each.message for each in created if not each.created] == []
+        pending = wait_for_nodes(plane, namespace)
+        nodes = new_nodes(plane)
+        return ScalingOutcome(pending, CARDS * len(nodes), [node["metadata"]["labels"][POOL] for node in nodes])
+    finally:
+        plane.api.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
+        plane.api.delete(path, gracePeriodSeconds="0")
+        remove_new_nodes(plane)
+
+
+def wait_for_nodes(plane: Plane, namespace: str) -> list[str]:
+    """Settle new nodes until nothing changes any more; return the pods that have no node."""
+    waiting, since = ["?"], time.monotonic()
+    deadline = since + 300
+    while waiting and time.monotonic() < since + RETRY_SECONDS:
+        assert time.monotonic() < deadline, f"{len(waiting)} pods still get nodes"
+        settled = settle_new_nodes(plane) and not claims_in_progress(plane)
+        found = pods_without_node(plane, namespace)
+        if not settled or found != waiting:
+            waiting, since = found, time.monotonic()
+        time.sleep(0.2)
+    return waiting
+
+
+def pods_without_node(plane: Plane, namespace: str) -> list[str]:
+    """Return the names of the pods that have no node."""
+    pods: list[Json] = plane.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    return sorted(pod["metadata"]["name"] for pod in pods if "nodeName" not in pod["spec"])
+
+
+def claims_in_progress(plane: Plane) -> bool:
+    """Return whether Karpenter still waits for a node that it has asked for."""
+    claims: list[Json] = plane.api.get(f"{API}/nodeclaims")["items"]
+    ready = ({c["type"]: c["status"] for c in claim.get("status", {}).get("conditions", ())} for claim in claims)
+    return any(conditions.get("Initialized") != "True" for conditions in ready)
+
+
+def refused_by_karpenter(plane: Plane, namespace: str) -> set[str]:
+    """Return the names of pods for which Karpenter found no instance type."""
+    events: list[Json] = plane.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+    refusal = "no instance type has enough resources"
+    return {each["involvedObject"]["name"] for each in events if refusal in each.get("message", "")}
+
+
+def test_only_rewriting_with_regard_to_node_groups_saves_gpus_and_leaves_no_pod_waiting(site: Installation) -> None:
+    plane = site.plane
+    for name in ("untouched", "naive", "grown"):
+        plane.add_namespace(name)
+    untouched = scale_for(plane, "untouched", nullcontext())
+    naive = scale_for(plane, "naive", naive_webhook(plane, "naive"))
+    refused = refused_by_karpenter(plane, "naive")
+    grown = scale_for(plane, "grown", growing_policy(plane, "grown"))
+    counts = "; ".join(f"{len(each.pending)}, {each.gpus}" for each in (untouched, naive, grown))
+    print_message(f"{PODS} pods as they are, rewritten naively, and by us; waiting for ever, and GPUs bought: {counts}")
+
+    assert untouched.pending == []
+    assert len(naive.pending) == PODS // 2 - 2
+    assert set(naive.pending) <= refused
+    assert grown.pending == []
+    assert grown.gpus < untouched.gpus
+    assert grown.pools.count("slices") > 1
