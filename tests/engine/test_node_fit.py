@@ -105,6 +105,12 @@ CASES = {
         ["warn GPU-T205"],
         "Tolerate nvidia.com/gpu=present:NoSchedule.",
     ),
+    "an untolerated taint of the only node with enough": Case(
+        make_pod().gpus(2),
+        (make_node("one", A100, **{GPU: 1}), tainted(whole_node(), GPU_TAINT)),
+        ["warn GPU-T205"],
+        "of the nodes that offer 2 nvidia.com/gpu",
+    ),
     "two MPS shares are rejected": Case(
         make_pod().requests(SHARED, "2"),
         (MPS,),

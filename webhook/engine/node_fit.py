@@ -86,8 +86,9 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         elsewhere = f" Other nodes have up to {everywhere}." if everywhere >= total else ""
         return [_warn("GPU-T202", field, message, f"Request at most {most}.{elsewhere}")]
     violations: list[PolicyFinding] = []
-    if not advertising & selected & tolerated:
-        violations.append(_untolerated_taint(name, context.offers, pod))
+    if not (enough := fleet.nodes_with_units(name, total) & selected or advertising & selected) & tolerated:
+        offers = [offer for offer in context.offers if offer.resource == name and offer.nodes & enough]
+        violations.append(_untolerated_taint(name, total, offers, pod))
     if request.count > 1:
         able = (fleet.nodes_with_units(name, total) & selected & tolerated) or selected
         offers = [offer for offer in context.offers if offer.resource == name and offer.nodes & able]
@@ -190,13 +191,14 @@ def _required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
     return affinity.required.node_selector_terms if affinity and affinity.required else ()
 
 
-def _untolerated_taint(name: str, offers: Iterable[GpuOffer], pod: Pod) -> PolicyFinding:
+def _untolerated_taint(name: str, count: int, offers: Iterable[GpuOffer], pod: Pod) -> PolicyFinding:
     untolerated = (
         taint for offer in offers for taint in offer.taints if not tolerates_all(pod.spec.tolerations, (taint,))
     )
     taint = next(untolerated, Taint(key="(unknown)"))
     text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-    message = f"must tolerate the taint {text} of the nodes that offer {name}"
+    amount = f"{count} {name}" if count > 1 else name
+    message = f"must tolerate the taint {text} of the nodes that offer {amount}"
     return _warn("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.")
 
 
