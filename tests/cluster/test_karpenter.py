@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -131,9 +132,13 @@ def scale_for(plane: Plane, namespace: str, rewriting: AbstractContextManager[No
     path = "/api/v1/namespaces/default/pods/seed"
     eventually(lambda: settle_new_nodes(plane) and "nodeName" in plane.api.get(path)["spec"])
     try:
-        with rewriting:
-            created = create_pods(plane, [pod_of(namespace, number) for number in range(PODS)], patience=120)
-            assert [each.message for each in created if not each.created] == []
+        with rewriting, ThreadPoolExecutor() as threads:
+            pods = [pod_of(namespace, number) for number in range(PODS)]
+            creating = threads.submit(create_pods, plane, pods, patience=120)
+            while not creating.done():
+                settle_new_nodes(plane)
+                time.sleep(0.2)
+            assert [each.message for each in creating.result() if not each.created] == []
         pending = wait_for_nodes(plane, namespace)
         nodes = new_nodes(plane)
         return ScalingOutcome(pending, CARDS * len(nodes), [node["metadata"]["labels"][POOL] for node in nodes])

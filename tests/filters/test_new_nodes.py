@@ -1,0 +1,66 @@
+"""A pod that is right-sized for a new node of a node group fits the template by which an autoscaler judges it.
+
+Both autoscalers run the scheduler's filters on that template: so does this test.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.builders import Json, make_node
+from tests.engine.test_growth import GROW, SMALL, settings
+from tests.example_cluster import A100, MIXED, apply_patch, review, view_of
+from tests.filters.random_clusters import NAMESPACES, RandomCluster, random_namespace, random_node, random_pod
+from tests.filters.random_requests import GPU, MIG
+from tests.filters.scheduler import SchedulerFilters
+from webhook.model.decisions import OfferChoice
+
+GROUPS, PODS = 150, 10
+POLICY = GROW + "\ninjection: {tolerations: auto}"
+
+
+def test_a_pod_for_a_new_node_passes_the_filters_of_the_scheduler_on_its_template(
+    scheduler_filters: SchedulerFilters,
+) -> None:
+    clusters = [right_sized_for_template(Random(f"template {number}")) for number in range(GROUPS)]
+    for cluster, rejections in zip(clusters, scheduler_filters.rejections(clusters), strict=True):
+        for pod in cluster.pods:
+            assert rejections[pod["metadata"]["name"]].get("template", {}) == {}, (pod, cluster.of_kind("Node"))
+    assert sum(len(cluster.pods) for cluster in clusters) > GROUPS
+
+
+def right_sized_for_template(random: Random) -> RandomCluster:
+    """Return a random template as the only node, and the pods that were right-sized for its group."""
+    template = random_node(random, "template") | {"spec": {"taints": random_node(random, "")["spec"]["taints"]}}
+    amounts = template["status"]["allocatable"]
+    for amount in (GPU, MIG):
+        amounts.pop(amount, None)
+    amounts[SMALL] = "7"
+    group = settings(
+        labels={key: value for key, value in template["metadata"]["labels"].items() if "hostname" not in key},
+        taints=template["spec"]["taints"],
+        agentLabels=MIXED,
+        resources={name: amount for name, amount in amounts.items() if name != "pods"},
+    )
+    namespaces = [random_namespace(random, name) for name in NAMESPACES]
+    view = view_of(*namespaces, make_node("whole", A100, **{GPU: 8}), group)
+    grown = []
+    for number in range(PODS):
+        pod = with_one_gpu(random_pod(random, f"pod-{number}", ["whole"]))
+        decision = review(pod, POLICY, view=view)
+        if isinstance(decision.outcome, OfferChoice):
+            grown.append(apply_patch(pod, decision))
+    return RandomCluster([*namespaces, template], grown)
+
+
+def with_one_gpu(pod: Json) -> Json:
+    """Return the pod with one GPU in its first container, and the need for less."""
+    for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+        for side in container.get("resources", {}).values():
+            for name in (GPU, MIG):
+                side.pop(name, None)
+    resources = pod["spec"]["containers"][0].setdefault("resources", {})
+    for side in ("limits", "requests"):
+        resources.setdefault(side, {})[GPU] = "1"
+    pod["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": "8Gi"}
+    return pod
