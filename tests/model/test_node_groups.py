@@ -20,6 +20,8 @@ from webhook.errors import SnapshotError
 from webhook.model.fleet import Fleet, fleet_node
 from webhook.model.node_groups import (
     AUTOSCALER_GPU_LABELS,
+    AZURE_GPU_LABEL,
+    AZURE_POOL,
     NO_SOURCES,
     GroupSources,
     NodeGroupSpec,
@@ -67,27 +69,27 @@ def test_settings_replace_what_nodes_show() -> None:
 
 
 gpu_names = st.sampled_from([*VENDOR_GPUS, SMALL])
-labels = st.dictionaries(st.sampled_from([*AUTOSCALER_GPU_LABELS, "team"]), st.just("x"), max_size=2)
+AZURE = {AZURE_POOL: "a", AZURE_GPU_LABEL: "nvidia"}
+recognized = st.sampled_from([(label, {label: "x"}) for label in AUTOSCALER_GPU_LABELS] + [(AZURE_GPU_LABEL, AZURE)])
 
 
-@given(labels, st.dictionaries(gpu_names, st.integers(0, 8)), st.sampled_from(AUTOSCALER_GPU_LABELS))
+@given(recognized, st.dictionaries(gpu_names, st.integers(0, 8)))
 def test_hidden_gpus_are_those_that_make_a_node_unready_and_idle(
-    written: dict[str, str], gpus: dict[str, int], label: str
+    recognized: tuple[str, dict[str, str]], gpus: dict[str, int]
 ) -> None:
-    made = node("a", {label: "x"} | written, **gpus)
-    allocatable = {"cpu": 64, "memory": 512 << 30} | gpus
-    pods = [{SMALL: gpus.get(SMALL, 0), "cpu": 60}]
-    unready = counts_as_unready(made.metadata.labels, allocatable, label)
+    label, labels = recognized
+    made, allocatable = node("a", labels, **gpus), {"cpu": 64, "memory": 512 << 30} | gpus
+    unready = counts_as_unready(labels, allocatable, label)
     assert hides_gpus_from_autoscaler(fleet_node(made)) == unready
     if unready:
-        assert utilization(made.metadata.labels, allocatable, pods, label) == 0.0
+        assert utilization(labels, allocatable, [{SMALL: gpus.get(SMALL, 0), "cpu": 60}], label) == 0.0
 
 
-@given(labels.filter(lambda found: not found.keys() & set(AUTOSCALER_GPU_LABELS)), st.integers(0, 8))
-def test_a_node_without_the_gpu_label_is_judged_by_its_cpu(written: dict[str, str], units: int) -> None:
-    made, allocatable = node("a", written, **{SMALL: units}), {"cpu": 64, "memory": 512 << 30, SMALL: units}
-    assert not hides_gpus_from_autoscaler(fleet_node(made))
-    assert utilization(made.metadata.labels, allocatable, [{"cpu": 32}], AUTOSCALER_GPU_LABELS[0]) == 0.5
+@pytest.mark.parametrize("labels", [{}, {AZURE_GPU_LABEL: "nvidia"}, {AZURE_POOL: "a"}])
+def test_a_node_without_the_gpu_label_is_judged_by_its_cpu(labels: dict[str, str]) -> None:
+    allocatable = {"cpu": 64, "memory": 512 << 30, SMALL: 7}
+    assert not hides_gpus_from_autoscaler(fleet_node(node("a", labels, **{SMALL: 7})))
+    assert utilization(labels, allocatable, [{"cpu": 32}], AUTOSCALER_GPU_LABELS[0]) == 0.5
 
 
 def node_overlay(name: str) -> NodeOverlay:

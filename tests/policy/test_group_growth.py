@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import Json, make_node
 from tests.engine.test_growth import (
+    AKS,
     EKS,
     GKE,
     KARPENTER,
@@ -69,7 +70,12 @@ CASES = {
         (slices(GKE, more={"cloud.google.com/gke-accelerator": "a100"}),),
         ["cluster-autoscaler counts mig as idle, whatever slices pods hold, and as not ready"],
     ),
-    "nodes of no group": Case("rightSizing: {}", (slices("", more=LABEL),), []),
+    "the label of Azure on Azure": Case(
+        "rightSizing: {}",
+        (slices(AKS, more={"accelerator": "nvidia"}),),
+        ["cluster-autoscaler counts mig as idle, whatever slices pods hold, and as not ready"],
+    ),
+    "the label of Azure elsewhere": Case("rightSizing: {}", (slices(more={"accelerator": "nvidia"}),), []),
     "nodes of Karpenter": Case("rightSizing: {}", (slices(KARPENTER, more=LABEL),), []),
     "a policy without right-sizing": Case("limits: {perPod: []}", (slices(more=LABEL),), []),
     "machines without a maximum size": Case(

@@ -32,22 +32,24 @@ from webhook.model.quantity import NANO
 from webhook.model.taints import taint_sort_key
 from webhook.well_known import GROUP
 
-KARPENTER_POOL = "karpenter.sh/nodepool"
+KARPENTER_POOL, AZURE_POOL = "karpenter.sh/nodepool", "kubernetes.azure.com/agentpool"
 GROUP_LABELS = (
     KARPENTER_POOL,
     "eks.amazonaws.com/nodegroup",
     "cloud.google.com/gke-nodepool",
-    "kubernetes.azure.com/agentpool",
+    AZURE_POOL,
 )
 """Labels whose value names the group of a node. Karpenter's come first: its nodes may have one of the cloud too."""
 
 AUTOSCALER_GPU_LABELS = (
     "k8s.amazonaws.com/accelerator",
     "cloud.google.com/gke-accelerator",
-    "accelerator",
     "cluster-api/accelerator",
 )
-"""Labels by which cluster-autoscaler recognizes a node with GPUs: on AWS, Google Cloud, Azure, and Cluster API."""
+"""Labels by which cluster-autoscaler recognizes a node with GPUs: on AWS, Google Cloud, and Cluster API."""
+
+AZURE_GPU_LABEL = "accelerator"
+"""The same on Azure; elsewhere it may mean anything."""
 
 AUTOSCALER_GPUS = (WHOLE_GPU, "microsoft.com/directx", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
 """The only GPU resources that cluster-autoscaler knows."""
@@ -191,8 +193,11 @@ def hides_gpus_from_autoscaler(node: FleetNode) -> bool:
     It counts such a node as not ready while it decides about new nodes, and as idle while it looks for nodes to remove,
     whatever slices its pods hold.
     """
-    labeled = any(label in node.labels for label in AUTOSCALER_GPU_LABELS)
-    return labeled and not any(node.gpus.get(name) or node.others.get(name) for name in AUTOSCALER_GPUS)
+    labels = node.labels
+    labeled = any(label in labels for label in AUTOSCALER_GPU_LABELS)
+    if KARPENTER_POOL in labels or not (labeled or (AZURE_POOL in labels and AZURE_GPU_LABEL in labels)):
+        return False
+    return not any(node.gpus.get(name) or node.others.get(name) for name in AUTOSCALER_GPUS)
 
 
 def group_of_node(labels: Mapping[str, str]) -> tuple[str, str] | None:

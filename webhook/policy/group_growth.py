@@ -5,19 +5,17 @@ Only policies that rely on groups are checked: those with `whenFull: grow` or `w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import FullCapacityAction
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_groups import (
-    AUTOSCALER_GPU_LABELS,
     KARPENTER_POOL,
     SETTINGS,
     NodeGroup,
     find_node_groups,
-    group_of_node,
     growing_groups,
     hides_gpus_from_autoscaler,
 )
@@ -79,7 +77,7 @@ def _remedy(group: NodeGroup) -> str:
         return f"Karpenter expects no slices on new nodes: write a NodeOverlay with capacity {{{capacity}}} ({PAGE})"
     if group.source.startswith("Machine"):
         return f"set the annotation or its value; Cluster API then lets cluster-autoscaler add machines ({PAGE})"
-    return f"remove {_list_names(AUTOSCALER_GPU_LABELS)} from the group, or state it in --node-groups ({PAGE})"
+    return f"remove the GPU label of the cloud from the group, or state it in --node-groups ({PAGE})"
 
 
 def _accounting_problems(policy: str, groups: Iterable[NodeGroup]) -> Iterator[GroupProblem]:
@@ -91,23 +89,13 @@ def _accounting_problems(policy: str, groups: Iterable[NodeGroup]) -> Iterator[G
 
 
 def _idle_nodes(view: ClusterView) -> Iterator[GroupProblem]:
-    scaled = bool(view.group_sources.machines)
-    idle = [
-        node.name
-        for node in view.fleet.nodes
-        if node.gpus and hides_gpus_from_autoscaler(node) and (scaled or _is_scaled(node.labels))
-    ]
+    idle = [node.name for node in view.fleet.nodes if node.gpus and hides_gpus_from_autoscaler(node)]
     if idle:
         yield GroupProblem(
             f"cluster-autoscaler counts {_list_names(idle)} as idle, whatever slices pods hold, and as not ready",
             "remove the GPU label from its group; or annotate the node with cluster-autoscaler.kubernetes.io/"
             'scale-down-disabled: "true", or its pods with cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
         )
-
-
-def _is_scaled(labels: Mapping[str, str]) -> bool:
-    group = group_of_node(labels)
-    return group is not None and group[0] != KARPENTER_POOL
 
 
 def _list_names(names: Iterable[str]) -> str:
