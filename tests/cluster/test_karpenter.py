@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -31,7 +32,12 @@ from tests.cluster.pod_creation import create_pods
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
 from tests.controlplane.build_cache import print_message
-from tests.example_cluster import MIXED
+from tests.example_cluster import MIXED, policies_of, policy
+from webhook.audit.cluster_reader import ClusterReader
+from webhook.installing.cluster_health import check_node_groups
+from webhook.installing.facts import ClusterFacts, DiagnosticResult, read_cluster_facts
+from webhook.kube.api import KubeClient
+from webhook.policy.group_growth import find_group_problems
 
 LARGE = "nvidia.com/mig-3g.40gb"
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
@@ -125,27 +131,33 @@ def pod_of(namespace: str, number: int) -> Json:
     return make_pod(f"pod-{number}").namespace(namespace).gpus(1).needs(need).requests("cpu", "100m").build()
 
 
+@contextmanager
+def node_with_slices(plane: Plane) -> Iterator[None]:
+    """Let Karpenter create a node of the slices' pool for the block; all its nodes are removed afterwards."""
+    path = "/api/v1/namespaces/default/pods"
+    seed = make_pod("seed").namespace("default").requests(SLICE, "1").spec(tolerations=[{"operator": "Exists"}])
+    plane.api.create(path, seed.build())
+    try:
+        eventually(lambda: settle_new_nodes(plane) and "nodeName" in plane.api.get(f"{path}/seed")["spec"])
+        yield
+    finally:
+        plane.api.delete(f"{path}/seed", gracePeriodSeconds="0")
+        remove_new_nodes(plane)
+
+
 def scale_for(plane: Plane, namespace: str, rewriting: AbstractContextManager[None]) -> ScalingOutcome:
     """Create all pods, and return what came of them. A node of the slices' pool is there already."""
-    seed = make_pod("seed").namespace("default").requests(SLICE, "1").spec(tolerations=[{"operator": "Exists"}])
-    plane.api.create("/api/v1/namespaces/default/pods", seed.build())
-    path = "/api/v1/namespaces/default/pods/seed"
-    eventually(lambda: settle_new_nodes(plane) and "nodeName" in plane.api.get(path)["spec"])
-    try:
+    pods = [pod_of(namespace, number) for number in range(PODS)]
+    with node_with_slices(plane):
         with rewriting, ThreadPoolExecutor() as threads:
-            pods = [pod_of(namespace, number) for number in range(PODS)]
             creating = threads.submit(create_pods, plane, pods, patience=120)
             while not creating.done():
                 settle_new_nodes(plane)
                 time.sleep(0.2)
             assert [each.message for each in creating.result() if not each.created] == []
-        pending = wait_for_nodes(plane, namespace)
-        nodes = new_nodes(plane)
-        return ScalingOutcome(pending, CARDS * len(nodes), [node["metadata"]["labels"][POOL] for node in nodes])
-    finally:
+        pending, nodes = wait_for_nodes(plane, namespace), new_nodes(plane)
         plane.api.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
-        plane.api.delete(path, gracePeriodSeconds="0")
-        remove_new_nodes(plane)
+        return ScalingOutcome(pending, CARDS * len(nodes), [node["metadata"]["labels"][POOL] for node in nodes])
 
 
 def wait_for_nodes(plane: Plane, namespace: str) -> list[str]:
@@ -199,3 +211,18 @@ def test_only_rewriting_with_regard_to_node_groups_saves_gpus_and_leaves_no_pod_
     assert grown.pending == []
     assert grown.gpus < untouched.gpus
     assert grown.pools.count("slices") > 1
+
+
+def test_commands_know_what_a_node_overlay_adds_to_new_nodes(site: Installation) -> None:
+    async def read_facts() -> ClusterFacts:
+        async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
+            return await read_cluster_facts(api)
+
+    grow = policies_of(policy("rightSizing: {whenFull: grow}")).policies
+    with node_with_slices(site.plane):
+        results = list(check_node_groups(asyncio.run(read_facts()), grow))
+        with ClusterReader(str(site.plane.kubeconfig)) as cluster:
+            problems = list(find_group_problems(grow, cluster.view()))
+
+    assert results == [DiagnosticResult.ok(f"node group slices grows for {SLICE}", f"by {POOL}")]
+    assert problems == []

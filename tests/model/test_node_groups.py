@@ -55,6 +55,25 @@ def test_a_new_node_has_what_all_siblings_have_in_common() -> None:
     assert group.new_node.status.allocatable["cpu"] == "57600m"
 
 
+STARTING = {
+    "one that is not ready": {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+    "one that Karpenter has not registered": {"key": "karpenter.sh/unregistered", "effect": "NoExecute"},
+    "one without labels of its GPUs": None,
+}
+
+
+@pytest.mark.parametrize("taint", STARTING.values(), ids=STARTING)
+def test_a_sibling_that_is_starting_does_not_hide_what_a_new_node_offers(taint: Json | None) -> None:
+    product = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+    starting = make_node("b", {EKS: "mig"} | (product if taint else {}), **{SMALL: 1})
+    starting["spec"] = {"taints": [taint]} if taint else {}
+    ready = node("a", {EKS: "mig"} | product, **{SMALL: 7})
+    (group,) = find_node_groups(Fleet([ready, msgspec.convert(starting, Node)]), NO_SOURCES)
+    assert offered(group) == {SMALL: "7"}
+    assert group.new_node.metadata.labels == {EKS: "mig"} | product
+    assert group.new_node.spec.taints == ()
+
+
 def test_karpenter_does_not_know_slices_and_labels_of_agents() -> None:
     labels = {KARPENTER: "gpus", EKS: "x", "nvidia.com/gpu.product": "NVIDIA-L4"}
     (group,) = find_node_groups(Fleet([node("a", labels, **{GPU: 1, SMALL: 7})]), NO_SOURCES)

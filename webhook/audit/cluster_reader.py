@@ -16,8 +16,11 @@ from webhook.cache.informers import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
     LIMIT_RANGES,
+    MACHINE_DEPLOYMENTS,
+    MACHINE_SETS,
     NAMESPACES,
     NODES,
+    OVERLAYS,
     PODS,
     PRIORITY_CLASSES,
     QUOTAS,
@@ -42,6 +45,7 @@ from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
+from webhook.model.node_groups import GroupSources
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
 from webhook.model.storage_view import StorageObjects, VolumeUsers
@@ -232,12 +236,19 @@ class ClusterReader:
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
-        return built.view.with_pod_classes(
+        view = built.view.with_group_sources(await self._group_sources())
+        return view.with_pod_classes(
             summarize_pod_classes(
                 await self._list_optional(RUNTIME_CLASSES, HTTPStatus.FORBIDDEN),
                 await self._list_optional(PRIORITY_CLASSES, HTTPStatus.FORBIDDEN),
             )
         )
+
+    async def _group_sources(self) -> GroupSources:
+        overlays = await self._list_optional(OVERLAYS, HTTPStatus.FORBIDDEN)
+        deployments = await self._list_optional(MACHINE_DEPLOYMENTS, HTTPStatus.FORBIDDEN)
+        sets = await self._list_optional(MACHINE_SETS, HTTPStatus.FORBIDDEN)
+        return GroupSources((), tuple(overlays), (*deployments, *sets))
 
     async def _storage_objects(self, usage: NodeUsage) -> StorageObjects:
         """Return the objects about storage, without those that the cluster does not permit listing."""

@@ -25,7 +25,8 @@ import msgspec
 from webhook.model.api_struct import ApiStruct
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, QuantityText
 from webhook.model.quantity import NANO
@@ -59,6 +60,16 @@ AGENT_LABELS = ("nvidia.com/", "feature.node.kubernetes.io/", f"{GROUP}/")
 
 OWN_LABELS = ("kubernetes.io/hostname", "node.kubernetes.io/instance-id")
 """Labels that differ between all nodes of a group."""
+
+STARTING_TAINTS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "karpenter.sh/unregistered",
+        "node.cilium.io/agent-not-ready",
+    }
+)
+"""Keys of taints that a node has until it has started."""
 
 USABLE_PERCENT = 90
 """Part of a live node's CPU and memory that counts for a new one: the pods of DaemonSets take the rest."""
@@ -246,14 +257,21 @@ def _parse_taint(text: str) -> Taint | None:
 
 
 def _groups_of_nodes(fleet: Fleet, overlays: Sequence[NodeOverlay]) -> Iterator[NodeGroup]:
-    """Yield the groups of live nodes with GPUs that are ready."""
+    """Yield the groups of live nodes with GPUs that are ready.
+
+    A node that is starting does not show yet what it will offer: it has a taint, or GPUs without a product where the
+    others of its group have one.
+    """
     members: dict[tuple[str, str], int] = {}
-    for index in bit_positions(fleet.gpu_nodes & fleet.usable_nodes):
+    starting = union_masks(nodes for taint, nodes in fleet.nodes_by_taint if taint.key in STARTING_TAINTS)
+    labeled = fleet.nodes_with_label(PRODUCT_LABEL)
+    for index in bit_positions(fleet.gpu_nodes & fleet.usable_nodes & ~starting):
         key = group_of_node(fleet.nodes[index].labels)
         if key is not None:
             members[key] = members.get(key, 0) | 1 << index
     covered = [(overlay.spec.capacity, _nodes_of_overlay(overlay, fleet)) for overlay in overlays]
-    for (label, name), mask in members.items():
+    for (label, name), ready in members.items():
+        mask = ready & labeled or ready
         if label == KARPENTER_POOL:
             added = [capacity for capacity, nodes in covered if not mask & ~nodes]
             yield _group_by_node_pool(name, fleet, mask, ChainMap(*added))
