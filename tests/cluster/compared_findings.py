@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from tests.cluster.dryrun import ApiAnswer
+from tests.cluster.predicted_outcomes import API_MINOR
 from tests.example_cluster import NO_USAGE, NOW, policies_of, policy, request_of, view_of
 from webhook.audit.adjusted_view import AdjustedView
 from webhook.audit.evaluate import EvaluationContext, evaluate_all
@@ -41,7 +42,7 @@ def view_of_namespace(ranges: Sequence[Json], quotas: Sequence[Json], classes: S
     """Return a view of stored LimitRanges and quotas, and of RuntimeClasses and PriorityClasses."""
     kinds = ["LimitRange"] * len(ranges) + ["ResourceQuota"] * len(quotas)
     stored = [{"apiVersion": "v1", "kind": kind} | item for kind, item in zip(kinds, [*ranges, *quotas], strict=True)]
-    return view_of(*stored, *classes)
+    return view_of(*stored, *classes).with_api_minor(API_MINOR)
 
 
 def find_wrong_findings(
@@ -71,7 +72,7 @@ def _results(data: Json, namespace: str, view: ClusterView) -> Iterator[CheckRes
     [source] = parse_objects("pod.json", orjson.dumps({"apiVersion": "v1", "kind": "Pod", **data}))
     for order in permutations(view.ranges(namespace)):
         ordered = OrderedView(view)
-        ordered._order = NamespaceLimitRanges(order)
+        ordered._order = NamespaceLimitRanges(order, before_pod_level=view.ranges(namespace).before_pod_level)
         [result] = evaluate_all([source], EvaluationContext(POLICIES, ordered, NOW, namespace=namespace))
         yield result
 

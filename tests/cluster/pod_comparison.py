@@ -13,14 +13,10 @@ from tests.cluster.compared_findings import find_wrong_findings, view_of_namespa
 from tests.cluster.dryrun import NO_LABELS, ApiAnswer, DryRunClient, open_dry_run_client
 from tests.cluster.predicted_outcomes import matches_answer, parse_limit_ranges, parse_quotas, predict_outcomes
 from tests.cluster.random_objects import limit_range, pod, quota, usage, with_quota_scope_fields
-from tests.controlplane.build import is_minor_or_newer
 
 Json = dict[str, Any]
 NAMESPACE_BATCH = 20
 """Number of namespaces that are created in one batch."""
-
-DEFAULTS_POD_LEVEL_LAST = is_minor_or_newer(37)
-"""True if the API server completes pod-level resources after LimitRanges, which we do not predict."""
 
 
 class NamespaceObjects(NamedTuple):
@@ -100,9 +96,6 @@ async def _compare_in_namespace(
     ranges, quotas = parse_limit_ranges(namespace.ranges), parse_quotas(namespace.quotas)
     view = view_of_namespace(namespace.ranges, namespace.quotas, classes)
     pods = [with_quota_scope_fields(random, pod(random, f"pod-{n}")) for n in range(count)]
-    if DEFAULTS_POD_LEVEL_LAST:
-        for each in pods:
-            each["spec"].pop("resources", None)
     answers = await client.dry_run_pods(namespace.name, pods)
     alone = await client.dry_run_pods(compared.alone, pods)
     for data, answer, answer_alone in zip(pods, answers, alone, strict=True):

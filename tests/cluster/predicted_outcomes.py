@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tests.cluster.dryrun import ApiAnswer
+from tests.controlplane.build import wanted_version
+from tests.controlplane.toolchain import release
 from webhook.engine.limitrange.validation import LimitRangeRefusal, predict_admission
 from webhook.engine.quota.admission import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
-from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, apply_request_defaults, default_pod_data
+from webhook.model.cluster_view import POD_LEVEL_LAST_MINOR
+from webhook.model.defaulting import (
+    LIMIT_RANGER_ANNOTATION,
+    apply_defaults,
+    apply_request_defaults,
+    default_pod_data,
+)
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.pod_amounts import PodAmounts, read_pod_amounts
+from webhook.model.pod_amounts import PodAmounts
 from webhook.model.pods import parse_pod
 
 Json = dict[str, Any]
@@ -40,9 +48,18 @@ class PredictedOutcome(NamedTuple):
     annotation: str | None = None
 
 
-def parse_limit_ranges(objects: Sequence[Json]) -> tuple[ParsedLimitRange, ...]:
+API_MINOR = release(wanted_version())[1]
+"""The minor version of the API server under test."""
+
+
+def parse_limit_ranges(objects: Sequence[Json]) -> NamespaceLimitRanges:
     """Parse stored LimitRanges."""
-    return tuple(parse_limit_range(msgspec.convert(item, LimitRange)) for item in objects)
+    return _in_order(parse_limit_range(msgspec.convert(item, LimitRange)) for item in objects)
+
+
+def _in_order(ranges: Iterable[ParsedLimitRange]) -> NamespaceLimitRanges:
+    """Return LimitRanges in their order of application by this API server."""
+    return NamespaceLimitRanges(ranges, before_pod_level=API_MINOR >= POD_LEVEL_LAST_MINOR)
 
 
 def parse_quotas(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
@@ -56,7 +73,7 @@ def predict_outcomes(
     """Yield every possible outcome of a pod: LimitRanger applies LimitRanges in an unspecified order."""
     for order in permutations(ranges):
         try:
-            yield _predict_outcome(data, order, quotas)
+            yield _predict_outcome(data, _in_order(order), quotas)
         except QuantityError:
             yield PredictedOutcome(400)
 
@@ -66,9 +83,7 @@ def _messages_of(refusals: Sequence[LimitRangeRefusal], name: str) -> dict[str, 
     return dict.fromkeys(refusal.message for refusal in refusals if refusal.limit_range == name)
 
 
-def _predict_outcome(
-    data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]
-) -> PredictedOutcome:
+def _predict_outcome(data: Json, order: NamespaceLimitRanges, quotas: Sequence[ResourceQuota]) -> PredictedOutcome:
     pod = parse_pod(data)
     prediction = predict_admission(pod, order)
     if prediction.invalid:
@@ -81,20 +96,20 @@ def _predict_outcome(
         # Missing amounts are reported before any limit is compared.
         missing_amounts = [refusal for refusal in quota_refusals if not refusal.excesses]
         return PredictedOutcome(403, tuple((refusal.message,) for refusal in missing_amounts or quota_refusals))
-    reviewed = default_pod_data(data, NamespaceLimitRanges(order))
+    reviewed = default_pod_data(data, order)
     annotation = reviewed["metadata"].get("annotations", {}).get(LIMIT_RANGER_ANNOTATION)
     # The stored pod has the API's own request defaults applied once more.
     return PredictedOutcome(
         201,
         (),
-        format_resources(apply_request_defaults(prediction.amounts)),
-        format_resources(_stored_amounts(reviewed)),
+        format_resources(apply_request_defaults(prediction.amounts, order)),
+        format_resources(_stored_amounts(reviewed, order)),
         annotation,
     )
 
 
-def _stored_amounts(data: Json) -> PodAmounts:
-    return apply_request_defaults(read_pod_amounts(parse_pod(data), {}, {}))
+def _stored_amounts(data: Json, order: NamespaceLimitRanges) -> PodAmounts:
+    return apply_request_defaults(apply_defaults(parse_pod(data), order.without_ranges()), order)
 
 
 def format_resources(amounts: PodAmounts) -> tuple[Any, ...]:

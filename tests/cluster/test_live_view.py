@@ -15,6 +15,7 @@ import pytest
 from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
+from tests.cluster.predicted_outcomes import API_MINOR
 from webhook.cache import informers
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.errors import ApiError
@@ -86,6 +87,7 @@ async def follow_cluster(plane: Plane) -> AsyncIterator[ViewHolder]:
 
 async def test_kubectl_changes_are_visible_within_two_seconds(plane: Plane, nodes: list[str], namespace: str) -> None:
     async with follow_cluster(plane) as site:
+        await until(lambda: site.view.api_minor == API_MINOR)
         view, seconds = site.view, list[float]()
         assert (view.complete, view.stale) == (True, False)
         assert {node.name for node in view.fleet.nodes} >= set(nodes)

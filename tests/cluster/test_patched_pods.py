@@ -78,9 +78,8 @@ async def find_rejected_patches(
         if answer_after.status != 201:
             failures.append((namespace, reviewed["spec"], decision.patch, answer_after.body.get("message")))
             continue
-        ours = format_resources(
-            apply_request_defaults(apply_defaults(parse_pod(after), parse_limit_ranges(namespace.ranges)))
-        )
+        ranges = parse_limit_ranges(namespace.ranges)
+        ours = format_resources(apply_request_defaults(apply_defaults(parse_pod(after), ranges), ranges))
         if ours != answered_resources(answer_after):
             failures.append((namespace, ours, answered_resources(answer_after)))
     return changed, failures

@@ -6,7 +6,7 @@ from tests.builders import Json, make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.predicted_outcomes import parse_quotas
+from tests.cluster.predicted_outcomes import parse_limit_ranges, parse_quotas
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
 from webhook.model.defaulting import apply_defaults
 from webhook.model.pods import Pod, parse_pod
@@ -21,6 +21,8 @@ RESIZES = {
     "the same": ("1", "2", "512Mi"),
     "one up and one down": ("500m", "5", "512Mi"),
 }
+
+NO_RANGES = parse_limit_ranges([])
 
 
 def amounts(cpu: str, cpu_limit: str, memory: str) -> Json:
@@ -96,7 +98,8 @@ def patch_message(plane: Plane, path: str, body: Json) -> str:
 def predicted_resize_message(quota: Json, old: Json, new: Pod) -> str:
     """Return our predicted message for a resize."""
     before = parse_pod(old)
-    found = predict_resize_refusals(before, apply_defaults(before, ()), apply_defaults(new, ()), parse_quotas([quota]))
+    held, wanted = apply_defaults(before, NO_RANGES), apply_defaults(new, NO_RANGES)
+    found = predict_resize_refusals(before, held, wanted, parse_quotas([quota]))
     return found[0].message if found else ""
 
 
@@ -104,6 +107,6 @@ def predicted_deadline_message(quota: Json, old: Json, new: Pod) -> str:
     """Return our predicted message for a new deadline."""
     before = parse_pod(old)
     found = predict_update_refusals(
-        before, new, apply_defaults(before, ()), apply_defaults(new, ()), parse_quotas([quota])
+        before, new, apply_defaults(before, NO_RANGES), apply_defaults(new, NO_RANGES), parse_quotas([quota])
     )
     return found[0].message if found else ""

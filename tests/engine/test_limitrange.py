@@ -50,7 +50,7 @@ def texts(amounts: ResourceList) -> dict[str, str]:
 
 def first(pod: PodMaker, *ranges: ParsedLimitRange) -> LimitsAndRequests:
     """Return the amounts of the first container after defaults."""
-    return apply_defaults(parse_pod(pod.build()), ranges).containers[0]
+    return apply_defaults(parse_pod(pod.build()), NamespaceLimitRanges(ranges)).containers[0]
 
 
 class Gives(NamedTuple):
@@ -183,7 +183,8 @@ SAID = {
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
 def test_refusals_of_limit_ranger(case: Says) -> None:
     assert [
-        refusal.message for refusal in predict_admission(parse_pod(case.pod.build()), [case.range]).refusals
+        refusal.message
+        for refusal in predict_admission(parse_pod(case.pod.build()), NamespaceLimitRanges([case.range])).refusals
     ] == case.words
 
 
@@ -233,12 +234,12 @@ BROKEN = {
 
 @pytest.mark.parametrize(("pod", "limit", "words"), BROKEN.values(), ids=BROKEN)
 def test_rules_of_the_api(pod: PodMaker, limit: ParsedLimitRange | None, words: list[str]) -> None:
-    found = predict_admission(parse_pod(pod.build()), [limit] if limit else []).invalid
+    found = predict_admission(parse_pod(pod.build()), NamespaceLimitRanges([limit] if limit else [])).invalid
     assert [broken.message for broken in found] == words
 
 
 def test_a_missing_resource_is_set_again_and_zeros_stay() -> None:
-    pod, ranges = parse_pod(make_pod().gpus(1).build()), [limits({"max": {GPU: "4"}})]
+    pod, ranges = parse_pod(make_pod().gpus(1).build()), NamespaceLimitRanges([limits({"max": {GPU: "4"}})])
     left_out = predict_admission(pod, ranges, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}})
     zeroed = predict_admission(pod, ranges, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}})
     assert predict_admission(pod, ranges).is_accepted
@@ -248,7 +249,7 @@ def test_a_missing_resource_is_set_again_and_zeros_stay() -> None:
 
 def test_an_amount_that_is_not_a_quantity_is_an_error() -> None:
     with pytest.raises(QuantityError, match="many"):
-        predict_admission(parse_pod(make_pod().gpus("many").build()), [])
+        predict_admission(parse_pod(make_pod().gpus("many").build()), NamespaceLimitRanges())
 
 
 def test_the_annotation_is_from_the_last_limit_range_that_sets_something() -> None:

@@ -13,6 +13,7 @@ from webhook.engine.quota.admission import predict_resize_refusals, predict_upda
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.engine.quota.findings import quota_violations, update_quota_violations
 from webhook.model.defaulting import apply_defaults
+from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod
@@ -41,7 +42,7 @@ def quota_messages(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> li
     def held(quota: ResourceQuota, what: CountedResource) -> Sequence[QuotaConsumer]:
         return list_quota_consumers(quota, what, pods)
 
-    return [violation.message for violation in quota_violations(read, apply_defaults(read, ()), [limit], held)]
+    return [violation.message for violation in quota_violations(read, apply_defaults(read), [limit], held)]
 
 
 FULL = "exceeded quota: team, requested: requests.nvidia.com/gpu={}, used: requests.nvidia.com/gpu={}, "
@@ -151,7 +152,7 @@ ADVICE = {
 @pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
 def test_the_fix_suggests_waiting_only_if_it_can_help(limit: ResourceQuota, cpu: str, want: str) -> None:
     read = parse_pod(make_pod().requests("cpu", cpu).build())
-    (violation,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
+    (violation,) = quota_violations(read, apply_defaults(read), [limit], lambda *_: ())
     assert violation.fix == want
 
 
@@ -163,7 +164,7 @@ def test_the_fix_suggests_waiting_only_if_it_can_help(limit: ResourceQuota, cpu:
 def test_own_usage_is_not_released_for_a_resize(before: str, want: str) -> None:
     old, new = (parse_pod(make_pod().requests("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
     limit = quota({"requests.cpu": "3"}, {"requests.cpu": "3"})
-    (violation,) = update_quota_violations(old, new, "resize", [limit], lambda *_: ())
+    (violation,) = update_quota_violations(old, new, "resize", [limit], lambda *_: (), NO_LIMIT_RANGES)
     assert violation.fix == want
 
 
@@ -194,7 +195,7 @@ UPDATES = {
 def test_an_update_is_charged_if_it_moves_between_quotas(before: int | None, after: int | None, refused: bool) -> None:
     full = quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"}, scopes=["Terminating"])
     old, new = (parse_pod(make_pod().gpus(1).spec(activeDeadlineSeconds=end).build()) for end in (before, after))
-    found = predict_update_refusals(old, new, apply_defaults(old, ()), apply_defaults(new, ()), [full])
+    found = predict_update_refusals(old, new, apply_defaults(old), apply_defaults(new), [full])
     assert bool(found) is refused
 
 
@@ -212,7 +213,7 @@ RESIZES = {
 @pytest.mark.parametrize(("before", "after", "want"), RESIZES.values(), ids=RESIZES)
 def test_a_resize_is_charged_for_what_it_adds(before: str, after: str, want: list[str]) -> None:
     full = quota({"requests.cpu": "9"}, {"requests.cpu": "8"})
-    old, new = (apply_defaults(parse_pod(make_pod().requests("cpu", amount).build()), ()) for amount in (before, after))
+    old, new = (apply_defaults(parse_pod(make_pod().requests("cpu", amount).build())) for amount in (before, after))
     found = predict_resize_refusals(parse_pod(make_pod().build()), old, new, [full])
     assert [one.message.removeprefix("exceeded quota: team, ") for one in found] == want
 
@@ -230,7 +231,7 @@ LATE = {
 def test_a_quota_created_after_the_pod_checks_its_form(pod: Json, scope: Json, want: list[str]) -> None:
     late = quota({"requests.cpu": "9"}, {"requests.cpu": "9"}, **scope)
     old, ending = parse_pod(pod), parse_pod(pod | {"spec": pod["spec"] | {"activeDeadlineSeconds": 60}})
-    held = apply_defaults(old, ())
+    held = apply_defaults(old)
 
     assert [one.message for one in predict_resize_refusals(old, held, held, [late])] == want
     assert [one.message for one in predict_update_refusals(ending, old, held, held, [late])] == want

@@ -40,6 +40,7 @@ from webhook.errors import ApiError
 from webhook.kube.api import KubeClient, find_object
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
+from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.events import CoreEvent
@@ -237,6 +238,7 @@ class ClusterReader:
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
         view = built.view.with_group_sources(await self._group_sources())
+        view = view.with_api_minor(await read_api_minor(self._api))
         return view.with_pod_classes(
             summarize_pod_classes(
                 await self._list_optional(RUNTIME_CLASSES, HTTPStatus.FORBIDDEN),

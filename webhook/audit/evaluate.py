@@ -108,13 +108,14 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         return _miswritten_kind(source, context)
     try:
         request = build_admission_request(source.data, context)
+        ranges = context.view.ranges(request.namespace)
         if request.pod is not None:
-            check_pod(request.pod, source.data, context.view.ranges(request.namespace))
+            check_pod(request.pod, source.data, ranges)
             check_fields(request.group, source.data)
         for each in read_templates(request, context.policies.workload_kinds):
             if each.error:
                 return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
-            check_pod(each.pod, each.data, locate=each.field_path)
+            check_pod(each.pod, each.data, ranges.without_ranges(), each.field_path)
             check_fields(request.group, each.data, each.field_path)
             check_counts(source.data, each)
     except ReviewError as error:

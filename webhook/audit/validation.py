@@ -16,7 +16,7 @@ from webhook.errors import ReviewError, quote_text
 from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.limit_ranges import ParsedLimitRange
+from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges
 from webhook.model.pod_fields import find_wrong_fields
 from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import Pod
@@ -33,7 +33,7 @@ _RESOURCE_FIELDS = ("limits", "requests", "claims")
 _UNKNOWN_FIELD = "must be a known field: kubectl rejects it, and other clients drop it"
 
 
-def check_pod(pod: Pod, data: Any, ranges: Sequence[ParsedLimitRange] = (), locate: Locate = tuple) -> None:
+def check_pod(pod: Pod, data: Any, ranges: NamespaceLimitRanges = NO_LIMIT_RANGES, locate: Locate = tuple) -> None:
     """Raise ReviewError for the first field of a pod by which the API server rejects it.
 
     Args:
@@ -81,9 +81,9 @@ def _reject(path: FieldPath, *sentences: str) -> None:
     raise ReviewError(f"{format_path(path)}: {'. '.join(sentences)}", path)
 
 
-def _invalid_amounts(pod: Pod, ranges: Sequence[ParsedLimitRange]) -> Iterator[InvalidAmount]:
+def _invalid_amounts(pod: Pod, ranges: NamespaceLimitRanges) -> Iterator[InvalidAmount]:
     """Yield amounts that are invalid with and without the defaults of LimitRanges, but not the GPUs of containers."""
-    written = find_invalid_amounts(apply_defaults(pod, ()))
+    written = find_invalid_amounts(apply_defaults(pod, ranges.without_ranges()))
     completed = find_invalid_amounts(apply_defaults(pod, ranges)) if written and ranges else written
     for invalid in written:
         of_gpus = invalid.path[1] != "resources" and parse_gpu_resource(str(invalid.path[-1])) is not None

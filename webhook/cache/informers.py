@@ -18,6 +18,7 @@ from webhook.cache.stored_objects import StoredPod
 from webhook.kube.api import KubeClient
 from webhook.kube.backoff import RandomSource
 from webhook.kube.reflector import PAUSE_SECONDS, Reflector, WatchedResource, WatchEventSink, WatchStatus
+from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
@@ -54,6 +55,9 @@ UNSEEN_POD_SECONDS = 40.0
 The API server ends a create after 34 s, its `requestTimeoutUpperBound`; the rest is for a watch that lags."""
 
 AGE_CHECK_SECONDS = 1.0
+VERSION_SECONDS = 300.0
+"""Between two looks at the version of the API server."""
+
 SYNC_CHECK_SECONDS = 0.1
 RESTART_SECONDS = 5.0
 """Pause before a task that raised an unexpected error is started again."""
@@ -213,7 +217,7 @@ class ClusterInformers:
             events: Receives errors.
             namespace: The admins' namespace, where exceptions are.
         """
-        self._holder, self._events = holder, events
+        self._api, self._holder, self._events = api, holder, events
         self._publisher = ViewPublisher(holder, namespace)
         self.policies = PolicyObjects()
         self._reflectors = reflectors = ReflectorGroup(api, random, events)
@@ -250,6 +254,7 @@ class ClusterInformers:
             self._reflectors.start(tasks)
             publish = partial(self._publisher.run, self._reflectors.is_synced)
             tasks.create_task(supervise("view", publish, self._events))
+            tasks.create_task(supervise("version", self._watch_version, self._events))
             tasks.create_task(supervise("age", self._mark_staleness, self._events))
             tasks.create_task(supervise("policies", lambda: self._deliver_policies(policies_changed), self._events))
             while not self.ready:
@@ -270,6 +275,14 @@ class ClusterInformers:
     def pods_contact(self) -> float:
         """When the API server last confirmed the pods, in seconds of the event loop's clock."""
         return self._pods.last_contact
+
+    async def _watch_version(self) -> None:
+        """Read the version of the API server again and again: upgrades and rollbacks happen while this runs."""
+        while True:
+            minor = await read_api_minor(self._api)
+            if minor:
+                self._publisher.set_api_minor(minor)
+            await asyncio.sleep(VERSION_SECONDS if minor else RESTART_SECONDS)
 
     async def _mark_staleness(self) -> None:
         """Mark the view stale while it is too old or cannot be built; drop reservations of pods that never appeared."""

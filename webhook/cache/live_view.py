@@ -123,7 +123,7 @@ class ViewPublisher:
         self._holder, self._fleet_seconds = holder, fleet_seconds
         self._namespace, self._least_replicas = namespace, holder.view.replicas
         self._replicas: set[str] = set()
-        self._pods_version = 0
+        self._pods_version = self._api_minor = 0
         self.pods_status: WatchStatus | None = None
         self._limit_ranges: NamespaceIndex[LimitRange] = NamespaceIndex()
         self._quotas: NamespaceIndex[ResourceQuota] = NamespaceIndex()
@@ -155,6 +155,12 @@ class ViewPublisher:
         self._built_at = float("-inf")
         self._wake = asyncio.Event()
         self.failing = False
+
+    def set_api_minor(self, minor: int) -> None:
+        """Publish a view of an API server of this minor version."""
+        if minor != self._api_minor:
+            self._api_minor = minor
+            self._wake.set()
 
     @property
     def has_view(self) -> bool:
@@ -188,7 +194,8 @@ class ViewPublisher:
                 stale = before.stale and self._built is not None
                 view = built.view.with_pending_of(before).with_staleness(stale=stale)
             replicas = self._least_replicas and max(self._least_replicas, len(self._replicas))
-            self._holder.view = self._apply_changes(view, built).with_replicas(replicas)
+            view = self._apply_changes(view, built).with_replicas(replicas)
+            self._holder.view = view.with_api_minor(self._api_minor)
         except BaseException:
             self._changes.fleet = self._changes.relisted = True
             raise

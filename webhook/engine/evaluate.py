@@ -188,7 +188,7 @@ def _evaluate_update(context: PodContext) -> list[SectionFinding]:
     if not quotas:
         return violations
     lookup = _quota_users_in(request.namespace, view)
-    exceeded = tuple(update_quota_violations(old, pod, request.sub_resource, quotas, lookup))
+    exceeded = tuple(update_quota_violations(old, pod, request.sub_resource, quotas, lookup, context.namespace.ranges))
     reporting = [policy_ref for policy_ref, limits in context.policies.limits if limits.resource_quotas]
     return violations + [(policy_ref, each) for policy_ref in reporting for each in exceeded]
 

@@ -38,7 +38,12 @@ from webhook.model.filters.pod_ties import (
 )
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
+from webhook.model.limit_ranges import (
+    NO_LIMIT_RANGES,
+    NO_LIMIT_RANGES_BEFORE_POD_LEVEL,
+    NamespaceLimitRanges,
+    parse_limit_range,
+)
 from webhook.model.node_groups import NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
@@ -68,6 +73,9 @@ UNLIMITED_PODS = 1 << 30
 
 MAX_NAMESPACE_VIEWS = 4096
 """Bound of the cache of what is known about namespaces. A cluster rarely has more."""
+
+POD_LEVEL_LAST_MINOR = 37
+"""Since this minor version the API server completes pod-level resources after LimitRanges."""
 
 NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
@@ -135,6 +143,7 @@ class ClusterView:
         queues: The queues of Kueue.
         schedulers: The rules of schedulers whose configuration is known.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
+        api_minor: The minor version of its API server; 0 if unknown.
         pod_versions: How new its pods are.
         storage: Claims, volumes and classes, and the pods that use them.
         group_sources: What is written about node groups.
@@ -169,6 +178,7 @@ class ClusterView:
         self.fleet, self.complete, self.stale = fleet, complete, stale
         self.before: Fleet | None = None
         self.replicas = 0
+        self.api_minor = 0
         self.pod_versions = PodVersions()
         self._escrows: Mapping[QuotaPool, int] | None = None
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
@@ -243,8 +253,9 @@ class ClusterView:
             return found
         written = self._limit_ranges.get(namespace)
         if not written:
-            return NO_LIMIT_RANGES
-        self._ranges[namespace] = NamespaceLimitRanges(map(parse_limit_range, written))
+            return NO_LIMIT_RANGES_BEFORE_POD_LEVEL if self._completes_pod_level_last else NO_LIMIT_RANGES
+        last = self._completes_pod_level_last
+        self._ranges[namespace] = NamespaceLimitRanges(map(parse_limit_range, written), before_pod_level=last)
         return self._ranges[namespace]
 
     def remaining_quotas(self, namespace: str) -> tuple[RemainingQuota, ...]:
@@ -317,7 +328,7 @@ class ClusterView:
         """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         classes = self.claim_context(namespace), self.pod_classes
-        return (self.complete, self.stale, self.has_anti_affinity, *namespaced, *classes)
+        return (self.complete, self.stale, self.has_anti_affinity, self.api_minor, *namespaced, *classes)
 
     @property
     def has_anti_affinity(self) -> bool:
@@ -523,6 +534,16 @@ class ClusterView:
     def with_replicas(self, replicas: int) -> ClusterView:
         """Return the view of a server that is one of several which admit pods to the cluster."""
         return self if replicas == self.replicas else self._copy_with(replicas=replicas)
+
+    def with_api_minor(self, minor: int) -> ClusterView:
+        """Return the view of a cluster whose API server has this minor version."""
+        views = BoundedCache[str, NamespaceView](MAX_NAMESPACE_VIEWS)
+        changed = self._copy_with(api_minor=minor, _ranges={}, _views_of_namespaces=views)
+        return self if minor == self.api_minor else changed
+
+    @property
+    def _completes_pod_level_last(self) -> bool:
+        return self.api_minor >= POD_LEVEL_LAST_MINOR
 
     def with_pod_versions(self, versions: PodVersions) -> ClusterView:
         """Return the view with its pods' versions replaced."""

@@ -2,16 +2,18 @@
 
 In its order:
 
-* API defaults: a missing request becomes the limit; on the host network, a host port becomes the container port. An
-  item of a LimitRange gets its default from `max`, and its default request from the default or from `min`: so
-  `max: {nvidia.com/gpu: 4}` alone gives four GPUs to every container that names none.
+* API defaults: a missing request becomes the limit, and pod-level resources are completed; on the host network, a host
+  port becomes the container port. An item of a LimitRange gets its default from `max`, and its default request from the
+  default or from `min`: so `max: {nvidia.com/gpu: 4}` alone gives four GPUs to every container that names none.
 * LimitRanger, in its first pass before the webhooks: each LimitRange sets what a container does not name; "0" is named.
 * Both again after any change by a webhook.
+* Since Kubernetes 1.37, pod-level resources are completed only now, when all containers are known, limits included.
 
 `default_object` and `default_limit_range` apply them to objects from files, `default_pod` and `default_pod_data` to a
 pod that LimitRanger has not seen, and `apply_defaults` to the amounts of a pod, before or after Rightslice's change.
 
-Sources: `pkg/apis/core/v1/defaults.go`, and the mutating step of `plugin/pkg/admission/limitranger`.
+Sources: `pkg/apis/core/v1/defaults.go`, the mutating step of `plugin/pkg/admission/limitranger`, and
+`DefaultPodLevelResources` of `pkg/api/pod/util.go`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,15 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from webhook.errors import QuantityError, ReviewError
-from webhook.model.apimachinery import canonical_text, round_to_milli
+from webhook.model.apimachinery import canonical_text, compare_quantities, round_to_milli
 from webhook.model.bounded_cache import request_cache
-from webhook.model.limit_ranges import CONTAINER, NamespaceLimitRanges, ParsedLimitRange, ResourceList
+from webhook.model.limit_ranges import (
+    CONTAINER,
+    NO_LIMIT_RANGES,
+    NamespaceLimitRanges,
+    ParsedLimitRange,
+    ResourceList,
+)
 from webhook.model.objects import LimitRange, LimitRangeItem
 from webhook.model.pod_amounts import (
     LIMITS,
@@ -121,32 +129,41 @@ def limit_range_item_defaults(
 
 def apply_defaults(
     pod: Pod,
-    ranges: Iterable[ParsedLimitRange],
+    ranges: NamespaceLimitRanges = NO_LIMIT_RANGES,
     limits: ResourceChanges = NO_CHANGES,
     requests: ResourceChanges = NO_CHANGES,
 ) -> PodAmounts:
-    """Return a pod's amounts after both defaulting steps, some containers' amounts changed by a webhook.
+    """Return a pod's amounts after all defaulting steps, some containers' amounts changed by a webhook.
 
     Defaults that are already set are not set twice.
 
     Raises:
         QuantityError: an amount is not a quantity, so the API server rejects the pod.
     """
-    return apply_limit_range_defaults(apply_request_defaults(read_pod_amounts(pod, limits, requests)), ranges)
+    amounts = read_pod_amounts(pod, limits, requests)
+    amounts = apply_limit_range_defaults(apply_request_defaults(amounts, ranges), ranges)
+    if amounts.pod_level is None or not ranges.before_pod_level:
+        return amounts
+    return amounts._replace(pod_level=_complete_pod_level(amounts, amounts.pod_level))
 
 
-def apply_request_defaults(amounts: PodAmounts) -> PodAmounts:
-    """Set missing requests to the limits, in containers and at pod level, and round amounts to thousandths."""
+def apply_request_defaults(amounts: PodAmounts, ranges: NamespaceLimitRanges = NO_LIMIT_RANGES) -> PodAmounts:
+    """Set missing requests to the limits, in containers and at pod level, and round amounts to thousandths.
+
+    Args:
+        ranges: If pod-level resources are completed after them, these are only rounded here.
+    """
     after = amounts._replace(
         containers=tuple([_default_requests(holder) for holder in amounts.containers]),
         init_containers=tuple([_default_requests(holder) for holder in amounts.init_containers]),
     )
-    if after.pod_level is None:
+    whole = after.pod_level
+    if whole is None:
         return after
     return PodAmounts(
         tuple(map(_round_amounts, after.containers)),
         tuple(map(_round_amounts, after.init_containers)),
-        _round_amounts(_default_pod_level(after, after.pod_level)),
+        _round_amounts(whole if ranges.before_pod_level else _default_pod_level(after, whole)),
     )
 
 
@@ -303,6 +320,30 @@ def _default_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> LimitsA
     return whole._replace(limits=limits, requests=requests)
 
 
+def _complete_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> LimitsAndRequests:
+    """Complete pod-level resources from all containers, as since Kubernetes 1.37: also without a limit, and limits too.
+
+    A limit is added where every container has one.
+    """
+    if not whole.limits and not whole.requests:
+        return whole
+    limits, requests = dict(whole.limits), dict(whole.requests)
+    for name in named_resources(amounts, LIMITS):
+        if is_huge_pages(name) and name not in requests and name not in limits:
+            _set_container_sum(limits, name, amounts, LIMITS)
+    for name in named_resources(amounts, REQUESTS):
+        if is_pod_level_resource(name) and not is_huge_pages(name) and name not in requests:
+            _set_container_sum(requests, name, amounts, REQUESTS)
+    requests = {name: amount for name, amount in limits.items() if is_pod_level_resource(name)} | requests
+    for name, request in requests.items():
+        limited = all(name in container.limits for container in amounts.all_containers)
+        if is_pod_level_resource(name) and name not in limits and limited:
+            _set_container_sum(limits, name, amounts, LIMITS)
+            if name in limits and compare_quantities(request, limits[name]) > 0:
+                limits[name] = request
+    return whole._replace(limits=limits, requests=requests)
+
+
 def _round_amounts(holder: LimitsAndRequests) -> LimitsAndRequests:
     limits, requests = (
         {name: round_to_milli(amount) for name, amount in side.items()} for side in (holder.limits, holder.requests)
@@ -370,7 +411,7 @@ def _compute_defaults(
         amounts = parse_container_amounts(containers, names, whole)
     except QuantityError:
         return None
-    amounts = apply_request_defaults(amounts)
+    amounts = apply_request_defaults(amounts, ranges)
     annotation = limit_ranger_annotation(amounts, ranges)
     if annotation is None:
         return None

@@ -6,7 +6,7 @@ Source: `plugin/pkg/admission/limitranger`. See `defaulting.default_limit_range`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import MAX_MILLI, Quantity, amount_text, parse_quantity, round_to_milli
@@ -64,13 +64,23 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
     Attributes:
         gpu_defaults: Each GPU resource with a default above zero, and its LimitRange.
         default_names: Every resource with a default.
+        before_pod_level: True if pod-level resources are completed after them, as Kubernetes does since 1.37.
     """
 
-    def __init__(self, _: Iterable[ParsedLimitRange] = ()) -> None:
-        self._text = repr([tuple(each) for each in self])
+    def __new__(cls, ranges: Iterable[ParsedLimitRange] = (), *, before_pod_level: bool = False) -> Self:  # noqa: ARG004
+        """Keep the LimitRanges in this order."""
+        return super().__new__(cls, ranges)
+
+    def __init__(self, _: Iterable[ParsedLimitRange] = (), *, before_pod_level: bool = False) -> None:
+        self.before_pod_level = before_pod_level
+        self._text = repr(([tuple(each) for each in self], before_pod_level))
         self._hash = hash(self._text)
         self.gpu_defaults = tuple((name, each) for each in self for name in each.default_gpus)
         self.default_names = frozenset(name for each in self for name in (*each.default_limits, *each.default_requests))
+
+    def without_ranges(self) -> NamespaceLimitRanges:
+        """Return none, for what the same server does where no LimitRange applies."""
+        return NO_LIMIT_RANGES_BEFORE_POD_LEVEL if self.before_pod_level else NO_LIMIT_RANGES
 
     def __hash__(self) -> int:
         return self._hash
@@ -80,6 +90,7 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
 
 
 NO_LIMIT_RANGES = NamespaceLimitRanges()
+NO_LIMIT_RANGES_BEFORE_POD_LEVEL = NamespaceLimitRanges(before_pod_level=True)
 
 
 def exact_milli(amount: Quantity) -> int | None:

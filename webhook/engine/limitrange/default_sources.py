@@ -7,7 +7,7 @@ an amount is known from the pod's `managedFields`, which list what a client wrot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ from webhook.model.defaulting import (
     read_managed_amounts,
 )
 from webhook.model.field_paths import FieldPath
-from webhook.model.limit_ranges import ParsedLimitRange, parse_api_quantity
+from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_api_quantity
 from webhook.model.pod_amounts import LIMITS, REQUESTS, PodAmounts
-from webhook.model.pods import Container, Pod, QuantityText
+from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 
 MAX_NAMED = 3
 """Containers that a message names."""
@@ -52,7 +52,7 @@ class DefaultSource(NamedTuple):
 class FirstPass:
     """The defaults that LimitRanger set in a pod before the webhooks. Reads its annotation once."""
 
-    def __init__(self, pod: Pod, ranges: Sequence[ParsedLimitRange], load_object: Callable[[], Any]) -> None:
+    def __init__(self, pod: Pod, ranges: NamespaceLimitRanges, load_object: Callable[[], Any]) -> None:
         self._ranges, self._load_object = ranges, load_object
         recorded = read_limit_ranger_annotation(pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, ""))
         possible = [each for each in ranges if all(name in each.defaults(side) for side, name, _ in recorded)]
@@ -78,9 +78,7 @@ class FirstPass:
 class DefaultSources:
     """The LimitRanges that set amounts of one mutated pod, before or after its change."""
 
-    def __init__(
-        self, mutation: PodMutation, ranges: Sequence[ParsedLimitRange], load_object: Callable[[], Any]
-    ) -> None:
+    def __init__(self, mutation: PodMutation, ranges: NamespaceLimitRanges, load_object: Callable[[], Any]) -> None:
         self._mutation, self._ranges = mutation, ranges
         self._first_pass = FirstPass(mutation.pod, ranges, load_object)
 
@@ -105,6 +103,14 @@ class DefaultSources:
                 containers = found.setdefault((name, str(field[4]), str(field[5])), [])
                 containers.append(container_at(self._mutation.pod, field[:3]).name)
         return [DefaultSource(*key, tuple(names)) for key, names in found.items()]
+
+    def with_summed_fields(self, fields: Iterable[FieldPath], amounts: PodAmounts) -> Iterator[FieldPath]:
+        """Yield fields, and for each of the pod level that the pod does not set the containers' that it sums up."""
+        written = self._mutation.pod.spec.resources or ResourceRequirements()
+        for field in fields:
+            yield field
+            if field[:2] == ("spec", "resources") and field[-1] not in written.amounts(str(field[2])):
+                yield from amounts.fields_of(str(field[-1]), str(field[2]))
 
     def of_total(self, amounts: PodAmounts, resource: str, side: str) -> str:
         """Return which LimitRanges set parts of a pod's total, as the end of a message; "" if none does."""

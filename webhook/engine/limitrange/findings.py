@@ -32,7 +32,7 @@ _NAMES_LIMIT_RANGE = ("GPU-L202", "GPU-L203")
 """Codes whose messages name the LimitRange that sets the amount."""
 
 
-def final_amounts(mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> PodAmounts | None:
+def final_amounts(mutation: PodMutation, ranges: NamespaceLimitRanges) -> PodAmounts | None:
     """Return the amounts of a mutated pod after all defaults; None if one is not a quantity."""
     try:
         return apply_defaults(mutation.pod, ranges, mutation.limits, mutation.requests)
@@ -54,7 +54,7 @@ def limit_range_violations(
 def replace_amount_errors(
     errors: Sequence[PolicyFinding],
     mutation: PodMutation,
-    ranges: Sequence[ParsedLimitRange],
+    ranges: NamespaceLimitRanges,
     request: AdmissionRequest,
 ) -> tuple[PolicyFinding, ...]:
     """Return errors of GPU amounts; where a LimitRange sets one of the amounts, what it makes invalid instead."""
@@ -146,7 +146,7 @@ def _refusal_field(refusal: LimitRangeRefusal) -> FieldPath:
 def _invalid_by_defaults(amounts: PodAmounts, sources: DefaultSources) -> Iterator[PolicyFinding]:
     """Yield the rules of the API that a pod breaks by an amount that a LimitRange sets."""
     for invalid in find_invalid_amounts(amounts):
-        if found := sources.of_fields(invalid.fields):
+        if found := sources.of_fields(sources.with_summed_fields(invalid.fields, amounts)):
             setting = " and ".join(map(str, found))
             message = f"{setting}, and the API server rejects the result: {invalid.message}"
             yield PolicyFinding("GPU-L203", invalid.path, message, _fix_of_default(invalid, found[0].resource))

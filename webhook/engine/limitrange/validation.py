@@ -8,7 +8,7 @@ Sources: `pkg/apis/core/validation`, validateResourceRequirements and validatePo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
@@ -24,7 +24,7 @@ from webhook.model.apimachinery import (
 )
 from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath
-from webhook.model.limit_ranges import CONTAINER, ParsedLimitRange, RangeBound
+from webhook.model.limit_ranges import CONTAINER, NamespaceLimitRanges, ParsedLimitRange, RangeBound
 from webhook.model.pod_amounts import (
     LIMITS,
     NO_CHANGES,
@@ -111,7 +111,7 @@ class PredictedAdmission(NamedTuple):
 
 def predict_admission(
     pod: Pod,
-    ranges: Sequence[ParsedLimitRange],
+    ranges: NamespaceLimitRanges,
     limits: ResourceChanges = NO_CHANGES,
     requests: ResourceChanges = NO_CHANGES,
 ) -> PredictedAdmission:

@@ -18,6 +18,7 @@ from webhook.model.apimachinery import Quantity, add_quantities, canonical_text,
 from webhook.model.claims import ClaimContext, claim_unit
 from webhook.model.defaulting import apply_defaults
 from webhook.model.enums import PolicyMode
+from webhook.model.limit_ranges import NamespaceLimitRanges
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import PodAmounts
 from webhook.model.pods import Pod
@@ -54,11 +55,19 @@ def quota_violations(
 
 
 def update_quota_violations(
-    old: Pod, pod: Pod, sub_resource: str, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
+    old: Pod,
+    pod: Pod,
+    sub_resource: str,
+    quotas: Sequence[ResourceQuota],
+    lookup: QuotaConsumerLookup,
+    ranges: NamespaceLimitRanges,
 ) -> Iterator[PolicyFinding]:
-    """Yield the rejections of an update or, with sub-resource "resize", of a resize. See `quota_violations`."""
+    """Yield the rejections of an update or, with sub-resource "resize", of a resize. See `quota_violations`.
+
+    LimitRanges set nothing then.
+    """
     try:
-        before, after = apply_defaults(old, ()), apply_defaults(pod, ())
+        before, after = (apply_defaults(each, ranges.without_ranges()) for each in (old, pod))
     except QuantityError:
         return
     if sub_resource == "resize":
