@@ -48,17 +48,25 @@ def pod(name: str, on: str, claim: str) -> Json:
     return made.build() | {"kind": "Pod"}
 
 
+def pod_with_disk(name: str, on: str, disk: str) -> Json:
+    """Return a pod with a disk that it names without a claim, of the driver that the nodes limit."""
+    volume = {"name": "disk", "awsElasticBlockStore": {"volumeID": disk}}
+    return make_pod(name).spec(nodeName=on, volumes=[volume]).build() | {"kind": "Pod"}
+
+
 EVENTS = st.one_of(
     st.builds(make_claim, st.sampled_from(CLAIMS), volume=st.sampled_from(("", *VOLUMES))),
     st.builds(make_claim, st.sampled_from(CLAIMS), annotations=st.just(SELECTED)),
     st.builds(make_volume, st.sampled_from(VOLUMES), claim=st.sampled_from(("", *CLAIMS)), zones=st.just(("a",))),
     st.builds(make_class, mode=st.sampled_from(("Immediate", "WaitForFirstConsumer"))),
     st.builds(make_csi_node, st.sampled_from(ON), limit=st.sampled_from((None, 1, 2))),
+    st.builds(make_csi_node, st.sampled_from(ON), st.just("ebs.csi.aws.com"), limit=st.sampled_from((None, 1, 2))),
     st.builds(make_driver, capacity=st.booleans()),
     st.builds(make_capacity, st.sampled_from(("x", "y")), st.sampled_from(("5Gi", "50Gi")), zone=st.sampled_from("ab")),
     st.builds(make_attachment, st.sampled_from(("s", "t")), st.sampled_from(ON), st.sampled_from(VOLUMES)),
     st.builds(pod, st.sampled_from(("p", "q")), st.sampled_from(("", *ON)), st.sampled_from(("", *CLAIMS))),
 )
+EVENTS |= st.builds(pod_with_disk, st.sampled_from(("p", "q")), st.sampled_from(("", *ON)), st.sampled_from("de"))
 STEPS = st.lists(st.tuples(st.sampled_from(("upsert", "upsert", "remove", "list")), EVENTS, st.booleans()), max_size=14)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
@@ -118,6 +120,73 @@ CASES: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
         ["a", "b"],
     ),
 }
+
+
+AWS, GCE, AZURE = "ebs.csi.aws.com", "pd.csi.storage.gke.io", "disk.csi.azure.com"
+AZURE_URI = "/subscriptions/s/resourcegroups/g/providers/microsoft.compute/disks/d"
+CINDER, PORTWORX = "cinder.csi.openstack.org", "pxd.portworx.com"
+
+
+def storage_of(driver: str, limit: int = 1) -> list[Json]:
+    """Return the claim "data" of a class of a driver, which attaches so many volumes to node a."""
+    storage = json.loads(json.dumps(STORAGE).replace("disks.example.com", driver))
+    storage[1]["spec"]["drivers"][0]["allocatable"]["count"] = limit
+    return list(storage)
+
+
+def pod_with_disk(name: str, **source: Json) -> Json:
+    """Return a pod on node a with a disk that it names without a claim."""
+    return running_pod(make_pod(name).spec(volumes=[{"name": "disk", **source}]), "a")
+
+
+EBS_ONE = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+INLINE: dict[str, tuple[list[Json], list[str]]] = {
+    "an EBS disk": ([*storage_of(AWS), pod_with_disk("r", **EBS_ONE)], ["b"]),
+    "an EBS disk beside a driver that attaches two": ([*storage_of(AWS, 2), pod_with_disk("r", **EBS_ONE)], ["a", "b"]),
+    "two EBS disks": (
+        [
+            *storage_of(AWS, 2),
+            pod_with_disk("r", **EBS_ONE),
+            pod_with_disk("s", awsElasticBlockStore={"volumeID": "aws://zone/vol-2"}),
+        ],
+        ["b"],
+    ),
+    "the same EBS disk of two pods, written in two ways": (
+        [
+            *storage_of(AWS, 2),
+            pod_with_disk("r", **EBS_ONE),
+            pod_with_disk("s", awsElasticBlockStore={"volumeID": "aws://zone/vol-1"}),
+        ],
+        ["a", "b"],
+    ),
+    "a GCE disk": ([*storage_of(GCE), pod_with_disk("r", gcePersistentDisk={"pdName": "d"})], ["b"]),
+    "a managed Azure disk": (
+        [*storage_of(AZURE), pod_with_disk("r", azureDisk={"diskName": "d", "diskURI": AZURE_URI, "kind": "Managed"})],
+        ["b"],
+    ),
+    "a Cinder disk": ([*storage_of(CINDER), pod_with_disk("r", cinder={"volumeID": "v"})], ["b"]),
+    "a Portworx disk": ([*storage_of(PORTWORX), pod_with_disk("r", portworxVolume={"volumeID": "v"})], ["b"]),
+    "a disk of another driver": ([*storage_of(GCE), pod_with_disk("r", **EBS_ONE)], ["a", "b"]),
+    "an ephemeral volume of a CSI driver": (
+        [*storage_of("disks.example.com"), pod_with_disk("r", csi={"driver": "disks.example.com"})],
+        ["a", "b"],
+    ),
+    "the disk of a pod that has ended": (
+        [*storage_of(AWS), pod_with_disk("r", **EBS_ONE) | {"status": {"phase": "Succeeded"}}],
+        ["a", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "nodes"), INLINE.values(), ids=INLINE)
+def test_disks_that_running_pods_name_without_a_claim_are_attached_too(
+    scheduler_filters: SchedulerFilters, objects: list[Json], nodes: list[str]
+) -> None:
+    cluster = RandomCluster([make_namespace("team"), *TWO_NODES, *objects], [make_pod().spec(volumes=[DATA]).build()])
+    (rejections,) = scheduler_filters.rejections([cluster])
+
+    assert [name for name in "ab" if name not in rejections["pod"]] == nodes
+    assert our_nodes(cluster)["pod"] == nodes
 
 
 @pytest.mark.parametrize(("objects", "pod", "nodes"), CASES.values(), ids=CASES)

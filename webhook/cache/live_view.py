@@ -378,7 +378,7 @@ class ViewPublisher:
                     changes.ties.setdefault(key, set()).add(each.node)
                 changes.waiting.update(waiting_kinds(each))
                 changes.nodes.update(filter(None, (each.node, each.nominated)))
-                if each.volumes:
+                if each.volumes or each.disks:
                     self._note_claims(object_namespace(pod), each)
             self._wake.set()
 

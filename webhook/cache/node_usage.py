@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
+from webhook.model.csi_migration import AttachedVolume
 from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL, MAX_TERMS, RequiredTerm
 from webhook.model.filters.node_ports import EVERY_PORT
 from webhook.model.filters.pod_ties import TieKey
@@ -55,6 +56,7 @@ class UsageTotals(NamedTuple):
         waiting: Pods without a node, by what they wait for.
         claims: By namespace and name of a volume claim: the number of its pods on each node; "" without a node.
         claims_on_node: By node: the claims of its pods, with their numbers.
+        disks_on_node: By node: the disks that its pods name without a claim, with their numbers.
         waiting_claims: Pods without a node that nothing keeps from one, by namespace and volume claims.
     """
 
@@ -66,6 +68,7 @@ class UsageTotals(NamedTuple):
     waiting: Counter[WaitingKind]
     claims: dict[ClaimKey, dict[str, int]]
     claims_on_node: dict[str, dict[ClaimKey, int]]
+    disks_on_node: dict[str, dict[AttachedVolume, int]]
     waiting_claims: Counter[PodClaims]
 
     def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
@@ -81,6 +84,8 @@ class UsageTotals(NamedTuple):
                     self._add_to_waiting(summary, sign)
                     if summary.volumes:
                         self._add_to_claims(namespace, summary, sign)
+                    for disk in summary.disks:
+                        _add_count(self.disks_on_node, summary.node, disk, sign)
         return before
 
     def _store_summary(self, namespace: str, name: str, after: PodSummary | None) -> None:
@@ -119,7 +124,7 @@ class UsageTotals(NamedTuple):
 
 def empty_usage() -> UsageTotals:
     """Return the state without pods."""
-    return UsageTotals({}, {}, {}, set(), {}, Counter(), {}, {}, Counter())
+    return UsageTotals({}, {}, {}, set(), {}, Counter(), {}, {}, {}, Counter())
 
 
 def _add_amounts(by_node: dict[str, dict[str, int]], node: str, requests: ResourceAmounts, sign: int) -> None:
@@ -215,6 +220,10 @@ class NodeUsage:
     def claims_on_node(self, node: str) -> Iterable[ClaimKey]:
         """Return the volume claims that the pods of a node use."""
         return self.totals.claims_on_node.get(node, ())
+
+    def disks_on_node(self, node: str) -> Iterable[AttachedVolume]:
+        """Return the disks that the pods of a node name without a claim."""
+        return self.totals.disks_on_node.get(node, ())
 
     @property
     def pod_count(self) -> int:

@@ -9,7 +9,7 @@ from webhook.cache.node_usage import NodeUsage
 from webhook.cache.store import ObjectStore
 from webhook.kube.reflector import ReflectorStore, WatchStatus
 from webhook.model.filters.node_volume_limits import count_attached
-from webhook.model.pod_volumes import pod_volumes
+from webhook.model.pod_volumes import has_inline_disk, pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.storage_objects import (
     CSIDriver,
@@ -105,7 +105,8 @@ class StorageIndex:
         for node in nodes:
             if node in self.csi_nodes.items:
                 attachments = self._attachments.get(node, {}).values()
-                yield node, count_attached(known, self._pods.claims_on_node(node), attachments)
+                claims, disks = self._pods.claims_on_node(node), self._pods.disks_on_node(node)
+                yield node, count_attached(known, claims, attachments, disks)
 
     # Handlers of the stores.
 
@@ -236,7 +237,7 @@ def build_storage(objects: Iterable[StorageObject], pods: Iterable[Pod]) -> tupl
     """
     usage, found = NodeUsage(), False
     for pod in pods:
-        if pod_volumes(pod):
+        if pod_volumes(pod) or has_inline_disk(pod):
             usage.upsert(pod)
     index, users = StorageIndex(usage, lambda: None), usage.volume_users(VolumeUsers())
     stores = dict(zip(STORAGE_KINDS, index.stores, strict=True))

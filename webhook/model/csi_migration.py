@@ -8,14 +8,14 @@ Source: `k8s.io/csi-translation-lib/plugins`, TranslateInTreePVToCSI.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from webhook.model.filters.volume_zone import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
-from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Volume
 from webhook.model.storage_objects import CsiVolumeSource, PersistentVolume
 
 AWS, AZURE, CINDER = "kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/cinder"
@@ -43,6 +43,16 @@ ZONE_KEYS = {
 _AWS_VOLUME = re.compile(r"vol-[^/]*\Z")
 _GCE_ZONE_PARTS = 3
 _MANAGED = "managed"
+
+_GCE_INLINE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/"
+
+
+class AttachedVolume(NamedTuple):
+    """A volume that a driver attaches to nodes; of a claim without volume, the name of the claim is its handle."""
+
+    driver: str
+    handle: str
+
 
 Terms = tuple[NodeSelectorTerm, ...]
 """Terms of which one must match a node."""
@@ -82,6 +92,37 @@ def csi_source(volume: PersistentVolume, plugin: str) -> CsiVolumeSource | None:
     elif plugin == PORTWORX and spec.portworx_volume is not None:
         handle = spec.portworx_volume.volume_id
     return CsiVolumeSource(CSI_DRIVERS[plugin], handle) if handle else None
+
+
+def inline_disks(pod: Pod) -> tuple[AttachedVolume, ...]:
+    """Return the disks that a pod names without a claim and a driver attaches; () for most pods.
+
+    NodeVolumeLimits counts these disks alone: a volume of `csi` in a pod counts on no node.
+    """
+    found = (_inline_disk(volume) for volume in pod.spec.volumes)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def _inline_disk(volume: Volume) -> AttachedVolume | None:
+    plugin = handle = ""
+    if (aws := volume.aws_elastic_block_store) is not None:
+        plugin, handle = AWS, _aws_handle(_text_at(aws, "volumeID"))
+    elif (gce := volume.gce_persistent_disk) is not None:
+        name = _text_at(gce, "pdName")
+        plugin, handle = GCE, _GCE_INLINE + name if name else ""
+    elif (azure := volume.azure_disk) is not None:
+        plugin = AZURE
+        handle = _text_at(azure, "diskURI") if _text_at(azure, "kind").lower() == _MANAGED else ""
+    elif (cinder := volume.cinder) is not None:
+        plugin, handle = CINDER, _text_at(cinder, "volumeID")
+    elif (portworx := volume.portworx_volume) is not None:
+        plugin, handle = PORTWORX, _text_at(portworx, "volumeID")
+    return AttachedVolume(CSI_DRIVERS[plugin], handle) if handle else None
+
+
+def _text_at(source: Mapping[str, Any], key: str) -> str:
+    text = source.get(key)
+    return text if isinstance(text, str) else ""
 
 
 def _aws_handle(volume_id: str) -> str:

@@ -8,6 +8,7 @@ from sys import intern
 import msgspec
 
 from webhook.model.bounded_cache import request_cache
+from webhook.model.csi_migration import AttachedVolume, inline_disks
 from webhook.model.filters.inter_pod_affinity import identity_of, required_anti_affinity
 from webhook.model.filters.node_ports import held_ports
 from webhook.model.filters.nominated_pods import nominated_node
@@ -42,6 +43,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         volumes: Its volume claims; of a pod with a node only their names.
         is_gated: True while a scheduling gate keeps it from getting a node.
         nominated: The node for which it is nominated; "" for none, or on a node.
+        disks: The disks that it names without a claim, on its node.
     """
 
     node: str
@@ -54,6 +56,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     is_gated: bool = False
     volumes: PodVolumes = ()
     nominated: str = ""
+    disks: tuple[AttachedVolume, ...] = ()
 
     def counted_amount(self, what: CountedResource) -> int:
         """Return nano-units of what a quota counts."""
@@ -86,10 +89,11 @@ def summarize_pod(
     names = tuple(intern(name) for name in templates if name)
     nominated = intern(nominated_node(pod))
     gated, volumes = bool(pod.spec.scheduling_gates) and not nominated, _stored_volumes(pod)
+    disks = inline_disks(pod) if node and pod.spec.volumes else ()
     group = group_of_pod(pod)
     counted = (group,) if node or not (gated or group.terminating) else ()
     ties = (*counted, *required_anti_affinity(pod, identity_of(pod)), *held_ports(pod))
-    return PodSummary(node, requests, limits, constraints, kind, names, ties, gated, volumes, nominated)
+    return PodSummary(node, requests, limits, constraints, kind, names, ties, gated, volumes, nominated, disks)
 
 
 def _stored_volumes(pod: Pod) -> PodVolumes:

@@ -70,7 +70,9 @@ def pod_volumes(pod: Pod) -> PodVolumes:
     return uses if len(uses) <= MAX_POD_CLAIMS else MANY_CLAIMS
 
 
-INLINE_DISKS = ("aws_elastic_block_store", "azure_disk", "cinder", "gce_persistent_disk", "iscsi", "rbd")
+INLINE_DISKS = (
+    *("aws_elastic_block_store", "azure_disk", "cinder", "gce_persistent_disk", "iscsi", "portworx_volume", "rbd"),
+)
 """Disks that a pod may name without a claim; kube-scheduler checks which pods use them, or limits their number."""
 
 

@@ -154,6 +154,7 @@ class Volume(ApiStruct, frozen=True, omit_defaults=True):
     cinder: dict[str, Any] | None = None
     gce_persistent_disk: dict[str, Any] | None = None
     iscsi: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
     rbd: dict[str, Any] | None = None
 
 

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
-from webhook.model.csi_migration import CSI_DRIVERS, IN_TREE_PROVISIONERS, csi_source, plugin_of_volume
+from webhook.model.csi_migration import (
+    CSI_DRIVERS,
+    IN_TREE_PROVISIONERS,
+    AttachedVolume,
+    csi_source,
+    plugin_of_volume,
+)
 from webhook.model.filters.volume_rejections import VolumeProblem, VolumeRejection
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_volumes import VolumeUse
@@ -20,13 +25,6 @@ from webhook.model.storage_objects import PersistentVolume, PersistentVolumeClai
 from webhook.model.storage_view import ClaimKey, StorageObjects, StorageView, claim_class
 
 TOO_MANY_VOLUMES = "node(s) exceed max volume count"
-
-
-class AttachedVolume(NamedTuple):
-    """A volume that a driver attaches to nodes; of a claim without volume, the name of the claim is its handle."""
-
-    driver: str
-    handle: str
 
 
 def attached_volume(objects: StorageObjects, key: ClaimKey, claim: PersistentVolumeClaim) -> AttachedVolume | None:
@@ -58,16 +56,20 @@ def _volume_to_provision(objects: StorageObjects, class_name: str, name: str) ->
 
 
 def count_attached(
-    objects: StorageObjects, claims: Iterable[ClaimKey], attachments: Iterable[tuple[str, str]]
+    objects: StorageObjects,
+    claims: Iterable[ClaimKey],
+    attachments: Iterable[tuple[str, str]],
+    disks: Iterable[AttachedVolume] = (),
 ) -> Mapping[str, int]:
     """Return the number of volumes of each driver on a node.
 
     Args:
         claims: The claims that pods of the node use.
         attachments: Driver and volume name of each VolumeAttachment of the node.
+        disks: Disks that pods of the node name without a claim.
     """
     held = {key: objects.claims[key] for key in claims if key in objects.claims}
-    found = {attached_volume(objects, key, claim) for key, claim in held.items()}
+    found = {*disks, *(attached_volume(objects, key, claim) for key, claim in held.items())}
     for driver, name in attachments:
         volume = objects.volumes.get(name)
         if driver and volume is not None and volume.spec.csi is not None:
