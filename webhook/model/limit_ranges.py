@@ -67,7 +67,7 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
         before_pod_level: True if pod-level resources are completed after them, as Kubernetes does since 1.37.
     """
 
-    def __new__(cls, ranges: Iterable[ParsedLimitRange] = (), *, before_pod_level: bool = False) -> Self:  # noqa: ARG004
+    def __new__(cls, ranges: Iterable[ParsedLimitRange] = (), **_: bool) -> Self:
         """Keep the LimitRanges in this order."""
         return super().__new__(cls, ranges)
 
