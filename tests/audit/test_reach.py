@@ -36,11 +36,11 @@ spec:
 """
 
 
-def reach_of(*objects: dict[str, Any], mode: str = "enforce") -> ReachReport | None:
+def reach_of(*objects: dict[str, Any], mode: str = "enforce", more: str = "") -> ReachReport | None:
     """Audit a snapshot under a policy that right-sizes namespace team."""
     found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
-    loaded = load_policies([("p.yaml", RIGHT_SIZING % mode)])
+    loaded = load_policies([("p.yaml", (RIGHT_SIZING % mode).rstrip() + more + "\n")])
     assert loaded.policies is not None, loaded.errors
     context = EvaluationContext(loaded.policies, view, datetime(2026, 6, 1, tzinfo=UTC))
     return summarize_reach(audit_pods(found, context), view.fleet)
@@ -96,6 +96,79 @@ def test_partitions_are_advised_for_pods_for_which_no_slice_is_free() -> None:
     assert reach is not None
     assert [(each.pods, each.reason) for each in reach.ineligible] == [(9, "NoOffer")]
     assert list(map(str, reach.partitioning)) == [f"Partition 2 {CARDS} cards as 7 x 1g.10gb: up to 9 more pods"]
+
+
+def advice(*objects: dict[str, Any]) -> list[str]:
+    reach = reach_of(*objects)
+    assert reach is not None
+    return list(map(str, reach.partitioning))
+
+
+def node_with_cards(name: str, gpus: int, product: str = CARDS, **spec: Any) -> dict[str, Any]:
+    """Return a node with whole cards that is labeled with its name."""
+    labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81920", "kubernetes.io/hostname": name}
+    return make_node(name, labels, **{"nvidia.com/gpu": gpus}) | {"spec": spec}
+
+
+def pods(count: int, name: str = "p", **spec: Any) -> list[dict[str, Any]]:
+    """Return pods of namespace team on no node."""
+    return [make_pod(f"{name}{i}").gpus(1).needs("8Gi").spec(**spec).build() for i in range(count)]
+
+
+def test_no_more_pods_are_advised_than_fit_on_the_cards() -> None:
+    assert advice(node_with_cards("a", 2), *pods(41)) == [
+        f"Partition 2 {CARDS} cards as 7 x 1g.10gb: up to 14 more pods"
+    ]
+
+
+OTHER_PRODUCT = {"key": "nvidia.com/gpu.product", "operator": "NotIn", "values": [CARDS]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+EXCLUDING: dict[str, dict[str, Any]] = {
+    "another product": {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L40S"}},
+    "another node": {"nodeSelector": {"kubernetes.io/hostname": "other"}},
+    "not this product": {
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [OTHER_PRODUCT]}]}}}
+    },
+}
+
+
+@pytest.mark.parametrize("spec", EXCLUDING.values(), ids=EXCLUDING)
+def test_cards_that_pods_exclude_are_not_advised_for_them(spec: dict[str, Any]) -> None:
+    nodes = node_with_cards("a", 8), node_with_cards("other", 2, "NVIDIA-L40S")
+
+    assert advice(*nodes, *pods(9, **spec)) == []
+    assert advice(*nodes, *pods(9, **spec), *pods(3, "q")) == [
+        f"Partition 1 {CARDS} card as 7 x 1g.10gb: up to 3 more pods"
+    ]
+
+
+def test_cards_of_tainted_nodes_are_advised_for_pods_that_tolerate_the_taint() -> None:
+    taint = {"key": "team", "value": "x", "effect": "NoSchedule"}
+    node = node_with_cards("a", 8, taints=[taint])
+
+    assert advice(node, *pods(2)) == []
+    assert advice(node, *pods(2, tolerations=[{"key": "team", "operator": "Exists"}])) == [
+        f"Partition 1 {CARDS} card as 7 x 1g.10gb: up to 2 more pods"
+    ]
+
+
+def test_pods_that_may_use_fewer_nodes_get_their_cards_first() -> None:
+    nodes = node_with_cards("a", 1), node_with_cards("b", 1)
+    anywhere, only_a = pods(7), pods(7, "q", nodeSelector={"kubernetes.io/hostname": "a"})
+
+    assert advice(*nodes, *anywhere, *only_a) == [f"Partition 2 {CARDS} cards as 7 x 1g.10gb: up to 14 more pods"]
+
+
+def test_denied_pods_are_counted_and_named() -> None:
+    limits = "\n  limits: {perPod: [{resource: nvidia.com/gpu, max: 1}]}"
+    reach = reach_of(WHOLE, SLICES, running().build(), running("q", 2).build(), more=limits)
+
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized) == (1, 1)
+    assert [(each.pods, each.reason, each.message) for each in reach.ineligible] == [
+        (1, "Denied", "its policies would deny it now")
+    ]
+    assert "Not eligible: 1 Denied" in list(reach_lines(reach))
 
 
 def test_a_claim_for_one_pod_is_not_in_use_by_the_pod_itself() -> None:

@@ -13,10 +13,16 @@ import msgspec
 
 from webhook.audit.evaluate import EvaluationContext, build_admission_request
 from webhook.engine.decide import decide
+from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import QUEUEING_PREFIXES, gang_sign
-from webhook.model.decisions import Decision, KeepReason, OfferChoice
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import DENIED, Decision, KeepReason, OfferChoice
+from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.node_masks import union_masks
+from webhook.model.pods import Pod
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import PodReach
@@ -54,7 +60,7 @@ NO_SLICE_REASONS = frozenset({KeepReason.NO_OFFER, KeepReason.NO_FREE_CAPACITY})
 def reach_of_pod(
     request: AdmissionRequest, decision: Decision, allocated_milli: int, context: EvaluationContext
 ) -> PodReach | None:
-    """Return whether a pod could use a smaller GPU, and why it keeps its own; None if it has none or is denied.
+    """Return whether a pod could use a smaller GPU, and why it keeps its own; None if it has none.
 
     Args:
         request: The pod, as it would be created again.
@@ -63,8 +69,10 @@ def reach_of_pod(
         context: The policies and the cluster without the pod.
     """
     outcome = decision.outcome
-    if not allocated_milli or decision.denials or request.pod is None:
+    if not allocated_milli or request.pod is None:
         return None
+    if decision.denials:
+        return PodReach(eligible=False, outcome=DENIED)
     if isinstance(outcome, OfferChoice):
         return PodReach(eligible=True, outcome=decision.right_sizing_outcome)
     if outcome.reason in INHERENT_REASONS:
@@ -79,7 +87,15 @@ def reach_of_pod(
         saves = found.gpu_milli < allocated_milli
         return PodReach(saves, (outcome.reason if saves else KeepReason.NO_WHOLE_GPU).value)
     missing = unrestricted_decision.needed_mib if found.reason in NO_SLICE_REASONS else 0
-    return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing)
+    nodes = _card_nodes(free.pod or request.pod, context.view) if missing else 0
+    return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing, card_nodes=nodes)
+
+
+def _card_nodes(pod: Pod, view: ClusterView) -> int:
+    """Return the nodes with whole cards that a pod may use, with tolerations for the taints of GPUs."""
+    feasible = FeasibleNodes(view, pod, tolerate_gpu_taints=True)
+    whole = (offer.nodes for offer in view.fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is GpuForm.WHOLE)
+    return feasible.nodes & union_masks(whole)
 
 
 @cache

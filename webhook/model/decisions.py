@@ -389,7 +389,7 @@ class PendingUse(msgspec.Struct, frozen=True, gc=False):
 NO_USE = PendingUse()
 
 
-RIGHT_SIZED, AUDIT_MODE = "RightSized", "AuditMode"
+RIGHT_SIZED, AUDIT_MODE, DENIED = "RightSized", "AuditMode", "Denied"
 """Outcomes of right-sizing beside the words of `KeepReason`: applied; or not, by a policy in audit or warn mode."""
 
 

@@ -1,19 +1,22 @@
 """Reach: how many of the pods that could use a smaller GPU get one, and why the others keep theirs.
 
 A pod is eligible if a policy without restrictions would right-size it now: it needs one whole GPU at a time, its need
-is known and smaller, and a MIG slice is free that the scheduler would give it. Denied pods are not counted.
+is known and smaller, and a MIG slice is free that the scheduler would give it. A pod that policies deny is not
+eligible.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.model.decisions import AUDIT_MODE, RIGHT_SIZED, KeepReason
+from webhook.model.decisions import AUDIT_MODE, DENIED, RIGHT_SIZED, KeepReason
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.mig_catalogue import mig_profile_spec
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.mig import CARD_MILLI, mig_geometry
 from webhook.report.results import CheckResult
 from webhook.report.tables import Column, Table
@@ -24,6 +27,11 @@ AUDIT_MODE_MESSAGE = "its policies only audit or warn"
 AUDIT_MODE_FIX = "Set rightSizing.mode: enforce in the policy that would right-size it."
 
 
+_OTHER_REASONS = {
+    AUDIT_MODE: (AUDIT_MODE_MESSAGE, AUDIT_MODE_FIX),
+    DENIED: ("its policies would deny it now", "Change it or the policy by its findings."),
+}
+
 _REASONS = {reason.value: reason for reason in KeepReason}
 
 
@@ -31,7 +39,7 @@ class KeptPods(NamedTuple):
     """Pods that keep their GPUs for one reason.
 
     Attributes:
-        reason: The stable word of a `KeepReason`, or `AUDIT_MODE`.
+        reason: The stable word of a `KeepReason`, `AUDIT_MODE` or `DENIED`.
         message: The same as a sentence.
         fix: What would change it; "" if there is nothing to write.
     """
@@ -59,6 +67,21 @@ class PartitioningAdvice(NamedTuple):
     def __str__(self) -> str:
         cards = pluralize(self.cards, f"{self.product} card")
         return f"Partition {cards} as {self.instances} x {self.profile}: up to {pluralize(self.pods, 'more pod')}"
+
+
+class CardNeed(NamedTuple):
+    """What pods need for which no slice is free: GPU memory in MiB, on any of some nodes with whole cards, a mask."""
+
+    memory_mib: int
+    nodes: int
+
+
+class CardProfile(NamedTuple):
+    """A profile of a product, and how many of its instances fit on a card."""
+
+    product: str
+    name: str
+    instances: int
 
 
 class ReachReport(NamedTuple):
@@ -103,7 +126,7 @@ def summarize_reach(results: Iterable[CheckResult], fleet: Fleet) -> ReachReport
     eligible = Counter(each.outcome for each in found if each.eligible)
     ineligible = Counter(each.outcome for each in found if not each.eligible)
     kept = Counter({outcome: pods for outcome, pods in eligible.items() if outcome != RIGHT_SIZED})
-    needs = Counter(each.missing_mib for each in found if each.missing_mib)
+    needs = Counter(CardNeed(each.missing_mib, each.card_nodes) for each in found if each.missing_mib)
     return ReachReport(
         eligible.total(),
         eligible[RIGHT_SIZED],
@@ -119,40 +142,79 @@ def _kept_pods(counts: Counter[str]) -> tuple[KeptPods, ...]:
 
 
 def _explain_reason(reason: str) -> tuple[str, str]:
-    if reason == AUDIT_MODE:
-        return AUDIT_MODE_MESSAGE, AUDIT_MODE_FIX
+    if reason in _OTHER_REASONS:
+        return _OTHER_REASONS[reason]
     kept = _REASONS[reason]
     return kept.sentence, kept.fix
 
 
-def _advise_partitioning(needs: Counter[int], fleet: Fleet) -> tuple[PartitioningAdvice, ...]:
-    """Return the partitions that would cover needs for which no slice is free, on products that the cluster has whole.
+def _advise_partitioning(needs: Mapping[CardNeed, int], fleet: Fleet) -> tuple[PartitioningAdvice, ...]:
+    """Return the partitions that would cover needs for which no slice is free, on whole cards of the cluster.
+
+    Pods with fewer nodes to choose from get their instances first, and each card is partitioned into one profile.
 
     Args:
-        needs: Pods by GPU memory that they need, in MiB.
+        needs: The number of pods with each need.
     """
-    whole = {offer.product: offer.capacity for offer in fleet.offers if offer.form is GpuForm.WHOLE}
-    pods: Counter[tuple[str, str, int]] = Counter()
-    for memory_mib, count in needs.items():
-        if found := _smallest_profile(memory_mib, whole):
-            pods[found] += count
-    return tuple(
-        PartitioningAdvice(product, min(whole[product], -(-count // instances)), profile, instances, count)
-        for (product, profile, instances), count in sorted(pods.items())
-    )
+    cards = CardPlan(fleet)
+    planned = sorted(needs, key=lambda need: (need.nodes.bit_count(), -need.memory_mib, need.nodes))
+    for need in planned:
+        cards.place_pods(need, needs[need])
+    return cards.advice()
 
 
-def _smallest_profile(memory_mib: int, products: Iterable[str]) -> tuple[str, str, int] | None:
-    """Return the profile that covers a need with the smallest part of a card: product, profile, instances of a card."""
+class CardPlan:
+    """Whole cards of a cluster, and instances into which some of them would be partitioned."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Start with all cards whole."""
+        offers = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is GpuForm.WHOLE]
+        products = {offer.product for offer in offers}
+        self._nodes = {each: union_masks(one.nodes for one in offers if one.product == each) for each in products}
+        whole = bit_positions(union_masks(self._nodes.values()))
+        self._left = {node: fleet.nodes[node].gpus[WHOLE_GPU] for node in whole}
+        self._idle: Counter[tuple[int, CardProfile]] = Counter()
+        self._cards: Counter[CardProfile] = Counter()
+        self._pods: Counter[CardProfile] = Counter()
+
+    def place_pods(self, need: CardNeed, pods: int) -> None:
+        """Plan instances of the smallest profiles for some pods, first on cards that are partitioned already."""
+        for profile in _covering_profiles(need.memory_mib, self._nodes):
+            nodes = list(bit_positions(need.nodes & self._nodes[profile.product]))
+            for node in sorted(nodes, key=lambda node: -self._idle[node, profile]):
+                pods -= self._place_on_node(node, profile, pods)
+
+    def _place_on_node(self, node: int, profile: CardProfile, pods: int) -> int:
+        """Return how many of the pods get an instance on a node."""
+        missing = max(0, pods - self._idle[node, profile])
+        cards = min(self._left[node], -(-missing // profile.instances))
+        self._left[node] -= cards
+        self._cards[profile] += cards
+        self._idle[node, profile] += cards * profile.instances
+        placed = min(pods, self._idle[node, profile])
+        self._idle[node, profile] -= placed
+        self._pods[profile] += placed
+        return placed
+
+    def advice(self) -> tuple[PartitioningAdvice, ...]:
+        """Return what was planned, by product and profile."""
+        return tuple(
+            PartitioningAdvice(profile.product, self._cards[profile], profile.name, profile.instances, pods)
+            for profile, pods in sorted(self._pods.items())
+            if pods
+        )
+
+
+def _covering_profiles(memory_mib: int, products: Iterable[str]) -> list[CardProfile]:
+    """Return the profiles that cover a need, the smallest part of a card first."""
     found = (
-        (profile.milli, product, profile.name, len(profile.starts))
+        (profile.milli, CardProfile(product, profile.name, len(profile.starts)))
         for product in products
         if (geometry := mig_geometry(product)) is not None
         for profile in geometry.profiles
         if profile.milli < CARD_MILLI and _profile_memory(product, profile.name) >= memory_mib
     )
-    best = min(found, default=None)
-    return best[1:] if best else None
+    return [profile for _, profile in sorted(found)]
 
 
 def _profile_memory(product: str, profile: str) -> int:

@@ -69,13 +69,15 @@ class PodReach(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         eligible: Whether a policy without restrictions would right-size it now.
-        outcome: `RIGHT_SIZED`, `AUDIT_MODE`, or the word of the `KeepReason`.
+        outcome: `RIGHT_SIZED`, `AUDIT_MODE`, `DENIED`, or the word of the `KeepReason`.
         missing_mib: The GPU memory that it needs if no slice is free for that, in MiB; else 0.
+        card_nodes: Then the mask of the nodes with whole cards that it may use.
     """
 
     eligible: bool
     outcome: str
     missing_mib: int = 0
+    card_nodes: int = 0
 
 
 class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
