@@ -70,7 +70,7 @@ class PartitioningAdvice(NamedTuple):
 
 
 class CardNeed(NamedTuple):
-    """What pods need for which no slice is free: GPU memory in MiB, on any of some nodes with whole cards, a mask."""
+    """GPU memory in MiB for which no slice is free, on any node of a mask of nodes with whole cards."""
 
     memory_mib: int
     nodes: int
