@@ -11,17 +11,19 @@ from msgspec import structs
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.engine.decisions import SIZING
 from tests.example_cluster import NOW, mig_node, policies_of, policy, view_of, whole_node
-from tests.placement.clusters import GPU, gpu_node, placement_input, requirements_of, running_gpu_pod, shared_node
+from tests.placement.clusters import GPU, gpu_node, placement_input, running_gpu_pod, shared_node
+from tests.storage_builders import make_claim, make_volume
 from webhook.audit.admission import admitted_pods, arriving_replicas
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
+from webhook.audit.pod_placement import find_stock_reasons
 from webhook.audit.simulation import ArrivingPod, ArrivingReplicas, simulate_pods
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.cluster_view import ClusterView
-from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
+from webhook.model.pods import parse_pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.filtering import PORTS_IN_USE
-from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
+from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.simulation import SimulationResult
@@ -33,9 +35,10 @@ SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 FULL = "Insufficient nvidia.com/gpu"
 
 
-def simulate_replicas(cluster: PlacementInput, required: PodRequirements, count: int) -> SimulationResult:
+def simulate_replicas(cluster: PlacementInput, pod: PodMaker, count: int) -> SimulationResult:
     """Place pods that are admitted as they are."""
-    arriving = ArrivingReplicas(count, lambda view, more: ArrivingPod(required, "", view, more))
+    parsed = parse_pod(pod.build())
+    arriving = ArrivingReplicas(count, lambda view, more: ArrivingPod(parsed, "", view, more))
     view = ClusterView(cluster.snapshot.fleet)
     *_, last = simulate_pods(cluster, [arriving], ScoringStrategy.TAB, FillOrder.PACK, view)
     return last.result()
@@ -79,31 +82,26 @@ CASES = {
 @pytest.mark.parametrize(("nodes", "pod", "reason"), CASES.values(), ids=CASES)
 def test_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod: PodMaker, reason: str) -> None:
     cluster = placement_input(*nodes)
-    result = simulate_replicas(cluster, requirements_of(pod, cluster.snapshot), 3)
+    result = simulate_replicas(cluster, pod, 3)
 
     assert set(result.reasons) == {reason}
 
 
 def test_pods_are_placed_until_the_shares_are_used_up() -> None:
     cluster = placement_input(shared_node())
-    required = requirements_of(make_pod().requests(f"{GPU}.shared", "2"), cluster.snapshot)
-    result = simulate_replicas(cluster, required, 3)
+    result = simulate_replicas(cluster, make_pod().requests(f"{GPU}.shared", "2"), 3)
 
     assert (result.steps[-1].allocated, result.steps[-1].placed) == (1000, 2)
     assert result.reasons == {f"Insufficient {GPU}.shared": 1}
 
 
 def test_each_node_takes_one_pod_with_a_host_port() -> None:
-    ports = (HostPort(80, "TCP", ALL_INTERFACES),)
     held = make_pod("held").container("web", ports=[{"hostPort": 80}]).spec(nodeName="a").build()
     cluster = placement_input(*(gpu_node(name) for name in "abc"), held | {"status": {"phase": "Running"}})
-    required = requirements_of(make_pod().gpus(1), cluster.snapshot)
-    arriving = ArrivingReplicas(4, lambda view, more: ArrivingPod(required, "", view, more, ports=ports))
-    view = ClusterView(cluster.snapshot.fleet)
-    *_, last = simulate_pods(cluster, [arriving], ScoringStrategy.TAB, FillOrder.PACK, view)
+    result = simulate_replicas(cluster, make_pod().gpus(1).container("web", ports=[{"hostPort": 80}]), 4)
 
-    assert last.result().steps[-1].placed == 2
-    assert last.result().reasons == {PORTS_IN_USE: 2}
+    assert result.steps[-1].placed == 2
+    assert result.reasons == {PORTS_IN_USE: 2}
 
 
 TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
@@ -117,51 +115,82 @@ TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
 def test_both_kinds_of_gpus_of_a_pod_count(running_pods: list[Json], requested: int, allocated: int) -> None:
     """A whole card and seven slices of 143 thousandths."""
     cluster = placement_input(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *running_pods)
-    required = requirements_of(make_pod().gpus(1).requests(SLICE, "7"), cluster.snapshot)
 
-    moment = simulate_replicas(cluster, required, 1).steps[-1]
+    moment = simulate_replicas(cluster, make_pod().gpus(1).requests(SLICE, "7"), 1).steps[-1]
     assert (moment.requested, moment.allocated) == (requested, allocated)
 
 
-NEEDS = st.sampled_from(["4Gi", "12Gi", "60Gi"])
+HOST, ZONE, DISK = "kubernetes.io/hostname", "zone", "ephemeral-storage"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OF_APP = {"labelSelector": {"matchLabels": {"app": "a"}}}
+SPREAD = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **OF_APP}
+CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+TIES: dict[str, Json] = {
+    "none": {},
+    "a host port": {"containers": [{"name": "web", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
+    "apart by node": {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": HOST, **OF_APP}]}}},
+    "apart by zone": {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": ZONE, **OF_APP}]}}},
+    "together": {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": ZONE, **OF_APP}]}}},
+    "even by zone": {"topologySpreadConstraints": [{"topologyKey": ZONE, **SPREAD}]},
+    "even by node": {"topologySpreadConstraints": [{"topologyKey": HOST, **SPREAD}]},
+    "disk": {"containers": [{"name": "web", "resources": {"requests": {DISK: "4Gi"}}}]},
+    "a claim for one pod": CLAIM,
+}
+"""Fields of a pod's specification that tie it to nodes; containers are added to its own."""
 
 
-@settings(max_examples=15)
+def zoned(node: Json, zone: str) -> Json:
+    """Return a node in a zone, with some disk."""
+    labels = {**node["metadata"]["labels"], ZONE: zone}
+    allocatable = {**node["status"]["allocatable"], DISK: "10Gi"}
+    metadata, status = {**node["metadata"], "labels": labels}, {**node["status"], "allocatable": allocatable}
+    return {**node, "metadata": metadata, "status": status}
+
+
+def claimed_volume() -> list[Json]:
+    """Return a claim for one pod, and its volume."""
+    claim = make_claim("data", volume="v", modes=("ReadWriteOncePod",))
+    return [claim, make_volume("v")]
+
+
+@settings(max_examples=20)
 @given(
     st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2)),
     st.lists(
-        st.tuples(st.sampled_from(["4Gi", "12Gi", "60Gi"]), st.integers(1, 5), st.booleans()), min_size=1, max_size=4
+        st.tuples(st.sampled_from(["4Gi", "12Gi", "60Gi"]), st.integers(1, 4), st.sampled_from(list(TIES))),
+        min_size=1,
+        max_size=4,
     ),
     st.booleans(),
 )
 def test_replicas_are_admitted_as_if_the_pods_before_them_were_bound(
-    units: tuple[int, int, int], deployments: list[tuple[str, int, bool]], wait: bool
+    units: tuple[int, int, int], deployments: list[tuple[str, int, str]], wait: bool
 ) -> None:
     """The simulation changes its view step by step; here every state is built from objects."""
     cards, small, large = units
-    nodes = [whole_node(count=cards), mig_node(small=small, large=large)]
+    nodes = [zoned(whole_node(count=cards), "east"), zoned(mig_node(small=small, large=large), "west")]
+    nodes += [zoned(mig_node("more", small=small, large=large), "east"), *claimed_volume()]
     policies = policies_of(policy("mode: enforce\nrightSizing: {whenFull: wait}" if wait else SIZING))
     context = EvaluationContext(policies, view_of(*nodes), NOW)
-    sources = [pod_source(need, port=port) for need, _, port in deployments]
+    sources = [pod_source(need, tie) for need, _, tie in deployments]
     first = [next(admitted_pods(source, context)) for source in sources]
     arriving = [
-        arriving_replicas(one._replace(replicas=count), context.view.fleet)
-        for one, (_, count, _) in zip(first, deployments, strict=True)
+        arriving_replicas(one._replace(replicas=count)) for one, (_, count, _) in zip(first, deployments, strict=True)
     ]
 
     *_, last = simulate_pods(placement_input(*nodes), arriving, ScoringStrategy.TAB, FillOrder.PACK, context.view)
 
     bound: list[Json] = []
     placed = 0
-    for source, (_, count, port) in zip(sources, deployments, strict=True):
+    for source, (_, count, _) in zip(sources, deployments, strict=True):
         for _ in range(count):
             now = EvaluationContext(policies, view_of(*nodes, *bound), NOW)
             admitted = next(admitted_pods(source, now))
             state = placement_input(*nodes, *bound)
             ranking = NodeRanking(state.snapshot, ScoringStrategy.TAB, placement_input(*nodes).mix, (), FillOrder.PACK)
             required = pod_requirements(admitted.pod, state.snapshot.fleet)
-            held = sum(1 << i for i, node in enumerate(state.snapshot.fleet.nodes) if port and node.name in state.ports)
-            ranked = ranking.rank(structs.replace(required, selected_nodes=required.selected_nodes & ~held))
+            excluded = sum(1 << node for node in find_stock_reasons(admitted.pod, state))
+            ranked = ranking.rank(structs.replace(required, selected_nodes=required.selected_nodes & ~excluded))
             if ranked:
                 placed += 1
                 data = apply_json_patch(admitted.checked.stored, admitted.checked.decision.patch)
@@ -171,10 +200,11 @@ def test_replicas_are_admitted_as_if_the_pods_before_them_were_bound(
     assert last.result().steps[-1].placed == placed
 
 
-def pod_source(need: str, *, port: bool = False) -> SourceObject:
-    pod = make_pod().gpus(1).needs(need)
-    if port:
-        pod.container("web", ports=[{"hostPort": 80}])
-    [source] = parse_objects("p.json", orjson.dumps(pod.build()))
+def pod_source(need: str, tie: str) -> SourceObject:
+    pod = make_pod().gpus(1).needs(need).label("app", "a").build()
+    fields = dict(TIES[tie])
+    pod["spec"]["containers"] += fields.pop("containers", [])
+    pod["spec"] |= fields
+    [source] = parse_objects("p.json", orjson.dumps(pod))
     assert isinstance(source, SourceObject)
     return source

@@ -322,10 +322,10 @@ def test_a_node_as_json_has_its_links_and_pods(rightslice: Run) -> None:
 
 
 UNSIMULATED = {
-    "resource ephemeral-storage": {
-        "containers": [{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi", "cpu": "1"}}}]
+    "volume topology": {
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        "containers": [{"name": "a"}],
     },
-    "spec.nodeName": {"nodeName": "n", "containers": [{"name": "a"}]},
     "resource claims": {"resourceClaims": [{"name": "g"}], "containers": [{"name": "a"}]},
     "": {"containers": [{"name": "a"}]},
 }

@@ -23,12 +23,9 @@ from webhook.engine.workload_review import pods_of_workload
 from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.filters.node_ports import held_ports
-from webhook.model.filters.pod_ties import self_excluding_keys, ties_of
-from webhook.model.fleet import Fleet
+from webhook.model.decisions import KeepReason
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, parse_pod
-from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict
 
@@ -128,7 +125,7 @@ def denial_codes(checked: CheckResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(finding.code for finding in checked.decision.denials))
 
 
-def arriving_replicas(first: AdmittedPod, fleet: Fleet) -> ArrivingReplicas:
+def arriving_replicas(first: AdmittedPod) -> ArrivingReplicas:
     """Return the replicas of a pod, each admitted when it arrives; those of a DaemonSet are bound to their nodes."""
 
     def admit(view: ClusterView, count: int) -> ArrivingPod:
@@ -138,12 +135,10 @@ def arriving_replicas(first: AdmittedPod, fleet: Fleet) -> ArrivingReplicas:
         denial = f"denied by the webhook: {', '.join(codes)}" if codes else denial
         view = view if denial else admitted.view
         keep_reason = admitted.checked.decision.keep_reason
-        pod, ties = admitted.pod, ties_of(admitted.pod)
-        apart = self_excluding_keys(ties, view.labels_of(ties.namespace))
-        required, ports = pod_requirements(pod, fleet), held_ports(pod)
-        return ArrivingPod(required, denial, view, admitted.admitted, keep_reason, ports, apart)
+        return ArrivingPod(admitted.pod, denial, view, admitted.admitted, keep_reason)
 
     nodes = tuple(bit_positions(first.daemon_nodes or 0))
     decision, namespace = first.checked.decision, first.checked.namespace
     varies = bool(decision.patch or decision.quota_charge or first.view.quotas(namespace))
+    varies |= decision.keep_reason in (KeepReason.POD_AFFINITY, KeepReason.TOPOLOGY_SPREAD)  # placed pods may end it
     return ArrivingReplicas(first.replicas, admit, nodes, varies)

@@ -22,14 +22,11 @@ from webhook.model.filters.pod_ties import (
     self_excluding_keys,
     ties_of,
 )
-from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volume_restrictions import IN_USE
-from webhook.model.filters.volumes import filter_volumes
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.pod_volumes import pod_volumes
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.pods import Pod
 from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.filtering import (
@@ -64,7 +61,7 @@ def place_pods(
 
     @cache
     def cluster_for(priority: int | None) -> tuple[PlacementInput, NodeRanking]:
-        cluster = reserve_nominated(placement, priority)
+        cluster = placement.with_nominated(priority)
         return cluster, NodeRanking(cluster.snapshot, strategy, placement.mix, placement.profiles, fill)
 
     for source in sources:
@@ -72,11 +69,6 @@ def place_pods(
             domain = _nvlink_domain(admitted.checked, context.policies)
             priority = placement.classes.priority_of(admitted.pod) if placement.nominated else None
             yield _place_pod(admitted, domain, placement, *cluster_for(priority))
-
-
-def reserve_nominated(placement: PlacementInput, priority: int | None) -> PlacementInput:
-    """Return the cluster with the nominated pods bound that a pod of a priority yields to."""
-    return reduce(PlacementInput.with_pod_bound, select_nominated(placement.nominated, priority), placement)
 
 
 def _nvlink_domain(checked: CheckResult, policies: PolicySet) -> str:
@@ -124,7 +116,7 @@ def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
     """Return every reason against each node that does not take a pod now, by its position among the nodes."""
     pod = with_default_spread(pod, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name))
     stock = find_stock_reasons(pod, placement)
-    snapshot = reserve_nominated(placement, placement.classes.priority_of(pod)).snapshot
+    snapshot = placement.with_nominated(placement.classes.priority_of(pod)).snapshot
     required = _pod_requirements(pod, placement)
     found = {
         node: (*filter_reasons(snapshot, required, node), *stock.get(node, ()))
@@ -163,7 +155,7 @@ def _reserve_node(pod: Pod, nominated: Collection[Pod], placement: PlacementInpu
 
     Their anti-affinity counts only if InterPodAffinity has something else to check for the pod.
     """
-    reserved, known = reduce(PlacementInput.with_pod_bound, nominated, placement), placement.tied_pods
+    reserved, known = reduce(PlacementInput.with_nominated_pod, nominated, placement), placement.tied_pods
     tied_pods = reserved.tied_pods.with_nominated(nominated, placement.snapshot.fleet)
     if not is_checked_for_affinity(pod, known):
         tied_pods = tied_pods._replace(anti_affinity=known.anti_affinity)
@@ -173,22 +165,10 @@ def _reserve_node(pod: Pod, nominated: Collection[Pod], placement: PlacementInpu
 def _find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
     nodes = placement.snapshot.fleet.nodes
     free = [placement.others.get(node.name, {}) for node in nodes]
-    found = stock_filter_reasons(pod, nodes, free, placement.ports, volume_rejections(pod, placement) or ())
+    found = stock_filter_reasons(pod, nodes, free, placement.ports, placement.volume_rejections(pod) or ())
     for node, reasons in pod_tie_reasons(pod, placement.tied_pods, placement.snapshot.fleet).items():
         found[node] = (*found.get(node, ()), *reasons)
     return found
-
-
-def volume_rejections(pod: Pod, placement: PlacementInput) -> list[VolumeRejection] | None:
-    """Return what excludes a pod's volumes from nodes; None if the snapshot was taken without claims and volumes."""
-    uses, storage = pod_volumes(pod), placement.storage
-    if uses and (storage is None or storage.objects.missing):
-        return None
-    return (
-        filter_volumes(pod.metadata.namespace or DEFAULT_NAMESPACE, uses, storage)
-        if uses and storage is not None
-        else []
-    )
 
 
 def _excluding_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
@@ -212,7 +192,7 @@ def _count_fitting(capacity: Mapping[int, int], apart: tuple[str, ...], snapshot
 
 
 def _unknown_volumes(pod: Pod, placement: PlacementInput) -> Iterator[str]:
-    if volume_rejections(pod, placement) is None:
+    if placement.volume_rejections(pod) is None:
         yield VOLUME_TOPOLOGY
 
 

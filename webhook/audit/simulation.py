@@ -10,17 +10,33 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
-from webhook.cache.placement_input import PlacementInput
+from webhook.cache.placement_input import PlacementInput, subtract_others
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
-from webhook.model.filters.inter_pod_affinity import ANTI_AFFINITY_VIOLATED
-from webhook.model.filters.node_ports import HostPort, index_host_ports
+from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
+from webhook.model.filters.node_ports import HostPort, held_ports, index_host_ports, nodes_by_name
+from webhook.model.filters.node_resources_fit import other_requests
+from webhook.model.filters.nominated_pods import nominated_node
+from webhook.model.filters.volume_binding import unbound_claim
 from webhook.model.fleet import FleetNode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.pod_volumes import pod_volumes
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
-from webhook.placement.nodes.filtering import PORTS_IN_USE, exclusion_reasons, filter_reasons
-from webhook.placement.nodes.pod_requirements import PodRequirements
+from webhook.placement.nodes.filtering import (
+    NODE_NAME_UNMATCHED,
+    PORTS_IN_USE,
+    SELECTOR_UNMATCHED,
+    VOLUME_TOPOLOGY,
+    exclusion_reasons,
+    filter_reasons,
+    tie_exclusions,
+    unsupported_constraints,
+)
+from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking, RankedNode
 from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
@@ -107,20 +123,18 @@ class ArrivingPod(NamedTuple):
     """A Kubernetes pod as admitted now.
 
     Attributes:
+        pod: The pod with its changes.
         denial: Why the webhook denies it, or a quota rejects it; "" if it is created.
         view: The cluster with its charges to quotas.
         admitted: How many pods like it were admitted together.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
-        apart: Topology keys of the domains that take one replica each.
     """
 
-    required: PodRequirements
+    pod: Pod
     denial: str
     view: ClusterView
     admitted: int = 1
     keep_reason: str = ""
-    ports: tuple[HostPort, ...] = ()
-    apart: tuple[str, ...] = ()
 
 
 class ArrivingReplicas(NamedTuple):
@@ -146,14 +160,12 @@ class PlacementOutcome(NamedTuple):
         reason: Why it was not placed; "" if it was.
         keep_reason: Why it keeps its GPU request, as a stable word; "" if it does not.
         denied: Whether it was denied at admission.
-        node: The node, by index; -1 if it was not placed.
     """
 
     milli: int
     reason: str = ""
     keep_reason: str = ""
     denied: bool = False
-    node: int = -1
 
 
 class SimulatedCluster:
@@ -166,16 +178,14 @@ class SimulatedCluster:
     def __init__(
         self, placement: PlacementInput, strategy: ScoringStrategy, fill: FillOrder, view: ClusterView
     ) -> None:
-        self.view = view.with_all_free(
-            {
-                node.name: free
-                for node, free in zip(placement.snapshot.fleet.nodes, placement.snapshot.free, strict=True)
-            }
-        )
+        """Start with the cluster as it is; nominated pods count as bound."""
+        self._cluster = placement = placement.with_nominated(None)
         snapshot = placement.snapshot
+        free = zip(snapshot.fleet.nodes, snapshot.free, strict=True)
+        self.view = view.with_all_free({node.name: amounts for node, amounts in free})
         copy = snapshot.with_free(0, snapshot.free[0], snapshot.devices[0])
         self._ranking = NodeRanking(copy, strategy, placement.mix, placement.profiles, fill, turnover=0.0)
-        self._pods = Counter(pod.spec.node_name for pod in placement.pods)
+        self._pods = Counter(nominated_node(pod) or pod.spec.node_name for pod in placement.pods)
         bound = ((node, ports) for node, ports in placement.ports.items() if node)
         self._ports = index_host_ports(_nodes_by_port(bound), snapshot.fleet)
         self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
@@ -187,21 +197,17 @@ class SimulatedCluster:
 
     def place_replicas(self, arriving: ArrivingReplicas) -> Iterator[PlacementOutcome]:
         """Admit and place replicas one after another; each is admitted again if the cluster has changed."""
-        pod, excluded = arriving.admit(self.view, 1), 0
+        pod = arriving.admit(self.view, 1)
         for number in range(arriving.replicas):
             if number and arriving.varies:
                 pod = arriving.admit(self.view, 1)
             if pod.denial:
                 yield from self._repeat_denial(pod, arriving.replicas - number)
                 return
-            required = pod.required
-            if arriving.nodes:
-                required = structs.replace(required, selected_nodes=1 << arriving.nodes[number])
             self.view = pod.view
-            outcome = self._place_apart(required, pod.ports, excluded)._replace(keep_reason=pod.keep_reason)
+            only = 1 << arriving.nodes[number] if arriving.nodes else self.snapshot.fleet.all_nodes
+            outcome = self._place_pod(pod.pod, only)._replace(keep_reason=pod.keep_reason)
             yield outcome
-            if not outcome.reason:
-                excluded |= self._nodes_in_domains(pod.apart, outcome.node)
             if outcome.reason and not arriving.nodes:
                 yield from self._repeat_failure(arriving, outcome, arriving.replicas - number - 1)
                 return
@@ -222,62 +228,94 @@ class SimulatedCluster:
             yield from self._repeat_denial(arriving.admit(self.view, 1), replicas - rest.admitted)
 
     def _repeat_denial(self, pod: ArrivingPod, replicas: int) -> Iterator[PlacementOutcome]:
-        requested = self._requested_milli(pod.required)
+        requested = self._requested_milli(pod_requirements(pod.pod, self.snapshot.fleet))
         return repeat(PlacementOutcome(requested, pod.denial, pod.keep_reason, denied=True), replicas)
 
-    def _nodes_in_domains(self, keys: Iterable[str], node: int) -> int:
-        """Return the nodes in the same domain as a node, by any of some topology keys."""
-        return union_masks(self.snapshot.fleet.nodes_in_domains(key, 1 << node) for key in keys)
-
-    def _place_apart(self, required: PodRequirements, ports: tuple[HostPort, ...], excluded: int) -> PlacementOutcome:
-        """Place a pod on a node from which no earlier replica excludes it."""
-        selected = required.selected_nodes & ~excluded
-        if selected == required.selected_nodes:
-            return self._place_pod(required, ports)
-        if not selected:
-            return PlacementOutcome(self._requested_milli(required), ANTI_AFFINITY_VIOLATED)
-        return self._place_pod(structs.replace(required, selected_nodes=selected), ports)
-
-    def _place_pod(self, required: PodRequirements, ports: tuple[HostPort, ...]) -> PlacementOutcome:
-        """Place a pod where its host ports are free. Failures are remembered until the next pod is placed."""
-        if ports and required.selected_nodes:
-            selected = required.selected_nodes & ~self._ports.nodes_in_use(ports)
+    def _place_pod(self, pod: Pod, only: int) -> PlacementOutcome:
+        """Place a pod on one of some nodes. Failures are remembered until the next pod is placed."""
+        required = pod_requirements(pod, self.snapshot.fleet)
+        required = structs.replace(required, selected_nodes=required.selected_nodes & only)
+        if required.selected_nodes:
+            found = list(self._exclusions(pod))
+            selected = required.selected_nodes & ~union_masks(nodes for nodes, _ in found)
             if not selected:
-                return PlacementOutcome(self._requested_milli(required), PORTS_IN_USE)
+                most = max(found, key=lambda each: (each[0] & required.selected_nodes).bit_count())
+                return PlacementOutcome(self._requested_milli(required), most[1])
             required = structs.replace(required, selected_nodes=selected)
         if required not in self._unplaceable:
             ranked = self._ranking.rank(required)
             if ranked:
-                return self._bind_pod(required, ranked[0], ports)
+                return self._bind_pod(pod, required, ranked[0])
             obstacle = _main_obstacle(self.snapshot, required)
             self._unplaceable[required] = PlacementOutcome(self._requested_milli(required), obstacle)
         return self._unplaceable[required]
 
+    def _exclusions(self, pod: Pod) -> Iterator[tuple[int, str]]:
+        """Yield the nodes that each filter excludes which does not look at CPU, memory and GPUs, and its message."""
+        cluster, fleet, spec = self._cluster, self.snapshot.fleet, pod.spec
+        rules = rules_of_scheduler(cluster.schedulers, spec.scheduler_name)
+        if rules.terms is not None:
+            yield fleet.all_nodes & ~fleet.select_nodes({}, rules.terms), SELECTOR_UNMATCHED
+        if spec.node_name:
+            yield fleet.all_nodes & ~nodes_by_name((spec.node_name,), fleet), NODE_NAME_UNMATCHED
+        if features := required_features(pod):
+            yield fleet.all_nodes & ~fleet.nodes_declaring(features), FEATURES_UNMATCHED
+        if ports := held_ports(pod):
+            yield self._ports.nodes_in_use(ports), PORTS_IN_USE
+        for name, amount in other_requests(pod).items():
+            if amount > 0 and name != ACCOUNTING_RESOURCE:
+                yield _nodes_short_of(name, amount, cluster), f"Insufficient {name}"
+        for each in cluster.volume_rejections(pod) or ():
+            yield each.nodes, each.message
+        for nodes, message, _ in tie_exclusions(with_default_spread(pod, rules), cluster.tied_pods, fleet):
+            yield nodes, message
+
     def _requested_milli(self, required: PodRequirements) -> int:
         return _required_milli(self.snapshot, required, range(len(self.snapshot.fleet.nodes)))
 
-    def _bind_pod(self, required: PodRequirements, best: RankedNode, ports: tuple[HostPort, ...]) -> PlacementOutcome:
+    def _bind_pod(self, pod: Pod, required: PodRequirements, best: RankedNode) -> PlacementOutcome:
         position = best.node
         node = self.snapshot.fleet.nodes[position]
         after = self.snapshot.with_pod(required, position, best.links.gpus if best.links else ())
         self._pods[node.name] += 1
         left = node.pods - self._pods[node.name] if node.pods else UNLIMITED_PODS
-        free = structs.replace(after.free[position], full=left <= 0, pods=left)
-        if ports:
+        others = subtract_others(after.free[position].others, pod)
+        free = structs.replace(after.free[position], full=left <= 0, pods=left, others=others)
+        self._cluster = self._cluster.with_pod_bound(pod, node.name, pod_volumes(pod))
+        if ports := held_ports(pod):
             self._ports = self._ports.with_ports_held(ports, 1 << position)
-            if node.name in self.view.fleet.by_name:
-                self.view = self.view.with_ports_held(ports, self.view.fleet.by_name[node.name])
-        self._bind_in_view(node, self.snapshot.free[position], free)
+        self._bind_in_view(pod, node, self.snapshot.free[position], free)
         self._ranking.set_nodes({position: (free, after.devices[position])})
         self._unplaceable.clear()
-        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)), node=position)
+        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)))
 
-    def _bind_in_view(self, node: FleetNode, before: FreeResources, after: FreeResources) -> None:
-        """Subtract a placed pod from what the webhook sees as free; a full node has no free GPUs."""
+    def _bind_in_view(self, pod: Pod, node: FleetNode, before: FreeResources, after: FreeResources) -> None:
+        """Add a placed pod to what the webhook sees; a full node has no free GPUs."""
         index = self.view.fleet.by_name.get(node.name)
+        if index is not None:
+            self.view = self.view.with_pod_bound(pod, node.name)
         if index is not None and node.gpus:
             seen = structs.replace(after, gpus=dict.fromkeys(after.gpus, 0)) if after.full else after
             self.view = self.view.with_free({index: (before, seen)})
+
+
+def unsimulated_constraints(pod: Pod, placement: PlacementInput) -> Iterator[str]:
+    """Yield the scheduling constraints of a pod that no simulation checks; none for most pods."""
+    yield from unsupported_constraints(pod)
+    if rule := rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name).unmodeled:
+        yield rule
+    if placement.volume_rejections(pod) is None:
+        yield VOLUME_TOPOLOGY
+    elif placement.storage is not None:
+        namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
+        if any(unbound_claim(namespace, use, placement.storage) is not None for use in pod_volumes(pod)):
+            yield "storage that unbound volume claims of earlier pods take"
+
+
+def _nodes_short_of(name: str, amount: int, cluster: PlacementInput) -> int:
+    """Return the mask of the nodes with less of a resource free than an amount."""
+    nodes = enumerate(cluster.snapshot.fleet.nodes)
+    return union_masks(1 << i for i, node in nodes if cluster.others.get(node.name, {}).get(name, 0) < amount)
 
 
 def _nodes_by_port(ports_by_node: Iterable[tuple[str, Iterable[HostPort]]]) -> dict[HostPort, list[str]]:
@@ -308,7 +346,7 @@ def simulate_pods(
     simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
     simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)
     outcomes = (outcome for replicas in arriving for outcome in simulated.place_replicas(replicas))
-    for number, (milli, reason, keep_reason, denied, _) in enumerate(outcomes, 1):
+    for number, (milli, reason, keep_reason, denied) in enumerate(outcomes, 1):
         if keep_reason:
             simulation.keep_reasons[keep_reason] += 1
         if simulation.record_pod(milli, reason, denied=denied) or number == expected:

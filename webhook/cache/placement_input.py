@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
+from functools import reduce
 
 import msgspec
 
@@ -14,16 +15,17 @@ from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
 from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
-from webhook.model.filters.nominated_pods import nominated_node
+from webhook.model.filters.nominated_pods import nominated_node, select_nominated
 from webhook.model.filters.pod_ties import NO_CLUSTER_PODS, ClusterPods, index_cluster_pods
-from webhook.model.filters.volumes import bind_volumes
+from webhook.model.filters.volume_rejections import VolumeRejection
+from webhook.model.filters.volumes import bind_volumes, filter_volumes
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import Namespace, Node
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import count_gpu_units, effective_requests
-from webhook.model.pod_volumes import pod_volumes
+from webhook.model.pod_volumes import PodVolumes, pod_volumes
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.schedulers import NO_SCHEDULERS, KubeSchedulerConfiguration, Schedulers, collect_schedulers
@@ -66,18 +68,39 @@ class PlacementInput(msgspec.Struct, frozen=True):
     classes: PodClasses = NO_POD_CLASSES
     schedulers: Schedulers = NO_SCHEDULERS
 
-    def with_pod_bound(self, pod: Pod) -> PlacementInput:
-        """Return the cluster after a pod was bound to its node."""
-        node, fleet = pod.spec.node_name, self.snapshot.fleet
-        if node not in fleet.by_name:
-            return self
+    def volume_rejections(self, pod: Pod) -> list[VolumeRejection] | None:
+        """Return what excludes a pod's volumes from nodes; None if the snapshot has no claims and volumes."""
+        uses, storage = pod_volumes(pod), self.storage
+        if not uses:
+            return []
+        if storage is None or storage.objects.missing:
+            return None
+        return filter_volumes(object_namespace(pod), uses, storage)
+
+    def with_nominated(self, priority: int | None) -> PlacementInput:
+        """Return the cluster with the nominated pods bound that a pod of a priority yields to."""
+        return reduce(PlacementInput.with_nominated_pod, select_nominated(self.nominated, priority), self)
+
+    def with_nominated_pod(self, pod: Pod) -> PlacementInput:
+        """Return the cluster after a nominated pod was bound. Claims that do not exist yet count for nothing."""
+        node, storage, namespace = pod.spec.node_name, self.storage, object_namespace(pod)
+        uses = [use for use in pod_volumes(pod) if storage is not None and storage.claim_of(namespace, use) is not None]
+        bound = self.with_pod_bound(pod, node, tuple(uses))
+        ports = {**self.ports, node: {*self.ports.get(node, ()), *host_ports(pod)}}
+        return msgspec.structs.replace(bound, snapshot=_bind_in_snapshot(self.snapshot, pod), ports=ports)
+
+    def with_pod_bound(self, pod: Pod, node: str, uses: PodVolumes) -> PlacementInput:
+        """Return the cluster after a pod was bound to a node; CPU, memory, GPUs and host ports are left as they are.
+
+        Args:
+            uses: Its volume claims.
+        """
+        storage = self.storage
         return msgspec.structs.replace(
             self,
-            snapshot=_bind_in_snapshot(self.snapshot, pod),
-            others={**self.others, node: _subtract_others(self.others.get(node, {}), pod)},
-            ports={**self.ports, node: {*self.ports.get(node, ()), *host_ports(pod)}},
-            tied_pods=self.tied_pods.with_pod_added(pod, node, fleet),
-            storage=self.storage and bind_volumes(object_namespace(pod), pod_volumes(pod), node, self.storage),
+            others={**self.others, node: subtract_others(self.others.get(node, {}), pod)},
+            tied_pods=self.tied_pods.with_pod_added(pod, node, self.snapshot.fleet),
+            storage=bind_volumes(object_namespace(pod), uses, node, storage) if storage is not None else None,
         )
 
 
@@ -116,7 +139,7 @@ def _bind_in_snapshot(snapshot: SchedulingSnapshot, pod: Pod) -> SchedulingSnaps
     return after.with_free(position, msgspec.structs.replace(free, pods=left, full=left <= 0))
 
 
-def _subtract_others(free: Mapping[str, int], pod: Pod) -> dict[str, int]:
+def subtract_others(free: Mapping[str, int], pod: Pod) -> dict[str, int]:
     """Return the free amounts of a node after a pod took what it requests of them."""
     taken = {**other_requests(pod), PODS_RESOURCE: NANO}
     return {name: amount - taken.get(name, 0) for name, amount in free.items()}
@@ -164,7 +187,7 @@ def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[st
     }
     for pod in pods:
         if pod.spec.node_name in free:
-            free[pod.spec.node_name] = _subtract_others(free[pod.spec.node_name], pod)
+            free[pod.spec.node_name] = subtract_others(free[pod.spec.node_name], pod)
     return free
 
 

@@ -26,7 +26,7 @@ from webhook.model.filters.inter_pod_affinity import (
     excluding_pods,
     index_anti_affinity,
 )
-from webhook.model.filters.node_ports import HostPort, index_host_ports, nodes_by_name
+from webhook.model.filters.node_ports import HostPort, held_ports, index_host_ports, nodes_by_name
 from webhook.model.filters.pod_ties import (
     ClusterPods,
     PodTies,
@@ -36,7 +36,7 @@ from webhook.model.filters.pod_ties import (
     find_exclusion_by_pending,
     find_tied_nodes,
 )
-from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, fit_volumes
+from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import (
     NO_LIMIT_RANGES,
@@ -51,8 +51,8 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
 from webhook.model.pod_resources import ResourceAmounts
-from webhook.model.pod_volumes import PodVolumes
-from webhook.model.pods import ObjectMeta
+from webhook.model.pod_volumes import PodVolumes, pod_volumes
+from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, Pod
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_escrow import PodVersions
@@ -515,9 +515,16 @@ class ClusterView:
             _pod_groups=self._pod_groups.with_changes(groups, self.fleet),
         )
 
-    def with_ports_held(self, ports: Iterable[HostPort], node: int) -> ClusterView:
-        """Return the view after a pod with these host ports was bound to a node, by its index."""
-        return self._copy_with(_ports=self._ports.with_ports_held(ports, 1 << node))
+    def with_pod_bound(self, pod: Pod, node: str) -> ClusterView:
+        """Return the view after a pod was bound to a node; free resources are left as they are."""
+        pods = ClusterPods(self._pod_groups, self._anti_affinity, self.labels_of).with_pod_added(pod, node, self.fleet)
+        namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
+        return self._copy_with(
+            _pod_groups=pods.groups,
+            _anti_affinity=pods.anti_affinity,
+            _ports=self._ports.with_ports_held(held_ports(pod), 1 << self.fleet.by_name[node]),
+            storage=bind_volumes(namespace, pod_volumes(pod), node, self.storage),
+        )
 
     def with_storage(self, objects: StorageObjects, users: VolumeUsers, attached: Iterable[str] = ()) -> ClusterView:
         """Return the view with other objects about storage, and other pods that use claims.

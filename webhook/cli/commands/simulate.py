@@ -14,7 +14,14 @@ from msgspec import structs
 from webhook.audit.admission import admitted_pods, arriving_replicas, reject_unplaceable
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.audit.simulation import ArrivingReplicas, SimulationProgress, simulate_pods, simulate_trace
+from webhook.audit.simulation import (
+    ArrivingReplicas,
+    SimulationProgress,
+    simulate_pods,
+    simulate_trace,
+    unsimulated_constraints,
+)
+from webhook.cache.placement_input import PlacementInput
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
@@ -31,10 +38,8 @@ from webhook.cli.output import (
 )
 from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
 from webhook.errors import RightsliceError
-from webhook.model.fleet import Fleet
 from webhook.placement.capacity import ClusterCapacity
 from webhook.placement.fragmentation.strategies import ScoringStrategy
-from webhook.placement.nodes.filtering import unsimulated_constraints
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.simulation import simulation_document, simulation_svg, simulation_table
@@ -121,7 +126,7 @@ def simulate_command(
         placement, evaluation = read_placement_and_context(
             nodes, access, policies, policy_namespace, parse_now(now), verbose=verbose
         )
-        arriving = _read_arriving_pods(pods, evaluation, placement.snapshot.fleet)
+        arriving = _read_arriving_pods(pods, evaluation, placement)
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
         expected = sum(each.replicas for each in arriving)
     with show_progress(steps, expected) as shown:
@@ -142,7 +147,7 @@ def _is_trace(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".csv")
 
 
-def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) -> list[ArrivingReplicas]:
+def _read_arriving_pods(path: str, evaluation: EvaluationContext, placement: PlacementInput) -> list[ArrivingReplicas]:
     """Return the pods of some files, replicas included. Exits if a file is broken."""
     documents = list(reject_unplaceable(read_objects([path]), evaluation))
     reject_broken_files(documents)
@@ -151,7 +156,7 @@ def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) 
     unsimulated: Counter[str] = Counter()
     for source in (each for each in documents if isinstance(each, SourceObject)):
         for admitted in admitted_pods(source, evaluation):
-            required = pod_requirements(admitted.pod, fleet)
+            required = pod_requirements(admitted.pod, placement.snapshot.fleet)
             if required.count > MAX_UNITS:
                 requests = f"{admitted.checked.title} requests {required.count} of {required.resource}"
                 must = f"no node has that many: must be at most {MAX_UNITS}. Write fewer"
@@ -160,9 +165,9 @@ def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) 
             if pods > MAX_PODS:
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
                 exit_with_error(f"{sanitize(path)}: {must}")
-            arriving.append(arriving_replicas(admitted, fleet))
+            arriving.append(arriving_replicas(admitted))
             evaluation = structs.replace(evaluation, view=admitted.view)
-            unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod), admitted.replicas))
+            unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod, placement), admitted.replicas))
     for constraint, count in (+unsimulated).items():
         affected = f"{sanitize(constraint)} ({pluralize(count, 'pod')})"
         print_note(f"note: not evaluated: {affected}. A scheduler may place fewer of them")

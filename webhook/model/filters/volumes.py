@@ -126,18 +126,18 @@ def fit_volumes(
 def bind_volumes(namespace: str, uses: PodVolumes, node: str, storage: StorageView) -> StorageView:
     """Return the storage after a pod was bound to a node: its claims are in use there, and their volumes attached.
 
-    Claims that wait for their first pod keep waiting, and claims that do not exist count for nothing.
+    Claims that wait for their first pod keep waiting.
     """
-    existing = [use for use in uses if storage.claim_of(namespace, use) is not None]
-    if not existing:
+    if not uses:
         return storage
     position, users = storage.fleet.by_name[node], dict(storage.users.nodes)
     attached = Counter(dict(storage.objects.attached.get(node, {})))
-    for volume, nodes in new_volumes(namespace, existing, storage):
+    for volume, nodes in new_volumes(namespace, uses, storage):
         attached[volume.driver] += not nodes >> position & 1
-    for use in existing:
-        key = f"{namespace}/{use.claim}"
-        users[key] = tuple({*users.get(key, ()), node})
+    for use in uses:
+        if use.claim:
+            key = f"{namespace}/{use.claim}"
+            users[key] = tuple({*users.get(key, ()), node})
     objects = storage.objects._replace(attached={**storage.objects.attached, node: attached})
     return storage.with_objects(objects, (node,)).with_users(storage.users._replace(nodes=users))
 

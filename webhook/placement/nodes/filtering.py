@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,12 +34,12 @@ from webhook.model.filters.pod_topology_spread import (
 from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volumes import rejections_by_node
 from webhook.model.fleet import Fleet, FleetNode, is_gpu_setup_settled
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import effective_requests, negative_resources
-from webhook.model.pod_volumes import has_inline_disk, pod_volumes
+from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
@@ -51,6 +52,8 @@ from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 
+NODE_NAME_UNMATCHED = "node(s) didn't match the requested node name"
+SELECTOR_UNMATCHED = "node(s) didn't match Pod's node affinity/selector"
 VOLUME_TOPOLOGY = "volume topology"
 NOT_CONNECTED = "node(s) had no free GPUs connected by NVLink"
 NOT_WHOLE = "node(s) had slices or shares instead of whole GPUs"
@@ -75,6 +78,14 @@ NO_DAEMON_POD = FilterReason(
 )
 
 
+class NodeExclusion(NamedTuple):
+    """Nodes that a filter excludes for one reason, with the messages of `FilterReason`."""
+
+    nodes: int
+    scheduler_message: str
+    detail: str
+
+
 def filter_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> list[FilterReason]:
     """Return every reason against a node; none if the pod fits."""
     return [
@@ -92,7 +103,7 @@ def exclusion_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirement
         state = "cordoned" if known.cordoned else "its GPUs are being reconfigured" if reconfigured else "not ready"
         yield FilterReason("node(s) were unschedulable", state)
     if not requirements.selected_nodes & bit:
-        yield FilterReason("node(s) didn't match Pod's node affinity/selector", "excluded by node selector or affinity")
+        yield FilterReason(SELECTOR_UNMATCHED, "excluded by node selector or affinity")
     if requirements.unsuitable_nodes & bit:
         yield unsuitable_reason(snapshot, requirements, node)
     for taint in known.taints:
@@ -252,35 +263,40 @@ def stock_filter_reasons(
 
 
 def pod_tie_reasons(pod: Pod, pods: ClusterPods, fleet: Fleet) -> dict[int, tuple[FilterReason, ...]]:
-    """Return why affinity and spread between pods exclude a pod from nodes, by node position.
+    """Return why affinity and spread between pods exclude a pod from nodes, by node position."""
+    found: defaultdict[int, list[FilterReason]] = defaultdict(list)
+    for nodes, message, detail in tie_exclusions(pod, pods, fleet):
+        for node in bit_positions(nodes):
+            found[node].append(FilterReason(message, detail))
+    return {node: tuple(reasons) for node, reasons in found.items()}
+
+
+def tie_exclusions(pod: Pod, pods: ClusterPods, fleet: Fleet) -> Iterator[NodeExclusion]:
+    """Yield the nodes from which affinity and spread between pods exclude a pod.
 
     Terms that name the index of a pod, or are too large, are not evaluated: see `unsupported_constraints`.
     """
     ties = ties_of(pod)
     others = pods.anti_affinity.exclusion(ties.namespace, pods.labels_of(ties.namespace), pod.metadata.labels)
     if not ties and not others.nodes:
-        return {}
-    found: defaultdict[int, list[FilterReason]] = defaultdict(list)
-
-    def add(nodes: int, message: str, detail: str) -> None:
-        for node in bit_positions(nodes):
-            found[node].append(FilterReason(message, detail))
-
+        return
     selected, tolerated = fleet.nodes_selected_by(pod.spec), fleet.tolerated_nodes(pod.spec.tolerations)
     affinity = find_own_affinity(ties, pods, fleet)
     if affinity is not None:
         unmatched = fleet.all_nodes & ~affinity.matching
         same, other = _topology_keys(ties.affinity), _topology_keys(ties.anti_affinity)
-        add(unmatched, AFFINITY_UNMATCHED, f"no pod that its required affinity selects runs on a node with its {same}")
+        message = f"no pod that its required affinity selects runs on a node with its {same}"
+        yield NodeExclusion(unmatched, AFFINITY_UNMATCHED, message)
         message = f"a pod that its required anti-affinity selects runs on a node with its {other}"
-        add(affinity.excluded, ANTI_AFFINITY_VIOLATED, message)
-    add(others.nodes, EXISTING_ANTI_AFFINITY_VIOLATED, "the required anti-affinity of a pod there selects it")
+        yield NodeExclusion(affinity.excluded, ANTI_AFFINITY_VIOLATED, message)
+    message = "the required anti-affinity of a pod there selects it"
+    yield NodeExclusion(others.nodes, EXISTING_ANTI_AFFINITY_VIOLATED, message)
     spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated, pods.nominated) or ()
     without_key, skewed = find_skewed_nodes(spread, fleet)
     keys = _topology_keys(ties.spread)
-    add(without_key, SPREAD_KEY_MISSING, f"it lacks {keys}, by which the pod is spread")
-    add(skewed, SPREAD_VIOLATED, f"too many of the pods with which it is spread run on nodes with its {keys}")
-    return {node: tuple(reasons) for node, reasons in found.items()}
+    yield NodeExclusion(without_key, SPREAD_KEY_MISSING, f"it lacks {keys}, by which the pod is spread")
+    message = f"too many of the pods with which it is spread run on nodes with its {keys}"
+    yield NodeExclusion(skewed, SPREAD_VIOLATED, message)
 
 
 def _topology_keys(terms: Iterable[RequiredTerm | SpreadConstraint]) -> str:
@@ -289,7 +305,7 @@ def _topology_keys(terms: Iterable[RequiredTerm | SpreadConstraint]) -> str:
 
 def _node_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
     if pod.spec.node_name not in ("", node.name):
-        yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
+        yield FilterReason(NODE_NAME_UNMATCHED, f"spec.nodeName is {pod.spec.node_name}")
     for name, detail in find_shortages(requested, free):
         yield FilterReason(f"Insufficient {name}", detail)
 
@@ -304,23 +320,6 @@ def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[Ho
     if conflicts:
         text = ", ".join(f"{one.number}/{one.protocol}" for one in conflicts)
         yield FilterReason(PORTS_IN_USE, f"host port {text} is in use")
-
-
-def unsimulated_constraints(pod: Pod) -> Iterator[str]:
-    """Yield the scheduling constraints that nothing here checks, and those that `place` checks but no simulation."""
-    yield from unsupported_constraints(pod)
-    spec, ties = pod.spec, ties_of(pod)
-    if ties.affinity:
-        yield "required pod affinity"
-    if any(not each.pods.selects(ties.namespace, {}, dict(ties.labels)) for each in ties.anti_affinity):
-        yield "required pod anti-affinity"
-    if ties.spread:
-        yield "required topology spread"
-    if pod_volumes(pod):
-        yield VOLUME_TOPOLOGY
-    if spec.node_name:
-        yield "spec.nodeName"
-    yield from (f"resource {name}" for name in other_requests(pod) if name != ACCOUNTING_RESOURCE)
 
 
 def constraints_between_replicas(pod: Pod) -> Iterator[str]:
