@@ -174,3 +174,41 @@ def test_a_cached_decision_ends_when_its_volumes_change(change: Change, backward
     assert type(decide(request_of(ONE.build()), policies, views[0], NO_USAGE, NOW).outcome) is not type(
         decide(request_of(ONE.build()), policies, views[1], NO_USAGE, NOW).outcome
     )
+
+
+def stateful_set(claim: Json) -> Json:
+    """Return a StatefulSet whose pods get a claim each."""
+    pod = small().build()
+    template = {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
+    spec = {"replicas": 2, "template": template, "volumeClaimTemplates": [claim]}
+    metadata = {"name": "web", "namespace": "team"}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+
+
+DATA = make_claim("data")
+FORECASTS: dict[str, tuple[tuple[Json, ...], KeepReason | None]] = {
+    "the claims are new, so that no webhook sees them in time": ((make_class(),), KeepReason.VOLUME_UNKNOWN),
+    "nothing is known about claims": ((), KeepReason.VOLUME_UNKNOWN),
+    "the claim of an earlier pod is where the slices are": (
+        (make_claim("data-web-0", volume="v"), make_volume("v", zones=("b",))),
+        None,
+    ),
+    "the claim of an earlier pod is where no slice is": (
+        (make_claim("data-web-0", volume="v"), make_volume("v", zones=("a",))),
+        KeepReason.VOLUME_UNREACHABLE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "reason"), FORECASTS.values(), ids=FORECASTS)
+def test_the_forecast_for_a_stateful_set_is_what_its_first_pod_gets(
+    objects: tuple[Json, ...], reason: KeepReason | None
+) -> None:
+    forecast = review(stateful_set(DATA), SIZING, nodes=cluster(*objects)).outcome
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "controller": True}
+    pod = small(claim_volume("data-web-0")).build()
+    pod["metadata"] |= {"name": "web-0", "ownerReferences": [owner]}
+    actual = review(pod, SIZING, nodes=cluster(*objects)).outcome
+
+    assert forecast == actual
+    assert (None if isinstance(forecast, OfferChoice) else forecast.reason) is reason

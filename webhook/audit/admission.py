@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from webhook.audit.evaluate import (
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.simulation import ArrivingPod, ArrivingReplicas
 from webhook.engine.decide import decide_replicas
-from webhook.engine.owned_pods import daemon_set_nodes, is_of_daemon_set
+from webhook.engine.owned_pods import claims_of_first_pod, daemon_set_nodes, is_of_daemon_set, with_new_claims
 from webhook.engine.workload_review import pods_of_workload
 from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
@@ -50,6 +50,18 @@ def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> Ski
     return None
 
 
+class OwnedPod(NamedTuple):
+    """How the controller of a pod creates it.
+
+    Attributes:
+        daemon_nodes: Of a DaemonSet: mask of the nodes on which it does; else None.
+        claims: The claims that it creates for the pod, by name: their templates. The webhook has not seen them yet.
+    """
+
+    daemon_nodes: int | None = None
+    claims: Mapping[str, Any] = {}
+
+
 class AdmittedPod(NamedTuple):
     """A pod of an object or workload, as the webhook would admit it.
 
@@ -78,19 +90,20 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
         return
     request = build_admission_request(defaulted.data, context)
     if request.pod is not None:
-        yield _admit_pod(None, defaulted, request, 1, context, checked.name)
+        yield _admit_pod(OwnedPod(), defaulted, request, 1, context, checked.name)
         return
     for template, pod_request, _ in pods_of_workload(request, context.policies, context.view):
         name = f"{checked.name.removesuffix('-*')}-*"
         pod_source = SourceObject(pod_request.load_object(), source.document, source.prefix)
         nodes = daemon_set_nodes(template.pod, context.view.fleet) if is_of_daemon_set(template) else None
-        admitted = _admit_pod(nodes, pod_source, pod_request, template.replicas, context, name)
+        owned = OwnedPod(nodes, claims_of_first_pod(source.data, template))
+        admitted = _admit_pod(owned, pod_source, pod_request, template.replicas, context, name)
         context = msgspec.structs.replace(context, view=admitted.view)
         yield admitted
 
 
 def _admit_pod(
-    daemon_nodes: int | None,
+    owned: OwnedPod,
     source: SourceObject,
     request: AdmissionRequest,
     replicas: int,
@@ -100,13 +113,13 @@ def _admit_pod(
     """Evaluate a pod and charge a number of replicas to quotas."""
 
     def admit_more(view: ClusterView, more: int) -> AdmittedPod:
-        return _admit_pod(daemon_nodes, source, request, more, msgspec.structs.replace(context, view=view), name)
+        return _admit_pod(owned, source, request, more, msgspec.structs.replace(context, view=view), name)
 
     checked = evaluate_object(source, context, unknown_parts=request.unknown_parts)
     checked = msgspec.structs.replace(checked, name=name)
-    pod = parse_pod(apply_json_patch(checked.stored, checked.decision.patch))
+    pod = with_new_claims(parse_pod(apply_json_patch(checked.stored, checked.decision.patch)), owned.claims)
     admitted, view = _charge_quotas(request, checked, replicas, context)
-    return AdmittedPod(checked, pod, replicas, daemon_nodes, admitted, view, admit_more)
+    return AdmittedPod(checked, pod, replicas, owned.daemon_nodes, admitted, view, admit_more)
 
 
 def _charge_quotas(

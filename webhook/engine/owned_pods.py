@@ -93,22 +93,38 @@ def _added_tolerations(template: PodTemplate) -> list[Json]:
     return [*DAEMON_TOLERATIONS, HOST_NETWORK_TOLERATION] if on_host else list(DAEMON_TOLERATIONS)
 
 
-def _claimed_volumes(workload: Any, template: PodTemplate) -> list[Json]:
-    """Return the volumes for volumeClaimTemplates beside a template.
+def claims_of_first_pod(workload: Any, template: PodTemplate) -> dict[str, Any]:
+    """Return the claims by volumeClaimTemplates beside a template that the first pod uses: its templates by name.
 
-    Each claim is created with its pod, so that it is described as an ephemeral one. A claim that an earlier pod of the
-    same name has left is not known here.
+    The controller creates a claim a moment before its pod, and keeps it for the next pod of the same name.
     """
     parent: Any = workload
     for step in template.path[:-1]:
         parent = parent[step]
     claims = parent.get("volumeClaimTemplates") if isinstance(parent, dict) else None
-    if not isinstance(claims, list):
-        return []
+    known = claims[: MAX_POD_CLAIMS + 1] if isinstance(claims, list) else []
+    return {f"{_claim_name(claim)}-{template.owner.name}-0": claim for claim in known}
+
+
+def _claimed_volumes(workload: Any, template: PodTemplate) -> list[Json]:
     return [
-        {"name": _claim_name(claim), "ephemeral": {"volumeClaimTemplate": claim}}
-        for claim in claims[: MAX_POD_CLAIMS + 1]
+        {"name": _claim_name(claim), "persistentVolumeClaim": {"claimName": name}}
+        for name, claim in claims_of_first_pod(workload, template).items()
     ]
+
+
+def with_new_claims(pod: Pod, claims: Mapping[str, Any]) -> Pod:
+    """Return a pod whose claims by these names are created for it, by their templates."""
+    volumes = tuple(
+        Volume(ephemeral={"volumeClaimTemplate": claims[name]}) if (name := _claim_of(each)) in claims else each
+        for each in pod.spec.volumes
+    )
+    return replace(pod, spec=replace(pod.spec, volumes=volumes)) if claims else pod
+
+
+def _claim_of(volume: Volume) -> str:
+    name = (volume.persistent_volume_claim or {}).get("claimName")
+    return name if isinstance(name, str) else ""
 
 
 def _claim_name(claim: object) -> str:
