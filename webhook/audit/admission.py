@@ -51,7 +51,7 @@ def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> Ski
 
 
 class OwnedPod(NamedTuple):
-    """How the controller of a pod creates it.
+    """Facts about a pod by the controller that creates it.
 
     Attributes:
         daemon_nodes: Of a DaemonSet: mask of the nodes on which it does; else None.
