@@ -363,6 +363,29 @@ def test_a_daemon_set_is_simulated_with_a_pod_per_node(rightslice: Run, tmp_path
     assert sum(each["pods"] for each in document["unplaced"]) == 3 - placed
 
 
+@pytest.mark.parametrize(("key", "placed"), [("kubernetes.io/hostname", 3), ("zone", 2)])
+def test_replicas_that_exclude_each_other_are_placed_one_in_each_domain(
+    rightslice: Run, tmp_path: Path, key: str, placed: int
+) -> None:
+    nodes = [gpu_node(name, zone=zone) for name, zone in ("a1", "b1", "c2")]
+    for node in nodes:
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = node["metadata"]["name"]
+    file = tmp_path / "nodes.json"
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    term = f"{{topologyKey: {key}, labelSelector: {{matchLabels: {{a: b}}}}}}"
+    affinity = f"affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}, "
+    pods = deployment(5).replace(b"spec: {tolerations", f"spec: {{{affinity}tolerations".encode())
+
+    result = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", stdin=pods)
+    document = orjson.loads(result.out)
+
+    assert document["steps"][-1]["placed"] == placed
+    assert [(each["pods"], each["message"]) for each in document["unplaced"]] == [
+        (5 - placed, "node(s) didn't match pod anti-affinity rules")
+    ]
+    assert "anti-affinity" not in result.err
+
+
 QUOTA_OF_FOUR = b"""
 apiVersion: v1
 kind: ResourceQuota
