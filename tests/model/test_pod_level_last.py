@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.builders import Json, make_namespace, make_pod
+from tests.builders import Json, make_namespace, make_node, make_pod
 from tests.example_cluster import view_of
 from webhook.model.apimachinery import canonical_text
 from webhook.model.cluster_view import ClusterView
@@ -96,3 +96,15 @@ def test_a_webhook_sees_the_pod_level_as_written_and_completes_it_once(case: Cas
 
 def test_a_namespace_without_limit_ranges_has_the_version_of_its_server_too() -> None:
     assert [view(minor).ranges("other").before_pod_level for minor in (36, 37)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("versions", "minor"),
+    [(["v1.36.3", "v1.37.2"], 37), (["v1.37.0-eks-1"], 37), (["v1.9.1"], 9), ([""], 0), (["unknown"], 0), ([], 0)],
+)
+def test_a_snapshot_has_at_least_the_version_of_its_newest_kubelet(versions: list[str], minor: int) -> None:
+    nodes = [make_node(f"n{number}", {}) for number in range(len(versions))]
+    for node, version in zip(nodes, versions, strict=True):
+        node["status"]["nodeInfo"] = {"kubeletVersion": version}
+
+    assert view_of(*nodes).api_minor == minor

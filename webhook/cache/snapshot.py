@@ -6,6 +6,7 @@ PriorityClasses, the objects about storage and about node groups are read; other
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
@@ -51,6 +52,9 @@ from webhook.well_known import API_VERSION
 
 DEMO = "demo"
 """Name of the example snapshot that comes with the program."""
+
+
+_KUBELET_VERSION = re.compile(r"v1\.([0-9]{1,4})\.", re.ASCII)
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True):
@@ -166,8 +170,9 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
 
 
 def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
-    return build_view(
-        nodes=[item for item in objects if isinstance(item, Node)],
+    nodes = [item for item in objects if isinstance(item, Node)]
+    view = build_view(
+        nodes=nodes,
         namespaces=[item for item in objects if isinstance(item, Namespace)],
         limit_ranges=[item for item in objects if isinstance(item, LimitRange)],
         quotas=[item for item in objects if isinstance(item, ResourceQuota)],
@@ -181,6 +186,13 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         group_sources=_snapshot_groups(objects),
         schedulers=snapshot_schedulers(objects),
     )
+    return view.with_api_minor(max(map(_kubelet_minor, nodes), default=0))
+
+
+def _kubelet_minor(node: Node) -> int:
+    """Return the minor version of a node's kubelet, which is never newer than the API server; 0 if it is unknown."""
+    version = _KUBELET_VERSION.match(node.status.node_info.kubelet_version)
+    return int(version[1]) if version else 0
 
 
 def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:

@@ -34,13 +34,20 @@ class NodeCondition(ApiStruct, frozen=True):
     status: str = ""
 
 
+class NodeSystemInfo(ApiStruct, frozen=True):
+    """The software of a node."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(ApiStruct, frozen=True):
-    """A node's resources and conditions."""
+    """A node's resources, conditions and software."""
 
     allocatable: dict[str, QuantityText] = {}
     capacity: dict[str, QuantityText] = {}
     conditions: tuple[NodeCondition, ...] = ()
     declared_features: tuple[str, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class NodeMetadata(ApiStruct, frozen=True):
