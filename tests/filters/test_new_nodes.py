@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from tests.builders import Json, make_node
 from tests.engine.test_growth import GROW, SMALL, settings
 from tests.example_cluster import A100, MIXED, apply_patch, review, view_of
@@ -16,20 +18,26 @@ from tests.filters.scheduler import SchedulerFilters
 from webhook.model.decisions import OfferChoice
 
 GROUPS, PODS = 150, 10
-POLICY = GROW + "\ninjection: {tolerations: auto}"
+ADDITIONS = {
+    "hints": "{tolerations: auto, nodeAffinity: auto, spread: preferred}",
+    "a label that some templates lack": "{nodeAffinity: {required: [{key: disk, operator: In, values: [ssd]}]}}",
+    "a required spread": "{tolerations: auto, spread: required}",
+}
 
 
+@pytest.mark.parametrize("injection", ADDITIONS.values(), ids=ADDITIONS)
 def test_a_pod_for_a_new_node_passes_the_filters_of_the_scheduler_on_its_template(
-    scheduler_filters: SchedulerFilters,
+    scheduler_filters: SchedulerFilters, injection: str
 ) -> None:
-    clusters = [right_sized_for_template(Random(f"template {number}")) for number in range(GROUPS)]
+    policy = f"{GROW}\ninjection: {injection}"
+    clusters = [right_sized_for_template(Random(f"template {number}"), policy) for number in range(GROUPS)]
     for cluster, rejections in zip(clusters, scheduler_filters.rejections(clusters), strict=True):
         for pod in cluster.pods:
             assert rejections[pod["metadata"]["name"]].get("template", {}) == {}, (pod, cluster.of_kind("Node"))
-    assert sum(len(cluster.pods) for cluster in clusters) > GROUPS
+    assert sum(len(cluster.pods) for cluster in clusters) > GROUPS // 2
 
 
-def right_sized_for_template(random: Random) -> RandomCluster:
+def right_sized_for_template(random: Random, policy: str) -> RandomCluster:
     """Return a random template as the only node, and the pods that were right-sized for its group."""
     template = random_node(random, "template") | {"spec": {"taints": random_node(random, "")["spec"]["taints"]}}
     amounts = template["status"]["allocatable"]
@@ -47,9 +55,11 @@ def right_sized_for_template(random: Random) -> RandomCluster:
     grown = []
     for number in range(PODS):
         pod = with_one_gpu(random_pod(random, f"pod-{number}", ["whole"]))
-        decision = review(pod, POLICY, view=view)
+        decision = review(pod, policy, view=view)
+        changed = apply_patch(pod, decision)
+        assert review(changed, policy, view=view).patch == (), "a second call changes its own output"
         if isinstance(decision.outcome, OfferChoice):
-            grown.append(apply_patch(pod, decision))
+            grown.append(changed)
     return RandomCluster([*namespaces, template], grown)
 
 
