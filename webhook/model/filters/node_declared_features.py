@@ -8,7 +8,7 @@ Source: the NodeDeclaredFeatures plugin of kube-scheduler, and `k8s.io/component
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from operator import attrgetter
 
 from webhook.model.pods import Pod
 
@@ -25,18 +25,17 @@ RESTART_ALL_ACTION = "RestartAllContainers"
 
 def required_features(pod: Pod) -> tuple[str, ...]:
     """Return the features that a pod needs; () for most pods."""
-    return tuple(dict.fromkeys(_features_of(pod)))
-
-
-def _features_of(pod: Pod) -> Iterator[str]:
-    spec = pod.spec
+    spec, found = pod.spec, set[str]()
     if spec.host_network and spec.host_users is False:
-        yield USERS_OF_HOST_NETWORK
+        found.add(USERS_OF_HOST_NETWORK)
     for container in (*spec.containers, *spec.init_containers):
-        if container.restart_policy_rules and any(
-            rule.action == RESTART_ALL_ACTION for rule in container.restart_policy_rules
-        ):
-            yield RESTART_ALL
+        if RESTART_ALL_ACTION in map(_action_of, container.restart_policy_rules):
+            found.add(RESTART_ALL)
     for container in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers):
-        if any(mount.bind_mount_options for mount in container.volume_mounts):
-            yield BIND_OPTIONS
+        for mount in container.volume_mounts:
+            if mount.bind_mount_options:
+                found.add(BIND_OPTIONS)
+    return tuple(sorted(found))
+
+
+_action_of = attrgetter("action")
