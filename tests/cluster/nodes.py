@@ -28,7 +28,7 @@ def add_nodes(plane: Plane, nodes: Iterable[Json]) -> list[str]:
 
     Args:
         plane: The control plane.
-        nodes: Their labels, annotations, taints and resources are used; kwok sets the rest.
+        nodes: Their labels, annotations, taints, resources and declared features are used; kwok sets the rest.
 
     Returns:
         Their names.
@@ -53,13 +53,18 @@ def is_ready(node: Json) -> bool:
 
 def _add(plane: Plane, node: Json) -> str:
     spec: Json = node.get("spec", {})
-    allocatable: Json = node["status"]["allocatable"]
+    status: Json = node["status"]
+    allocatable: Json = status["allocatable"]
     metadata = {key: node["metadata"][key] for key in ("name", "labels", "annotations") if key in node["metadata"]}
     name: str = metadata["name"]
     body: dict[str, Any] = {
         "metadata": metadata,
         "spec": spec,
-        "status": {"allocatable": allocatable, "capacity": node["status"].get("capacity", allocatable)},
+        "status": {
+            "allocatable": allocatable,
+            "capacity": status.get("capacity", allocatable),
+            "declaredFeatures": status.get("declaredFeatures", []),
+        },
     }
     plane.api.create(NODES, body)
     # Every new node gets the taint not-ready, which nothing else removes: node-lifecycle does not run.

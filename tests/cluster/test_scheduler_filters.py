@@ -115,14 +115,18 @@ def test_a_real_scheduler_agrees(empty_plane: Plane, scheduler_filters: Schedule
 def _without_status(cluster: RandomCluster) -> RandomCluster:
     """Return the part of a cluster that can be created as it is: no pods or claims that end or have ended.
 
-    Pods are not nominated either: the scheduler clears that of a pod that fits nowhere.
+    Pods are not nominated either, because the scheduler clears that of a pod that fits nowhere, and have no controller.
     """
-    objects = [each for each in cluster.objects if each.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    kinds = {"Namespace", *PATHS, *NAMESPACED}
+    ended = ("Succeeded", "Failed")
+    found = (each for each in cluster.objects if each["kind"] in kinds)
+    objects = [each for each in found if each.get("status", {}).get("phase") not in ended]
     for each in objects:
         each["metadata"].pop("deletionTimestamp", None)
         each.get("status", {}).pop("nominatedNodeName", None)
     for pod in [*cluster.pods, *(each for each in objects if each["kind"] == "Pod")]:
         pod["spec"].pop("overhead", None)
+        pod["metadata"].pop("ownerReferences", None)
         pod["spec"]["volumes"] = [each for each in pod["spec"].get("volumes", ()) if "ephemeral" not in each]
     return RandomCluster(objects, cluster.pods)
 

@@ -37,7 +37,7 @@ from webhook.model.filters.volume_zone import ZONE_CONFLICT
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, parse_pod
-from webhook.model.schedulers import rules_of_scheduler, with_default_spread
+from webhook.model.schedulers import Schedulers, rules_of_scheduler, with_default_spread
 
 VOLUME_MESSAGES = (
     *(NODE_CONFLICT, BIND_CONFLICT, NO_SPACE, NO_VOLUME, UNBOUND_IMMEDIATE),
@@ -110,11 +110,12 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
     """Yield how our reasons in a cluster differ from the scheduler's."""
     yield from _differences_of_right_sizing(cluster, rejections)
     pods = {each["metadata"]["name"]: each for each in cluster.pods}
+    schedulers = view_of(*cluster.objects).schedulers
     for pod, reasons_by_node in our_reasons(cluster).items():
         binding = [reason for each in rejections[pod].values() for reason in each.get("VolumeBinding", ())]
         waits = any(reason.startswith(WAITS_FOR_CLAIM) for reason in binding)
         compared = COMPARED_PLUGINS - OTHER_VOLUME_PLUGINS if waits else COMPARED_PLUGINS
-        if _spreads_unknown_pods(parse_pod(pods[pod]), cluster):
+        if _spreads_unknown_pods(parse_pod(pods[pod]), schedulers):
             compared -= {"PodTopologySpread"}
         if not MODELS_TESTED_VERSION and _selects_by_absent_labels(parse_pod(pods[pod])):
             compared -= {"InterPodAffinity"}
@@ -127,9 +128,9 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
                     yield Difference(pod, node, plugin, scheduler, ours)
 
 
-def _spreads_unknown_pods(pod: Pod, cluster: RandomCluster) -> bool:
+def _spreads_unknown_pods(pod: Pod, schedulers: Schedulers) -> bool:
     """Return whether a default constraint of the scheduler selects pods by what the clusters do not have: Services."""
-    rules = rules_of_scheduler(placement_input(*cluster.objects).schedulers, "")
+    rules = rules_of_scheduler(schedulers, "")
     return any(map(is_unknown_selection, ties_of(with_default_spread(pod, rules)).selections()))
 
 
