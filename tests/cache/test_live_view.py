@@ -23,6 +23,7 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.filters.pod_ties import ties_of
+from webhook.model.node_groups import NodeOverlay, new_nodes
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, parse_pod
@@ -52,6 +53,7 @@ KINDS: dict[str, Any] = {
     "device_classes": DeviceClass,
     "runtime_classes": RuntimeClass,
     "priority_classes": PriorityClass,
+    "overlays": NodeOverlay,
 }
 
 
@@ -324,6 +326,22 @@ async def test_the_rules_of_schedulers_remain_in_every_view() -> None:
         harness.write("nodes", "upsert", change)
         await harness.publisher.publish()
         assert harness.view.schedulers is rules
+
+
+async def test_node_groups_are_found_before_a_review_needs_them() -> None:
+    harness = make_harness()
+    group = {"eks.amazonaws.com/nodegroup": "g"}
+    overlay = {"metadata": {"name": "slices"}, "spec": {"capacity": {"nvidia.com/mig-1g.10gb": "7"}}}
+    for kind, change in (
+        ("nodes", node("a", labels=group)),
+        ("nodes", node("b", labels=group)),
+        ("overlays", overlay),
+    ):
+        harness.write(kind, "upsert", change)
+        await harness.publisher.publish()
+        found = new_nodes.cache_info().misses
+        assert [each.name for each in harness.view.view_new_nodes().fleet.nodes] == ["new node of g"]
+        assert new_nodes.cache_info().misses == found
 
 
 async def test_a_nominated_pod_takes_its_node_until_it_is_bound_to_another_one() -> None:

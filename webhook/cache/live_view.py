@@ -188,6 +188,8 @@ class ViewPublisher:
         is_fleet_due = loop.time() >= self._built_at + self._fleet_seconds
         if built is None or self._changes.relisted or (self._changes.fleet and is_fleet_due):
             built = await self._rebuild_view(built)
+        if self._groups_changed or built is not self._built:
+            await self._find_node_groups(built.view)
         try:
             view = before = self._holder.view
             if built is not self._built:  # the view that replaces the current one keeps the pods assumed so far
@@ -233,6 +235,15 @@ class ViewPublisher:
             self._built_at = asyncio.get_running_loop().time()
         return built
 
+    async def _find_node_groups(self, view: ClusterView) -> None:
+        """Find the node groups in a thread, so that no review has to: with thousands of nodes it takes too long."""
+        self._group_sources, self._groups_changed = self._read_group_sources(), False
+        try:
+            await asyncio.to_thread(view.with_group_sources(self._group_sources).view_new_nodes)
+        except BaseException:
+            self._groups_changed = True
+            raise
+
     def _apply_changes(self, view: ClusterView, built: BuiltView) -> ClusterView:
         """Return the view with all changes, and clear them once they are applied."""
         changes = self._changes
@@ -252,8 +263,6 @@ class ViewPublisher:
             view = view.with_pod_classes(self._pod_classes())
         if changes.queues or view.queues is NO_QUEUES:
             view = view.with_queues(self._kueue_queues())
-        if self._groups_changed:
-            self._group_sources, self._groups_changed = self._read_group_sources(), False
         view = view.with_group_sources(self._group_sources)
         view = view.with_schedulers(self._schedulers)
         if changes.pod_namespaces:

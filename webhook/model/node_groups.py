@@ -152,6 +152,9 @@ class GroupSources(msgspec.Struct, frozen=True, eq=False):
 
 NO_SOURCES = GroupSources()
 
+CACHED_FLEETS = 2
+"""The nodes whose groups stay known: those of the current view, and of the next one."""
+
 
 class NodeGroup(msgspec.Struct, frozen=True, gc=False):
     """One group.
@@ -172,7 +175,7 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
     blocker: str = ""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=CACHED_FLEETS)
 def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
     """Return the groups of a cluster: those of a settings file, of Cluster API, and of live nodes with GPUs.
 
@@ -186,13 +189,13 @@ def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ..
     return tuple(by_name.values())
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=CACHED_FLEETS)
 def growing_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
     """Return the groups that may grow; their new nodes have the same order in `new_nodes`."""
     return tuple(group for group in find_node_groups(fleet, sources) if not group.blocker)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=CACHED_FLEETS)
 def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     """Return one empty new node of each group that may grow."""
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])
@@ -294,14 +297,14 @@ def _group_by_sibling(label: str, name: str, fleet: Fleet, mask: int) -> NodeGro
     if any(map(hides_gpus_from_autoscaler, nodes)):
         blocker = "cluster-autoscaler counts nodes with its GPU label and without nvidia.com/gpu as not ready"
     return NodeGroup(
-        name, label, _new_node(name, _common_labels(nodes), _all_taints(nodes), resources), blocker=blocker
+        name, label, _new_node(name, _common_labels(fleet, mask), _all_taints(nodes), resources), blocker=blocker
     )
 
 
 def _group_by_node_pool(name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText]) -> NodeGroup:
     """Return a NodePool, whose instance types have whole GPUs, with what NodeOverlays add to all its nodes."""
     nodes = [fleet.nodes[index] for index in bit_positions(mask)]
-    labels, resources = _common_labels(nodes), _common_resources(nodes)
+    labels, resources = _common_labels(fleet, mask), _common_resources(nodes)
     known = {key: amount for key, amount in resources.items() if key in added or key == WHOLE_GPU or "/" not in key}
     if ACCOUNTING_RESOURCE in added:
         known[ACCOUNTING_RESOURCE] = added[ACCOUNTING_RESOURCE]
@@ -321,16 +324,16 @@ def _new_node(
     return Node(NodeMetadata(f"new node of {name}", dict(labels)), NodeSpec(tuple(taints)), status)
 
 
-def _common_labels(nodes: Sequence[FleetNode]) -> dict[str, str]:
-    """Return the labels that all nodes share, and a new one of their group will have."""
-    common = dict(nodes[0].labels)
-    for node in nodes[1:]:
-        common = {key: value for key, value in common.items() if node.labels.get(key) == value}
-    return {key: value for key, value in common.items() if key not in OWN_LABELS}
+def _common_labels(fleet: Fleet, nodes: int) -> dict[str, str]:
+    """Return the labels that all nodes of a mask share, and a new one of their group will have."""
+    first = fleet.nodes[next(bit_positions(nodes))].labels
+    return {
+        key: value for key, value in first.items() if key not in OWN_LABELS and fleet.common_label(key, nodes) == value
+    }
 
 
 def _all_taints(nodes: Sequence[FleetNode]) -> list[Taint]:
-    return sorted({taint for node in nodes for taint in node.taints}, key=taint_sort_key)
+    return sorted(set[Taint]().union(*{node.taints for node in nodes}), key=taint_sort_key)
 
 
 def _common_resources(nodes: Sequence[FleetNode]) -> dict[str, QuantityText]:
