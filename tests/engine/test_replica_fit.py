@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.audit.test_pod_placement import place_pod
@@ -187,6 +187,9 @@ KINDS: dict[str, Any] = {
     replicas=st.integers(2, 20),
     key=st.sampled_from(["", "kubernetes.io/hostname", "zone"]),
     zones=st.lists(st.sampled_from(["1", "2", ""]), min_size=4, max_size=4),
+)
+@example(  # nodes with and without a zone, and one with GPUs for two
+    sizes=[1, 1, 2], tainted_nodes=set(), wanted=1, replicas=2, key="zone", zones=["1", "1", "", ""]
 )
 @settings(max_examples=60)
 def test_check_and_place_count_the_same_pods(

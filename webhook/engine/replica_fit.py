@@ -47,13 +47,15 @@ def _count_replicas(units: UnitsIndex, context: GpuPodContext, mutation: PodMuta
     wanted = [(units(name), 1) for name in fleet.resources()] if resized else wanted
     able = [index.nodes_with_at_least(amount) for index, amount in wanted]
     fitting = nodes & (union_masks(able) if resized else reduce(and_, able))
+    one_each = bool(feasible.ports) or is_daemon_pod(context.pod)
 
     def count(mask: int) -> int:
+        if one_each:
+            return mask.bit_count()
         fits = [index.count_times(amount, mask) for index, amount in wanted]
         return sum(fits) if resized else min(fits)
 
-    most = count_pods_apart(_excluding_keys(context), fitting, count, fleet)
-    return min(most, fitting.bit_count()) if feasible.ports or is_daemon_pod(context.pod) else most
+    return count_pods_apart(_excluding_keys(context), fitting, count, fleet)
 
 
 def _excluding_keys(context: GpuPodContext) -> tuple[str, ...]:
