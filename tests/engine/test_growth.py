@@ -90,6 +90,12 @@ CASES = {
     "a live sibling on GKE offers it": Case(SMALL, (whole_node(), slices(GKE), *users())),
     "a live sibling on AKS offers it": Case(SMALL, (whole_node(), slices(AKS), *users())),
     "a node without a group does not grow": Case(KeepReason.NO_GROWTH, (whole_node(), slices(""), *users())),
+    "a pod in a queue may need the node much later": Case(
+        KeepReason.NO_FREE_CAPACITY,
+        FULL,
+        small().label("kai.scheduler/queue", "q"),
+        "mode: enforce\nrightSizing: {whenFull: grow, templates: enforce}",
+    ),
     "by default nothing is known to grow": Case(KeepReason.NO_FREE_CAPACITY, FULL, policy=KEEP),
     "Karpenter knows no slices": Case(KeepReason.NO_GROWTH, KARPENTER_FULL),
     "but those of a NodeOverlay": Case(SMALL, (*KARPENTER_FULL, overlay())),

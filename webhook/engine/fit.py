@@ -74,7 +74,8 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     choice = _smallest_choice(context, need, right_sizing, feasible)
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
-    if right_sizing.rule.when_full is FullCapacityAction.GROW and context.request.queued is None:
+    grows = right_sizing.rule.when_full is FullCapacityAction.GROW and context.request.queued is None
+    if grows and not queueing_sign(context.pod):  # of a pod in a queue is not known when it will need the node
         choice = _allow_growth(context, need, right_sizing, feasible, choice)
     queued = context.request.queued
     if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
