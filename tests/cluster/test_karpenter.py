@@ -139,7 +139,8 @@ def node_with_slices(plane: Plane) -> Iterator[None]:
     plane.api.create(path, seed.build())
     try:
         eventually(lambda: settle_new_nodes(plane) and "nodeName" in plane.api.get(f"{path}/seed")["spec"])
-        eventually(lambda: not claims_in_progress(plane))  # one that is deleted before leaves its node behind
+        # One that is deleted before leaves its node behind.
+        eventually(lambda: settle_new_nodes(plane) and not claims_in_progress(plane))
         yield
     finally:
         plane.api.delete(f"{path}/seed", gracePeriodSeconds="0")
