@@ -171,7 +171,7 @@ def _find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
     return found
 
 
-def _excluding_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
+def _exclusion_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
     """Return the topology keys by which the replicas of a pod exclude each other."""
     ties = ties_of(pod)
     return self_excluding_keys(ties, placement.tied_pods.labels_of(ties.namespace))
@@ -218,7 +218,7 @@ def _place_pod(
     ranked = ranking.rank(eligible, gang)
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
-    apart = _excluding_keys(pod, placement) if replicas > 1 else ()
+    apart = _exclusion_keys(pod, placement) if replicas > 1 else ()
     one_each = snapshot.fleet.all_nodes if daemon or host_ports(pod) else _nodes_for_one(apart, snapshot.fleet)
     others = [node for node in range(len(snapshot.fleet.nodes)) if node not in feasible]
     capacity = {}
