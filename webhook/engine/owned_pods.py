@@ -116,13 +116,13 @@ def _claimed_volumes(workload: Any, template: PodTemplate) -> list[Json]:
 def with_new_claims(pod: Pod, claims: Mapping[str, Any]) -> Pod:
     """Return a pod whose claims by these names are created for it, by their templates."""
     volumes = tuple(
-        Volume(ephemeral={"volumeClaimTemplate": claims[name]}) if (name := _claim_of(each)) in claims else each
+        Volume(ephemeral={"volumeClaimTemplate": claims[name]}) if (name := _claim_of_volume(each)) in claims else each
         for each in pod.spec.volumes
     )
     return replace(pod, spec=replace(pod.spec, volumes=volumes)) if claims else pod
 
 
-def _claim_of(volume: Volume) -> str:
+def _claim_of_volume(volume: Volume) -> str:
     name = (volume.persistent_volume_claim or {}).get("claimName")
     return name if isinstance(name, str) else ""
 
