@@ -344,6 +344,19 @@ async def test_node_groups_are_found_before_a_review_needs_them() -> None:
         assert new_nodes.cache_info().misses == found
 
 
+async def test_what_is_written_about_groups_stays_the_same_object_while_only_nodes_change() -> None:
+    """Cached decisions are valid for one such object."""
+    harness = make_harness()
+    harness.write("overlays", "upsert", {"metadata": {"name": "slices"}, "spec": {}})
+    harness.write("nodes", "upsert", node("a"))
+    await harness.publisher.publish()
+    before = harness.view.group_sources
+    assert len(before.overlays) == 1
+    harness.write("nodes", "upsert", node("b"))
+    await harness.publisher.publish()
+    assert harness.view.group_sources is before
+
+
 async def test_a_nominated_pod_takes_its_node_until_it_is_bound_to_another_one() -> None:
     harness = make_harness()
     harness.write("nodes", "list", node("a"), node("b"))

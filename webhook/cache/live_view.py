@@ -237,7 +237,8 @@ class ViewPublisher:
 
     async def _find_node_groups(self, view: ClusterView) -> None:
         """Find the node groups in a thread, so that no review has to: with thousands of nodes it takes too long."""
-        self._group_sources, self._groups_changed = self._read_group_sources(), False
+        if self._groups_changed:
+            self._group_sources, self._groups_changed = self._read_group_sources(), False
         try:
             await asyncio.to_thread(view.with_group_sources(self._group_sources).view_new_nodes)
         except BaseException:
