@@ -38,13 +38,8 @@ from webhook.model.filters.pod_ties import (
 )
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.limit_ranges import (
-    NO_LIMIT_RANGES,
-    NO_LIMIT_RANGES_BEFORE_POD_LEVEL,
-    NamespaceLimitRanges,
-    parse_limit_range,
-)
-from webhook.model.node_groups import NO_SOURCES, GroupSources, new_nodes
+from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
+from webhook.model.node_groups import CACHED_FLEETS, NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
@@ -252,9 +247,9 @@ class ClusterView:
         if found is not None:
             return found
         written = self._limit_ranges.get(namespace)
+        last = self.api_minor >= POD_LEVEL_LAST_MINOR
         if not written:
-            return NO_LIMIT_RANGES_BEFORE_POD_LEVEL if self._completes_pod_level_last else NO_LIMIT_RANGES
-        last = self._completes_pod_level_last
+            return no_limit_ranges(before_pod_level=last)
         self._ranges[namespace] = NamespaceLimitRanges(map(parse_limit_range, written), before_pod_level=last)
         return self._ranges[namespace]
 
@@ -544,13 +539,10 @@ class ClusterView:
 
     def with_api_minor(self, minor: int) -> ClusterView:
         """Return the view of a cluster whose API server has this minor version."""
+        if minor == self.api_minor:
+            return self
         views = BoundedCache[str, NamespaceView](MAX_NAMESPACE_VIEWS)
-        changed = self._copy_with(api_minor=minor, _ranges={}, _views_of_namespaces=views)
-        return self if minor == self.api_minor else changed
-
-    @property
-    def _completes_pod_level_last(self) -> bool:
-        return self.api_minor >= POD_LEVEL_LAST_MINOR
+        return self._copy_with(api_minor=minor, _ranges={}, _views_of_namespaces=views)
 
     def with_pod_versions(self, versions: PodVersions) -> ClusterView:
         """Return the view with its pods' versions replaced."""
@@ -683,7 +675,7 @@ class ClusterView:
         return self._assumed.all_pods()
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=CACHED_FLEETS)
 def _view_of_empty_nodes(fleet: Fleet) -> ClusterView:
     return ClusterView(fleet)
 

@@ -306,14 +306,10 @@ def _default_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> LimitsA
     if not whole.limits and not whole.requests:
         return whole
     limits, requests = dict(whole.limits), dict(whole.requests)
-    for name in named_resources(amounts, LIMITS):
-        if is_huge_pages(name) and name not in requests and name not in limits:
-            _set_container_sum(limits, name, amounts, LIMITS)
+    _sum_huge_page_limits(limits, requests, amounts)
     if not limits:
         return whole
-    for name in named_resources(amounts, REQUESTS):
-        if is_pod_level_resource(name) and not is_huge_pages(name) and name not in requests:
-            _set_container_sum(requests, name, amounts, REQUESTS)
+    _sum_requests(requests, amounts)
     for name, amount in limits.items():
         if is_pod_level_resource(name):
             requests.setdefault(name, amount)
@@ -328,12 +324,8 @@ def _complete_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> Limits
     if not whole.limits and not whole.requests:
         return whole
     limits, requests = dict(whole.limits), dict(whole.requests)
-    for name in named_resources(amounts, LIMITS):
-        if is_huge_pages(name) and name not in requests and name not in limits:
-            _set_container_sum(limits, name, amounts, LIMITS)
-    for name in named_resources(amounts, REQUESTS):
-        if is_pod_level_resource(name) and not is_huge_pages(name) and name not in requests:
-            _set_container_sum(requests, name, amounts, REQUESTS)
+    _sum_huge_page_limits(limits, requests, amounts)
+    _sum_requests(requests, amounts)
     requests = {name: amount for name, amount in limits.items() if is_pod_level_resource(name)} | requests
     for name, request in requests.items():
         limited = all(name in container.limits for container in amounts.all_containers)
@@ -349,6 +341,20 @@ def _round_amounts(holder: LimitsAndRequests) -> LimitsAndRequests:
         {name: round_to_milli(amount) for name, amount in side.items()} for side in (holder.limits, holder.requests)
     )
     return holder._replace(limits=limits, requests=requests)
+
+
+def _sum_huge_page_limits(limits: ResourceList, requests: ResourceList, amounts: PodAmounts) -> None:
+    """Set the pod-level limits of huge pages that are not set to those of the containers."""
+    for name in named_resources(amounts, LIMITS):
+        if is_huge_pages(name) and name not in requests and name not in limits:
+            _set_container_sum(limits, name, amounts, LIMITS)
+
+
+def _sum_requests(requests: ResourceList, amounts: PodAmounts) -> None:
+    """Set the pod-level requests that are not set, except huge pages, to those of the containers."""
+    for name in named_resources(amounts, REQUESTS):
+        if is_pod_level_resource(name) and not is_huge_pages(name) and name not in requests:
+            _set_container_sum(requests, name, amounts, REQUESTS)
 
 
 def _set_container_sum(target: ResourceList, name: str, amounts: PodAmounts, side: str) -> None:

@@ -221,9 +221,7 @@ class Fleet:
 
     def common_label(self, key: str, nodes: int) -> str | None:
         """Return the value of a label on all nodes of a mask; None if they differ, or one lacks it."""
-        first = next(bit_positions(nodes), None)
-        value = self.nodes[first].labels.get(key) if first is not None else None
-        return value if value is not None and not nodes & ~self._index.nodes_with(key, value) else None
+        return self._index.common_value(key, nodes)
 
     def tolerated_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Return the nodes whose NoSchedule and NoExecute taints are all tolerated. Cached."""

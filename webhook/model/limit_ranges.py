@@ -80,7 +80,7 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
 
     def without_ranges(self) -> NamespaceLimitRanges:
         """Return none, for what the same server does where no LimitRange applies."""
-        return NO_LIMIT_RANGES_BEFORE_POD_LEVEL if self.before_pod_level else NO_LIMIT_RANGES
+        return no_limit_ranges(before_pod_level=self.before_pod_level)
 
     def __hash__(self) -> int:
         return self._hash
@@ -90,7 +90,12 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
 
 
 NO_LIMIT_RANGES = NamespaceLimitRanges()
-NO_LIMIT_RANGES_BEFORE_POD_LEVEL = NamespaceLimitRanges(before_pod_level=True)
+_NONE_BEFORE_POD_LEVEL = NamespaceLimitRanges(before_pod_level=True)
+
+
+def no_limit_ranges(*, before_pod_level: bool) -> NamespaceLimitRanges:
+    """Return the LimitRanges of a namespace without any."""
+    return _NONE_BEFORE_POD_LEVEL if before_pod_level else NO_LIMIT_RANGES
 
 
 def exact_milli(amount: Quantity) -> int | None:

@@ -130,11 +130,12 @@ class LabelIndex:
         keys: Masks by key.
     """
 
-    __slots__ = ("keys", "values")
+    __slots__ = ("_nodes", "keys", "values")
 
     def __init__(self, nodes: Iterable[Labels]) -> None:
+        self._nodes = tuple(nodes)
         self.values: dict[str, dict[str, int]] = {}
-        for position, labels in enumerate(nodes):
+        for position, labels in enumerate(self._nodes):
             bit = 1 << position
             for key, value in labels.items():
                 masks = self.values.setdefault(key, {})
@@ -148,10 +149,9 @@ class LabelIndex:
 
     def common_value(self, key: str, nodes: int) -> str | None:
         """Return the value of a label on all of these nodes; None if they differ or one lacks it."""
-        for value, mask in self.values.get(key, {}).items():
-            if mask & nodes:
-                return value if not nodes & ~mask else None
-        return None
+        first = next(bit_positions(nodes), None)
+        value = self._nodes[first].get(key) if first is not None else None
+        return value if value is not None and not nodes & ~self.nodes_with(key, value) else None
 
 
 def union_masks(masks: Iterable[int]) -> int:
