@@ -25,6 +25,7 @@ from benchmarks.decide import manifests, pods_of, request_of
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
+from webhook.engine.owned_pods import is_daemon_pod
 from webhook.errors import SourceLocation
 from webhook.model.batch import gang_sign
 from webhook.model.cluster_view import ClusterView
@@ -165,7 +166,7 @@ def is_eligible(pod: Pod, nodes: Sequence[Json], view: ClusterView) -> bool:
     requested = effective_requests(pod)
     if count_gpu_units(requested.items()) != {WHOLE_GPU: 1} or gang_sign(pod) or spec.resource_claims:
         return False
-    if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
+    if is_daemon_pod(pod):
         return False
     fleet = view.fleet
     selected = fleet.nodes_selected_by(spec) & fleet.nodes_advertising(SLICE)

@@ -19,6 +19,7 @@ A denied pod is not an error: it is a `Decision` with findings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -134,6 +135,12 @@ class ApiUnreachable(ApiError):  # noqa: N818 - named like the reasons of the AP
 def shorten_text(text: str, limit: int = 60) -> str:
     """Shorten untrusted text for a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def abbreviate_names(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of some names for a message, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def quote_text(value: object, limit: int = 60) -> str:

@@ -204,12 +204,13 @@ class WebhookSettings(ServerSettings):
     def _check_sources(self) -> Self:
         if not self.is_live and not self.policies:
             raise _combination_error(FLAG_REQUIRED.format("policies", "POLICIES"))
-        if not self.is_live and self.kueue_config is not None:
-            raise _combination_error("--kueue-config requires --cluster live; a snapshot may contain the Configuration")
-        if not self.is_live and self.node_groups is not None:
-            raise _combination_error("--node-groups requires --cluster live; a snapshot may contain the NodeGroups")
-        if not self.is_live and self.scheduler_config is not None:
-            raise _combination_error("--scheduler-config requires --cluster live; a snapshot may contain the object")
+        for flag, file, content in (
+            ("--kueue-config", self.kueue_config, "Configuration"),
+            ("--node-groups", self.node_groups, "NodeGroups"),
+            ("--scheduler-config", self.scheduler_config, "object"),
+        ):
+            if not self.is_live and file is not None:
+                raise _combination_error(f"{flag} requires --cluster live; a snapshot may contain the {content}")
         if not self.cluster:
             raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
         if not self.uses_api_server and (self.kubeconfig or self.context):

@@ -9,7 +9,7 @@ from functools import reduce
 import msgspec
 
 from webhook.cache.build_view import free_resources_by_node
-from webhook.cache.snapshot_objects import SnapshotObject
+from webhook.cache.snapshot_objects import SnapshotObject, snapshot_schedulers
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
@@ -28,7 +28,7 @@ from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
 from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.schedulers import NO_SCHEDULERS, KubeSchedulerConfiguration, Schedulers, collect_schedulers
+from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageView
 from webhook.placement.capacity import PodDemand
@@ -125,7 +125,7 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     runtime_classes = [item for item in objects if isinstance(item, RuntimeClass)]
     classes = summarize_pod_classes(runtime_classes, (item for item in objects if isinstance(item, PriorityClass)))
     nominated = tuple(pod for pod in pods if nominated_node(pod) in fleet.by_name)
-    schedulers = collect_schedulers(item for item in objects if isinstance(item, KubeSchedulerConfiguration))
+    schedulers = snapshot_schedulers(objects)
     return PlacementInput(
         *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers)
     )

@@ -21,6 +21,7 @@ from webhook.cache.snapshot_objects import (
     expand_lists,
     read_snapshot_object,
     skipped_kind,
+    snapshot_schedulers,
 )
 from webhook.cache.stored_objects import object_namespace
 from webhook.documents.reader import is_document_file, read_documents
@@ -43,9 +44,7 @@ from webhook.model.queues import (
 )
 from webhook.model.schedulers import (
     SCHEDULER_API_VERSION,
-    KubeSchedulerConfiguration,
     Schedulers,
-    collect_schedulers,
 )
 from webhook.model.storage_objects import StorageObject
 from webhook.well_known import API_VERSION
@@ -201,12 +200,6 @@ def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:
         tuple([item for item in objects if isinstance(item, NodeOverlay)]),
         tuple([item for item in objects if isinstance(item, MachineDeployment)]),
     )
-
-
-def snapshot_schedulers(objects: Iterable[SnapshotObject]) -> Schedulers:
-    """Return the rules of the schedulers whose configuration is among the objects of a snapshot."""
-    found = (item for item in objects if isinstance(item, KubeSchedulerConfiguration))
-    return collect_schedulers(found)
 
 
 def _snapshot_queues(objects: tuple[SnapshotObject, ...]) -> KueueQueues:

@@ -7,7 +7,7 @@ node without a name. Other kinds of objects are skipped and counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,7 +31,12 @@ from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
 from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, KueueConfiguration, LocalQueue, ResourceFlavor
-from webhook.model.schedulers import SCHEDULER_API_VERSION, KubeSchedulerConfiguration
+from webhook.model.schedulers import (
+    SCHEDULER_API_VERSION,
+    KubeSchedulerConfiguration,
+    Schedulers,
+    collect_schedulers,
+)
 from webhook.model.storage_objects import (
     CSIDriver,
     CSINode,
@@ -270,3 +275,8 @@ def _object_title(raw: RawObject) -> str:
     metadata = raw.data.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{raw.data['kind']} {shorten_text(name)}" if isinstance(name, str) and name else str(raw.data["kind"])
+
+
+def snapshot_schedulers(objects: Iterable[SnapshotObject]) -> Schedulers:
+    """Return the rules of the schedulers whose configuration is among the objects of a snapshot."""
+    return collect_schedulers(item for item in objects if isinstance(item, KubeSchedulerConfiguration))

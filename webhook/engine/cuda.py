@@ -34,7 +34,7 @@ from webhook.engine.cuda_requirements import (
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.policy_findings import PolicyFinding
-from webhook.errors import quote_text, shorten_text
+from webhook.errors import abbreviate_names, quote_text, shorten_text
 from webhook.model.annotations import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -180,8 +180,7 @@ def _newest_driver(offers: Sequence[GpuOffer]) -> str:
 
 def _offer_names(offers: Sequence[GpuOffer]) -> str:
     names = sorted({offer.product or offer.resource for offer in offers})
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(shorten_text(name) for name in names[:_MAX_NAMES]) + more
+    return abbreviate_names([shorten_text(name) for name in names], _MAX_NAMES)
 
 
 def _container_cuda_needs(path: FieldPath, container: Container, *, compat: bool) -> list[_CudaNeed]:

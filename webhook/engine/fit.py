@@ -27,6 +27,7 @@ from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_without_fit
 from webhook.engine.queued_templates import reason_by_queue
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
+from webhook.errors import abbreviate_names
 from webhook.model.batch import KAI_POOL_LABEL, is_charged_as_one_gpu, is_kai_sign, queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
@@ -115,14 +116,14 @@ def _allow_growth(
 
     No label is required without need, because the template of a new node may lack it.
     """
+    if isinstance(choice, KeepRequest) and choice.reason not in _CURED_BY_GROWTH:
+        return choice
     new, fleet = project_new_nodes(context, right_sizing.rule.mode), context.view.fleet
     if new is not None and right_sizing.accounting:
         new.nodes &= new.view.fleet.accounting_nodes
     if isinstance(choice, OfferChoice):
         needless = new is not None and not feasible.ties() and _is_same_everywhere(context, choice, feasible, new)
         return _without_selectors(choice) if needless else choice
-    if choice.reason not in _CURED_BY_GROWTH:
-        return choice
     grown = _smallest_choice(context, need, right_sizing, new) if new is not None and new.nodes else choice
     if new is None or isinstance(grown, KeepRequest) or not _is_same_everywhere(context, grown, feasible, new):
         full = choice.reason is KeepReason.NO_FREE_CAPACITY
@@ -226,8 +227,7 @@ def _explain_no_offer(context: GpuPodContext, need: GpuNeed, rule: RightSizingRu
     unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
     if unsized and (not covering or any(offer.form is not GpuForm.WHOLE for offer in unsized)):
         names = tuple(dict.fromkeys(offer.product or offer.resource for offer in unsized))
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        detail = f"{need.words}, memory unknown: {', '.join(names[:MAX_NAMES])}{more}"
+        detail = f"{need.words}, memory unknown: {abbreviate_names(names, MAX_NAMES)}"
         return KeepRequest(KeepReason.SIZE_UNKNOWN, detail)
     return KeepRequest(KeepReason.NEED_TOO_LARGE if fleet.offers and not covering else KeepReason.NO_OFFER, need.words)
 
@@ -247,7 +247,7 @@ def _reason_against_offers(
     )
     if reason is not None:
         return reason
-    if (sign := queueing_sign(context.pod)) and is_kai_sign(sign):
+    if is_kai_sign(sign := queueing_sign(context.pod)):
         in_shard = nodes & feasible.view.fleet.nodes_with_label(KAI_POOL_LABEL)  # KAI does not use them for this pod
         if in_shard or not is_charged_as_one_gpu(resource):
             return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
@@ -307,8 +307,7 @@ def _reason_by_capacity(feasible: FeasibleNodes, offers: tuple[GpuOffer, ...], e
 
 def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:
     names = [name for name, _ in feasible.amounts().others]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"{resource} on a node with enough {', '.join(names[:MAX_NAMES])}{more}" if names else resource
+    return f"{resource} on a node with enough {abbreviate_names(names, MAX_NAMES)}" if names else resource
 
 
 def _describe_volumes(resource: str, feasible: FeasibleNodes) -> str:

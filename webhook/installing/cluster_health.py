@@ -13,7 +13,7 @@ from webhook.cache.policy_objects import READY, find_condition, policy_text
 from webhook.cache.snapshot import view_of_objects
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
-from webhook.errors import RightsliceError, SourceLocation, shorten_text
+from webhook.errors import RightsliceError, SourceLocation, abbreviate_names, shorten_text
 from webhook.installing.facts import (
     CheckState,
     ClusterFacts,
@@ -59,11 +59,6 @@ def list_gpu_nodes(facts: ClusterFacts) -> list[Json]:
         return any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("allocatable") or ())
 
     return [node for node in facts.nodes or () if has_gpus(node)]
-
-
-def abbreviate_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from webhook.errors import ReviewError
+from webhook.errors import ReviewError, abbreviate_names
 from webhook.installing.facts import ClusterFacts, DiagnosticResult, unread_part_result
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import parse_pod
@@ -29,10 +29,9 @@ def check_charges(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     charged = dict(_charged_pod_sets(facts.workloads))
     drifted = [name for pod in facts.queued_pods or () if (name := _drift_of(pod, charged))]
     if drifted:
-        more = f" and {len(drifted) - MAX_NAMES} more" if len(drifted) > MAX_NAMES else ""
         yield DiagnosticResult.warn(
             f"{pluralize(len(drifted), 'pod holds', 'pods hold')} other GPUs than Kueue charged",
-            f"{', '.join(drifted[:MAX_NAMES])}{more}: a webhook changed them after the charge; right-size templates "
+            f"{abbreviate_names(drifted, MAX_NAMES)}: a webhook changed them after the charge; right-size templates "
             "instead (rightSizing.templates: enforce)",
         )
     elif charged:

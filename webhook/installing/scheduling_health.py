@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from webhook.documents.reader import read_documents
-from webhook.errors import DocumentError, shorten_text
-from webhook.installing.cluster_health import abbreviate_names, list_gpu_nodes
+from webhook.errors import DocumentError, abbreviate_names, shorten_text
+from webhook.installing.cluster_health import list_gpu_nodes
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
 import msgspec
 
+from webhook.errors import abbreviate_names
 from webhook.model.fleet import FleetNode
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.products import card_product, normalized_product
@@ -150,6 +151,5 @@ def _unused_price_notes(prices: PriceTable, products: Set[str]) -> Iterator[str]
     """Products of a table that no node has may be mistyped. An example table prices many products."""
     unused = sorted(set(prices.by_product) - products)
     if unused:
-        more = f" and {len(unused) - MAX_NAMED_PRODUCTS} more" if len(unused) > MAX_NAMED_PRODUCTS else ""
-        problem = f"no node has the product {', '.join(unused[:MAX_NAMED_PRODUCTS])}{more} of the price table"
+        problem = f"no node has the product {abbreviate_names(unused, MAX_NAMED_PRODUCTS)} of the price table"
         yield f"{problem}: its price is not used. Write a product as in the node label {PRODUCT_LABEL}"

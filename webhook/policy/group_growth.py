@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from webhook.errors import abbreviate_names
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import FullCapacityAction
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
@@ -57,7 +58,7 @@ def _growth_problems(
         missing = sorted(assigned.intersection(group.unknown_gpus))
         offered = assigned.intersection(group.new_node.status.allocatable)
         if missing:
-            yield GroupProblem(f"node group {group.name} cannot grow for {_list_names(missing)}", _remedy(group))
+            yield GroupProblem(f"node group {group.name} cannot grow for {abbreviate_names(missing)}", _remedy(group))
         elif group.blocker and group.source != SETTINGS and offered:
             yield GroupProblem(f"node group {group.name} cannot grow: {group.blocker}", _remedy(group))
     growing = growing_groups(view.fleet, view.group_sources)
@@ -84,7 +85,7 @@ def _accounting_problems(policy: str, groups: Iterable[NodeGroup]) -> Iterator[G
     lacking = [group.name for group in groups if ACCOUNTING_RESOURCE not in group.new_node.status.allocatable]
     if lacking:
         advice = f"autoscalers do not ignore it: add it to the NodeOverlay, tags or settings of the group ({PAGE})"
-        lack = f"which new nodes of {_list_names(lacking)} lack"
+        lack = f"which new nodes of {abbreviate_names(lacking)} lack"
         yield GroupProblem(f"policy {policy} lets pods request {ACCOUNTING_RESOURCE}, {lack}", advice)
 
 
@@ -92,12 +93,7 @@ def _idle_nodes(view: ClusterView) -> Iterator[GroupProblem]:
     idle = [node.name for node in view.fleet.nodes if node.gpus and hides_gpus_from_autoscaler(node)]
     if idle:
         yield GroupProblem(
-            f"cluster-autoscaler counts {_list_names(idle)} as idle, whatever slices pods hold, and as not ready",
+            f"cluster-autoscaler counts {abbreviate_names(idle)} as idle, whatever slices pods hold, and as not ready",
             "remove the GPU label from its group; or annotate the node with cluster-autoscaler.kubernetes.io/"
             'scale-down-disabled: "true", or its pods with cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
         )
-
-
-def _list_names(names: Iterable[str]) -> str:
-    found = list(names)
-    return ", ".join(found[:MAX_NAMES]) + (f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from webhook.errors import abbreviate_names
 from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
@@ -229,9 +230,7 @@ def resource_meaning(choice: OfferChoice) -> str:
     """Return the product and profile that `nvidia.com/gpu` stands for here; "" for names that contain it."""
     if choice.resource != WHOLE_GPU:
         return ""
-    products = tuple(dict.fromkeys(map(_offer_product, choice.offers)))
-    more = f" and {len(products) - MAX_PRODUCTS} more" if len(products) > MAX_PRODUCTS else ""
-    return ", ".join(products[:MAX_PRODUCTS]) + more
+    return abbreviate_names(tuple(dict.fromkeys(map(_offer_product, choice.offers))), MAX_PRODUCTS)
 
 
 def _offer_product(offer: GpuOffer) -> str:

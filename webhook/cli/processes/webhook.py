@@ -35,7 +35,6 @@ from webhook.kube.leader_election import LeaderElector, LeaseName
 from webhook.kube.reflector import Reflector, WatchedResource
 from webhook.model.node_groups import GroupSources
 from webhook.model.queues import NO_QUEUES, KueueQueues
-from webhook.model.schedulers import NO_SCHEDULERS
 from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, policies_as_audit
@@ -140,11 +139,11 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    schedulers = NO_SCHEDULERS if settings.scheduler_config is None else read_schedulers(str(settings.scheduler_config))
     live = empty_view().with_replicas(settings.replicas).with_queues(_configured_queues(settings))
     if settings.node_groups is not None:
         live = live.with_group_sources(GroupSources(read_node_groups(str(settings.node_groups))))
-    live = live.with_schedulers(schedulers)
+    if settings.scheduler_config is not None:
+        live = live.with_schedulers(read_schedulers(str(settings.scheduler_config)))
     view = live if settings.is_live else read_snapshot(settings.cluster).view
     state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from webhook.engine.linting.objects import as_list, as_mapping, counts_gpus, lint_finding, rebuild_object
+from webhook.errors import abbreviate_names
 from webhook.model.claims import DEVICE_CLASS_SUFFIX, device_class_of_key, is_claim_key
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
@@ -142,8 +143,7 @@ def _closest_class(name: str, classes: Collection[str]) -> str | None:
 
 
 def _list_some(classes: Collection[str]) -> str:
-    more = f" and {len(classes) - MAX_LISTED} more" if len(classes) > MAX_LISTED else ""
-    return f"{', '.join(sorted(classes)[:MAX_LISTED])}{more}"
+    return abbreviate_names(sorted(classes), MAX_LISTED)
 
 
 def _round_down_gpus(key: str, amount: Any) -> int | None:
