@@ -133,6 +133,33 @@ def register_recording_webhook(plane: Any, namespace: str) -> Iterator[Recording
         yield recorder
 
 
+def pod_webhook(name: str, url: str, bundle: str, namespace: str) -> Json:
+    """Return the configuration of another webhook that is called for new pods of a namespace, in the order of names."""
+    webhook = {
+        "name": f"{name}.example.com",
+        "clientConfig": {"url": url, "caBundle": bundle},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 30,  # many pods at once, on a machine that may be busy
+    }
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    return {**head, "metadata": {"name": name}, "webhooks": [webhook]}
+
+
+@contextmanager
+def register_patching_webhook(plane: Any, name: str, pod: Json, patch: Callable[[Json], list[Json]]) -> Iterator[None]:
+    """Register another webhook for the block that changes the new pods of a namespace; `pod` is one, to try it with."""
+    namespace = pod["metadata"]["namespace"]
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    with serve_recording_webhook(patch) as other:
+        configuration = pod_webhook(name, f"{other.url}/patch", other.bundle, namespace)
+        with apply_admission_objects(plane, [configuration]):
+            eventually(lambda: other.reviews or not plane.api.create(path, pod, dryRun="All"))
+            yield
+
+
 def admission_object_paths(objects: Sequence[Json]) -> list[str]:
     """Return the API paths of admissionregistration objects."""
     plurals = {

@@ -30,7 +30,7 @@ from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.pod_creation import create_pods
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
+from tests.cluster.recording_webhook import register_patching_webhook
 from tests.controlplane.build_cache import print_message
 from tests.example_cluster import MIXED, policies_of, policy
 from webhook.audit.cluster_reader import ClusterReader
@@ -46,6 +46,9 @@ PODS = int(os.environ.get("RIGHTSLICE_SCALED_PODS", "60"))
 
 NEEDS = {"8Gi": SLICE, "20Gi": LARGE}
 """What a pod needs, and the smallest slice that covers it."""
+
+LOOK_SECONDS = 0.2
+"""Between two looks at the new nodes: each lists all nodes."""
 
 RETRY_SECONDS = 12
 """Karpenter looks again at pods that it could not serve after ten seconds."""
@@ -84,26 +87,6 @@ def rewrite_naively(request: Json) -> list[Json]:
         {"op": "replace", "path": "/spec/containers/0/resources", "value": amounts},
         {"op": "add", "path": "/spec/tolerations", "value": tolerations},
     ]
-
-
-@contextmanager
-def naive_webhook(plane: Plane, namespace: str) -> Iterator[None]:
-    """Run a webhook for the block that rewrites the pods of a namespace naively."""
-    with serve_recording_webhook(rewrite_naively) as other:
-        webhook = {
-            "name": "naive.example.com",
-            "clientConfig": {"url": f"{other.url}/shrink", "caBundle": other.bundle},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 30,
-        }
-        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        with apply_admission_objects(plane, [{**head, "metadata": {"name": "naive"}, "webhooks": [webhook]}]):
-            eventually(lambda: other.reviews or not plane.api.create(path, pod_of(namespace, 0), dryRun="All"))
-            yield
 
 
 @contextmanager
@@ -155,7 +138,7 @@ def scale_for(plane: Plane, namespace: str, rewriting: AbstractContextManager[No
             creating = threads.submit(create_pods, plane, pods, patience=120)
             while not creating.done():
                 settle_new_nodes(plane)
-                time.sleep(0.2)
+                time.sleep(LOOK_SECONDS)
             assert [each.message for each in creating.result() if not each.created] == []
         pending, nodes = wait_for_nodes(plane, namespace), new_nodes(plane)
         plane.api.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
@@ -172,7 +155,7 @@ def wait_for_nodes(plane: Plane, namespace: str) -> list[str]:
         found = pods_without_node(plane, namespace)
         if not settled or found != waiting:
             waiting, since = found, time.monotonic()
-        time.sleep(0.2)
+        time.sleep(LOOK_SECONDS)
     return waiting
 
 
@@ -201,7 +184,7 @@ def test_only_rewriting_with_regard_to_node_groups_saves_gpus_and_leaves_no_pod_
     for name in ("untouched", "naive", "grown"):
         plane.add_namespace(name)
     untouched = scale_for(plane, "untouched", nullcontext())
-    naive = scale_for(plane, "naive", naive_webhook(plane, "naive"))
+    naive = scale_for(plane, "naive", register_patching_webhook(plane, "naive", pod_of("naive", 0), rewrite_naively))
     refused = refused_by_karpenter(plane, "naive")
     grown = scale_for(plane, "grown", growing_policy(plane, "grown"))
     counts = "; ".join(f"{len(each.pending)}, {each.gpus}" for each in (untouched, naive, grown))

@@ -12,7 +12,7 @@ from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
+from tests.cluster.recording_webhook import apply_admission_objects, pod_webhook, serve_recording_webhook
 from tests.house.checkout import read_checkout_file
 
 GPU, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -85,30 +85,12 @@ def add_vendor_sidecar(request: Json) -> list[Json]:
     return [{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy", "image": "example/proxy:1"}}]
 
 
-def vendor_webhook(team: str, url: str, bundle: str) -> Json:
-    """Return the configuration of a vendor's webhook that runs after ours."""
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": f"sidecars-{secrets.token_hex(3)}"},
-        "webhooks": [
-            {
-                "name": "sidecars.example.com",
-                "clientConfig": {"url": f"{url}/sidecars", "caBundle": bundle},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team}},
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-            }
-        ],
-    }
-
-
 def test_the_webhook_is_reinvoked_after_a_vendor_adds_a_sidecar(site: Installation, team: str) -> None:
     metric = 'admission_requests_total\\{operation="CREATE",result="(?:allowed|patched)",route="mutate"\\}'
+    name = f"sidecars-{secrets.token_hex(3)}"  # after ours
     with (
         serve_recording_webhook(add_vendor_sidecar) as other,
-        apply_admission_objects(site.plane, [vendor_webhook(team, other.url, other.bundle)]),
+        apply_admission_objects(site.plane, [pod_webhook(name, f"{other.url}/sidecars", other.bundle, team)]),
     ):
         path = f"/api/v1/namespaces/{team}/pods"
         eventually(lambda: other.reviews or not site.plane.api.create(path, notebook("try", team), dryRun="All"))

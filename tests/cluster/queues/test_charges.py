@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from tests.builders import make_pod
@@ -13,7 +11,7 @@ from tests.cluster.installation import Installation
 from tests.cluster.kueue import API, GPU, SLICE, reserved_amounts
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
+from tests.cluster.recording_webhook import register_patching_webhook
 
 QUEUED_JOBS = int(os.environ.get("RIGHTSLICE_QUEUED_JOBS", "12"))
 """Jobs that go through a full queue."""
@@ -70,31 +68,6 @@ def shrink_pod(request: Json) -> list[Json]:
     return [{"op": "replace", "path": path, "value": {"limits": amounts, "requests": amounts}}]
 
 
-@contextmanager
-def shrinking_webhook(plane: Plane, team: str) -> Iterator[None]:
-    """Run another webhook for the block that makes the pods of a namespace smaller."""
-    with serve_recording_webhook(shrink_pod) as other:
-        webhook = {
-            "name": "shrink.example.com",
-            "clientConfig": {"url": f"{other.url}/shrink", "caBundle": other.bundle},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team}},
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }
-        configuration = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "shrink"},
-            "webhooks": [webhook],
-        }
-        pod = make_pod("try").namespace(team).gpus(1).build()
-        path = f"/api/v1/namespaces/{team}/pods"
-        with apply_admission_objects(plane, [configuration]):
-            eventually(lambda: other.reviews or not plane.api.create(path, pod, dryRun="All"))
-            yield
-
-
 def test_a_right_sized_template_is_charged_as_a_slice_and_its_pods_come_out_as_it_says(
     site: Installation, team: str
 ) -> None:
@@ -122,7 +95,8 @@ def test_an_untouched_template_is_charged_as_a_card_and_its_pods_keep_it(site: I
 
 def test_a_rewrite_of_pods_alone_leaves_the_charge_of_a_card(site: Installation, team: str) -> None:
     """Rightslice does not do this: another webhook stands for a right-sizer that does."""
-    with shrinking_webhook(site.plane, team):
+    pod = make_pod("try").namespace(team).gpus(1).build()
+    with register_patching_webhook(site.plane, "shrink", pod, shrink_pod):
         create_job(site.plane, queued_job("whole", team, **{"rightslice.dev/keep": "true"}))
         [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"), within=120)
 
