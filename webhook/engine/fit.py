@@ -112,7 +112,7 @@ def _allow_growth(
     feasible: FeasibleNodes,
     choice: OfferChoice | KeepRequest,
 ) -> OfferChoice | KeepRequest:
-    """Where node groups grow: without an offer that is free now, choose one that a new node has.
+    """Choose an offer that a new node of a node group has, if none is free now.
 
     No label is required without need, because the template of a new node may lack it.
     """

@@ -114,7 +114,7 @@ class SchedulerExtender(ApiStruct, frozen=True):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is that of Rightslice, which excludes no node with a smaller GPU."""
+        """True if it is that of Rightslice, which excludes no node with a smaller GPU."""
         return APP_NAME in self.tls_config.server_name or APP_NAME in self.url_prefix
 
 
