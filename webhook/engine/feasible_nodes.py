@@ -17,7 +17,7 @@ from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 from webhook.model.queues import ResourceFlavor
-from webhook.model.schedulers import rules_of_scheduler, with_default_spread
+from webhook.model.schedulers import USUAL_RULES, rules_of_scheduler, with_default_spread
 
 NodeMaskTest = Callable[[int], bool]
 """Tests whether the remaining nodes, a mask, are enough."""
@@ -71,7 +71,7 @@ class FeasibleNodes:
         "_amounts",
         "_nodes_with_ports",
         "_ports",
-        "_spread_pod",
+        "_rules",
         "_tied",
         "_ties",
         "_volumes",
@@ -100,8 +100,7 @@ class FeasibleNodes:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self.pod = pod
-        rules = rules_of_scheduler(view.schedulers, spec.scheduler_name)
-        self._spread_pod = with_default_spread(pod, rules)
+        self._rules = rules_of_scheduler(view.schedulers, spec.scheduler_name) if view.schedulers else USUAL_RULES
         self._nodes_with_ports = -1
         self._amounts: RequestedAmounts | None = None
         self._ties: PodTies | None = None
@@ -125,8 +124,8 @@ class FeasibleNodes:
         self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
         if features := required_features(pod):
             self._accepting &= fleet.nodes_declaring(features)
-        if rules.terms is not None:
-            self._accepting &= fleet.select_nodes({}, rules.terms)
+        if self._rules.terms is not None:
+            self._accepting &= fleet.select_nodes({}, self._rules.terms)
         self.nodes = self.selected & self.tolerated & self._accepting
 
     def _has_gpu_nodes(self, nodes: int) -> bool:
@@ -190,7 +189,7 @@ class FeasibleNodes:
     def ties(self) -> PodTies:
         """Return what ties the pod to others. Computed once."""
         if self._ties is None:
-            self._ties = ties_of(self._spread_pod, self.identity)
+            self._ties = ties_of(with_default_spread(self.pod, self._rules), self.identity)
         return self._ties
 
     def with_free_ports(self, nodes: int) -> int:

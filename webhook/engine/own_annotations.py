@@ -43,6 +43,7 @@ MAX_REPORTED_KEYS, MAX_KEY_LENGTH = 3, 64
 
 IGNORED = "it is ignored"
 KEPT = "the pod keeps its request"
+"""Effect of any other opt-out than "false": the pod opts out, because that was the intention."""
 KEPT_AS_GANG = "until then the pod keeps whole GPUs, as a worker of a gang"
 
 
@@ -55,7 +56,7 @@ def invalid_annotations(pod: Pod) -> list[PolicyFinding]:
     unknown = [key for key in keys if key not in OWN_ANNOTATIONS]
     violations = [_unknown_annotation(key) for key in unknown[:MAX_REPORTED_KEYS]]
     violations += declared_need_of(pod).errors
-    violations += invalid_keep_annotation(pod)
+    violations += invalid_truth_value(KEEP_ANNOTATION, annotations, KEPT)
     topology, size = annotations.get(TOPOLOGY_ANNOTATION), invalid_gang_size(pod)
     if topology is not None and topology not in NVLINK_ANNOTATIONS:
         allowed = ", ".join(NVLINK_ANNOTATIONS)
@@ -68,16 +69,12 @@ def invalid_annotations(pod: Pod) -> list[PolicyFinding]:
     cuda = annotations.get(CUDA_ANNOTATION)
     if cuda is not None and parse_cuda_annotation(cuda) is None:
         violations.append(unreadable_requirement(CUDA_ANNOTATION, cuda, ("metadata", "annotations", CUDA_ANNOTATION)))
-    violations += _invalid_truth(CUDA_COMPAT_ANNOTATION, annotations, IGNORED)
+    violations += invalid_truth_value(CUDA_COMPAT_ANNOTATION, annotations, IGNORED)
     return violations
 
 
-def invalid_keep_annotation(pod: Pod) -> list[PolicyFinding]:
-    """Report an opt-out annotation with another value. It counts as an opt-out, because that was the intention."""
-    return _invalid_truth(KEEP_ANNOTATION, pod.metadata.annotations, KEPT)
-
-
-def _invalid_truth(key: str, annotations: Mapping[str, str], effect: str) -> list[PolicyFinding]:
+def invalid_truth_value(key: str, annotations: Mapping[str, str], effect: str) -> list[PolicyFinding]:
+    """Report an annotation that must be true or false and has another value, and the effect of that value."""
     value = annotations.get(key, "true")
     if value in TRUTH_VALUES:
         return []

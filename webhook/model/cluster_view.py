@@ -328,7 +328,7 @@ class ClusterView:
     @property
     def has_anti_affinity(self) -> bool:
         """True if any pod has required anti-affinity, also one that was just admitted."""
-        return bool(self._anti_affinity) or self._assumed.excluding > 0
+        return bool(self._anti_affinity.pods) or self._assumed.excluding > 0
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Return the nodes from which other pods exclude a new one by their required anti-affinity.

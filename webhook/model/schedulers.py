@@ -151,7 +151,7 @@ NO_SCHEDULERS: Schedulers = {}
 
 def rules_of_scheduler(schedulers: Schedulers, name: str) -> SchedulerRules:
     """Return the rules of the scheduler that a pod names; "" for the default one."""
-    return schedulers.get(name or DEFAULT_SCHEDULER, USUAL_RULES) if schedulers else USUAL_RULES
+    return schedulers.get(name or DEFAULT_SCHEDULER, USUAL_RULES)
 
 
 def collect_schedulers(configurations: Iterable[KubeSchedulerConfiguration]) -> Schedulers:

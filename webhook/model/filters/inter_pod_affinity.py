@@ -256,16 +256,20 @@ def excluding_pods(term: RequiredTerm, by_node: Mapping[str, int], fleet: Fleet)
 
 
 class AntiAffinityIndex:
-    """The required anti-affinity of all pods of a cluster: terms, and the nodes that they exclude. Immutable."""
+    """The required anti-affinity of all pods of a cluster. Immutable.
 
-    __slots__ = ("_by_label", "_others", "_pods", "_unions")
+    Attributes:
+        pods: What the pods with a term exclude, by term; empty without anti-affinity.
+    """
+
+    __slots__ = ("_by_label", "_others", "_unions", "pods")
 
     def __init__(self, pods: Mapping[RequiredTerm, ExcludingPods]) -> None:
-        self._pods = {term: excluding for term, excluding in pods.items() if any(excluding)}
+        self.pods = {term: excluding for term, excluding in pods.items() if any(excluding)}
         self._by_label: dict[tuple[str, str], list[RequiredTerm]] = {}
         self._others: list[RequiredTerm] = []
         self._unions: dict[tuple[str, str], ExclusionByOthers] = {}
-        for term in self._pods:
+        for term in self.pods:
             equal = next((one for one in term.pods.labels if one.operator == "In" and one.key not in INDEX_KEYS), None)
             if equal is None:
                 self._others.append(term)
@@ -273,17 +277,14 @@ class AntiAffinityIndex:
                 for value in set(equal.values):
                     self._by_label.setdefault((equal.key, value), []).append(term)
 
-    def __bool__(self) -> bool:
-        return bool(self._pods)
-
     def with_changes(self, pods: Mapping[RequiredTerm, ExcludingPods]) -> AntiAffinityIndex:
         """Return the index with the excluded nodes of some terms replaced."""
-        return AntiAffinityIndex({**self._pods, **pods}) if pods else self
+        return AntiAffinityIndex({**self.pods, **pods}) if pods else self
 
     def with_terms_added(self, terms: Iterable[RequiredTerm], node: str, fleet: Fleet) -> AntiAffinityIndex:
         """Return the index after a pod with these terms was bound to a node."""
         more = {term: excluding_pods(term, {node: 1}, fleet) for term in terms}
-        before = {term: self._pods.get(term, ExcludingPods()) for term in more}
+        before = {term: self.pods.get(term, ExcludingPods()) for term in more}
         return self.with_changes(
             {term: ExcludingPods(before[term].nodes | each.nodes, before[term].waiting) for term, each in more.items()}
         )
@@ -316,7 +317,7 @@ class AntiAffinityIndex:
     def _sum_exclusions(self, terms: Iterable[RequiredTerm]) -> ExclusionByOthers:
         nodes, waiting = 0, Counter[str]()
         for term in terms:
-            excluding = self._pods[term]
+            excluding = self.pods[term]
             nodes |= excluding.nodes
             waiting[term.topology_key] += excluding.waiting
         return ExclusionByOthers(nodes, tuple(sorted((key, count) for key, count in waiting.items() if count)))
