@@ -314,12 +314,53 @@ KAI = {
         QUEUED_TOO,
     ),
     "no slice is free": Case(kai(), KeepReason.NO_OFFER, (whole_node(),), QUEUED_TOO),
+    "memory that KAI would charge besides the slice": Case(
+        kai().annotate("gpu-memory", "8192"), KeepReason.FRACTION_REQUESTED, policy=QUEUED_TOO
+    ),
+    "a fraction that KAI would charge besides the slice": Case(
+        kai().annotate("gpu-fraction", "0.5"), KeepReason.FRACTION_REQUESTED, policy=QUEUED_TOO
+    ),
+    "memory of one container that KAI would charge besides the slice": Case(
+        kai().annotate("nvidia.com/container.main.gpu-memory.request", "8Gi"),
+        KeepReason.FRACTION_REQUESTED,
+        policy=QUEUED_TOO,
+    ),
+    "memory that an unknown scheduler may charge": Case(
+        small().annotate("gpu-memory", "8192").spec(schedulerName="other"), KeepReason.FRACTION_REQUESTED
+    ),
 }
 
 
 @pytest.mark.parametrize("case", KAI.values(), ids=KAI)
 def test_a_pod_in_a_queue_of_kai_gets_what_kai_charges_as_one_gpu(case: Case) -> None:
     outcome = review(case.pod, case.policy, nodes=case.nodes).outcome
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
+
+
+def for_kai(key: str, value: str) -> PodMaker:
+    """Return a pod of the default scheduler that states its need as for KAI."""
+    return make_pod().gpus(1).annotate(key, value)
+
+
+STATED_FOR_KAI = {
+    "memory in MiB": Case(for_kai("gpu-memory", "8192"), SMALL),
+    "more memory than the smallest slice has": Case(for_kai("gpu-memory", "20000"), KeepReason.NO_OFFER),
+    "memory that may be GiB": Case(for_kai("gpu-memory", "16"), KeepReason.NO_EVIDENCE),
+    "memory with a unit, which KAI rejects": Case(for_kai("gpu-memory", "8Gi"), KeepReason.NO_EVIDENCE),
+    "memory that is no number": Case(for_kai("gpu-memory", "eight"), KeepReason.NO_EVIDENCE),
+    "a fraction of the largest card": Case(for_kai("gpu-fraction", "0.1"), SMALL),
+    "a fraction that no slice has": Case(for_kai("gpu-fraction", "0.5"), KeepReason.NO_OFFER),
+    "a fraction of more than the slice's compute": Case(for_kai("gpu-fraction", "0.15"), KeepReason.NO_OFFER),
+    "a whole card": Case(for_kai("gpu-fraction", "1"), KeepReason.NO_EVIDENCE),
+    "no number": Case(for_kai("gpu-fraction", "half"), KeepReason.NO_EVIDENCE),
+    "a need declared for Rightslice counts": Case(for_kai("gpu-memory", "2048").needs("20000Mi"), KeepReason.NO_OFFER),
+}
+
+
+@pytest.mark.parametrize("case", STATED_FOR_KAI.values(), ids=STATED_FOR_KAI)
+def test_annotations_for_kai_state_the_need_where_no_scheduler_reads_them(case: Case) -> None:
+    nodes = (make_node("slices", MIXED, **{GPU: 1, SMALL: 7}),)
+    outcome = review(case.pod, case.policy, nodes=nodes).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
 
 

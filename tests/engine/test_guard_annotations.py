@@ -168,6 +168,9 @@ INJECTING = {
     "another domain with that ending": ("devices.gke.io.example.com/container.main", {}, []),
     "a fraction of KAI": ("gpu-fraction", KAI, ["fractionAnnotations"]),
     "memory of Run:ai": ("gpu-memory", {"schedulerName": "runai-scheduler"}, ["fractionAnnotations"]),
+    "memory of one container": ("nvidia.com/container.main.gpu-memory.request", KAI, ["fractionAnnotations"]),
+    "a limit of memory of one container": ("nvidia.com/container.main.gpu-memory.limit", KAI, ["fractionAnnotations"]),
+    "another annotation of a container": ("nvidia.com/container.main.gpus.devices", KAI, []),
     "a fraction that no scheduler reads": ("gpu-fraction", {}, []),
     "a fraction that the default scheduler ignores": ("gpu-memory", {"schedulerName": "default-scheduler"}, []),
 }

@@ -24,6 +24,7 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.gpu_fractions import requested_fraction
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, Pod
@@ -112,6 +113,8 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
         return KeepRequest(KeepReason.BOUND)
     if spec.resource_claims:
         return KeepRequest(KeepReason.RESOURCE_CLAIMS)
+    if fraction := requested_fraction(pod):
+        return KeepRequest(KeepReason.FRACTION_REQUESTED, f"annotation {fraction}")
     if (queued := _queueing_reason(context)) is not None:
         return queued
     if spec.scheduling_gates:

@@ -13,6 +13,7 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
+from webhook.model.gpu_fractions import FRACTION_ANNOTATIONS, fraction_need
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, GpuResource, parse_gpu_resource
 from webhook.model.pod_resources import is_sidecar, peak_with_init
 from webhook.model.pods import Container, Pod, PodSpec
@@ -221,14 +222,21 @@ class DeclaredNeed(msgspec.Struct, frozen=True, gc=False):
 
 NOTHING_DECLARED = DeclaredNeed()
 
-NEED_ANNOTATIONS = frozenset({GPU_MEMORY_ANNOTATION, GPU_COMPUTE_ANNOTATION})
+NEED_ANNOTATIONS = frozenset({GPU_MEMORY_ANNOTATION, GPU_COMPUTE_ANNOTATION, *FRACTION_ANNOTATIONS})
 
 
-def declared_need_of(pod: Pod) -> DeclaredNeed:
-    """Parse the GPU need that a pod declares."""
+def declared_need_of(pod: Pod, card_mib: int | None = None) -> DeclaredNeed:
+    """Parse the GPU need that a pod declares: by annotations of Rightslice, else of KAI.
+
+    Args:
+        card_mib: Memory of the largest card of the cluster; None if unknown.
+    """
     annotations = pod.metadata.annotations
     text, compute = annotations.get(GPU_MEMORY_ANNOTATION, ""), annotations.get(GPU_COMPUTE_ANNOTATION, "")
     memory_mib, compute_milli = _parse_memory_mib(text), _parse_percent_milli(compute)
+    if GPU_MEMORY_ANNOTATION not in annotations:
+        text, memory_mib, share = fraction_need(pod, card_mib)
+        compute_milli = compute_milli or share
     errors: list[PolicyFinding] = []
     if GPU_MEMORY_ANNOTATION in annotations and memory_mib is None:
         errors.append(_unreadable_annotation(GPU_MEMORY_ANNOTATION, text, "1Mi to 16Ti of GPU memory", "8Gi"))

@@ -79,7 +79,8 @@ def build_context(submitted: PodContext) -> PodContext:
     if not gpu_requests.requests:
         return replace(submitted, gpu_requests=gpu_requests, policies=policies, limit_range_gpus=injected)
     fleet, additions = view.fleet, policies.additions
-    need = NOTHING_DECLARED if NEED_ANNOTATIONS.isdisjoint(pod.metadata.annotations) else declared_need_of(pod)
+    declares = not NEED_ANNOTATIONS.isdisjoint(pod.metadata.annotations)
+    need = declared_need_of(pod, fleet.largest_card_mib()) if declares else NOTHING_DECLARED
     added = dict(label for _, section in policies.injections for label in section.labels)
     identity = PodIdentity(submitted.request.namespace, added | pod.metadata.labels)
     feasible = FeasibleNodes(

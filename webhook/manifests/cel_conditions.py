@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable
 from itertools import accumulate
 
-from webhook.engine.guarding.annotations import FRACTION_ANNOTATIONS
 from webhook.engine.guarding.host_access import (
     DEVICE_TREES,
     GUARDED_PREFIXES,
@@ -19,6 +18,7 @@ from webhook.engine.guarding.host_access import (
     PROCESS_NAMES,
 )
 from webhook.model.annotations import MIRROR_ANNOTATION, OWN_PREFIX
+from webhook.model.gpu_fractions import CONTAINER_PREFIX, FRACTION_ANNOTATIONS
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, GPU_PATTERN
 
 assert ACCOUNTING_RESOURCE.startswith(OWN_PREFIX)
@@ -138,7 +138,7 @@ def touches_gpus_cel(of: str) -> str:
     """
     named = any_entry_of_field_cel("c.env", "e", starts_with_cel("e.name", GPU_VARIABLE_PREFIXES))
     by_container = (_NAMES_GPU, named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
-    fractions = f"key in [{', '.join(map(repr, FRACTION_ANNOTATIONS))}]"
+    fractions = f"key in [{', '.join(map(repr, FRACTION_ANNOTATIONS))}] || {starts_with_cel('key', [CONTAINER_PREFIX])}"
     annotations = f"key.startsWith('{OWN_PREFIX}') || {fractions} || {_FORGED_ANNOTATIONS}"
     return _pod_cel(of, by_container, annotations, _HAS_CLAIMS)
 

@@ -99,6 +99,11 @@ class KeepReason(StrEnum):
         "its scheduler charges a MIG slice as one GPU for each compute slice, so a slice saves no quota or costs more",
         "For admins: rightSizing.templates: enforce right-sizes it to a slice of one compute slice: the same charge.",
     )
+    FRACTION_REQUESTED = (
+        "FractionRequested",
+        "an annotation requests a fraction of a GPU from its scheduler, which would charge a slice besides",
+        "Remove the annotation, or the GPU: KAI rejects pods with both. rightslice.dev/gpu-memory declares the need.",
+    )
     NOT_ADMITTED = (
         "NotAdmittedByQueue",
         "the queue of the workload does not cover the smaller request, or has too little quota for it",

@@ -294,6 +294,11 @@ class Fleet:
             found = self._sharing.store(key, tuple(chosen))
         return found
 
+    def largest_card_mib(self) -> int | None:
+        """Return the memory of the largest whole card; None if there is none, or the memory of one is unknown."""
+        cards = [offer.memory_mib for offer in self.offers_by_form((GpuForm.WHOLE,), IsolationLevel.NONE, 1000)]
+        return max((size for size in cards if size is not None), default=None) if None not in cards else None
+
     def memory_sizes(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[int, ...]:
         """Return the memory in MiB of these offers, ascending. Cached."""
         key = (forms, isolation, most)

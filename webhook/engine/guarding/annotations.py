@@ -16,6 +16,7 @@ from webhook.model.annotations import (
     parse_decision_record,
     parse_original_resources,
 )
+from webhook.model.gpu_fractions import fraction_annotations, uses_default_scheduler
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pods import Container, Pod, ResourceRequirements
 from webhook.model.quantity import parse_whole_number
@@ -26,10 +27,6 @@ _ROOT = ("metadata", "annotations")
 INJECTOR_PATTERN = "^(devices[.]gke[.]io|((cdi-)?devices|mounts)[.](nri[.]io|noderesource[.]dev))(/|$)"
 """Annotations of NRI plug-ins that add devices or mounts of the node: GKE's injector, and the example of NRI."""
 
-FRACTION_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
-"""Requests for a part of a GPU to KAI and Run:ai. Other schedulers ignore them."""
-
-_SCHEDULERS_WITHOUT_FRACTIONS = ("", "default-scheduler")
 _INJECTOR = re.compile(INJECTOR_PATTERN.replace("$", r"\Z"))
 
 
@@ -57,7 +54,7 @@ def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[Detecte
         for key in pod.metadata.annotations
         if _INJECTOR.match(key)
     ]
-    if pod.spec.scheduler_name not in _SCHEDULERS_WITHOUT_FRACTIONS:
+    if not uses_default_scheduler(pod):
         results += _find_fractions(pod)
     if MIRROR_ANNOTATION in pod.metadata.annotations and not is_kubelet_request(request):
         who = quote_text(request.user) if request.user else "an unknown user"
@@ -74,8 +71,7 @@ def _find_fractions(pod: Pod) -> list[DetectedBypass]:
             f"GPUs must be requested as resources, found the annotation {key} for scheduler "
             f"{quote_text(pod.spec.scheduler_name)}",
         )
-        for key in FRACTION_ANNOTATIONS
-        if key in pod.metadata.annotations
+        for key in fraction_annotations(pod.metadata.annotations)
     ]
 
 
