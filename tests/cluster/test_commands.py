@@ -137,6 +137,27 @@ def test_a_manifest_is_checked_against_the_cluster(plane: Plane, namespace: str)
     assert "LimitRange 'l'" in ran.stdout
 
 
+@pytest.mark.usefixtures("nodes")
+def test_a_manifest_is_checked_under_the_configuration_of_the_scheduler(
+    plane: Plane, namespace: str, tmp_path: Path
+) -> None:
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    profile = {"plugins": {"filter": {"enabled": [{"name": "Capacity"}]}}}
+    (tmp_path / "scheduler.json").write_text(json.dumps(kind | {"profiles": [profile]}))
+    sections = {"rightSizing": {}, "injection": {"tolerations": "auto"}}
+    policy = policy_object("GPUPolicy", "sized", mode="enforce", **sections)
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    pod = json.dumps(make_pod().namespace(namespace).gpus(1).needs("8Gi").build())
+    check = ["check", "-", "-o", "json", "--policies", str(tmp_path / "policy.json")]
+
+    def keep_reason(*arguments: str) -> object:
+        [checked] = json.loads(rightslice(plane, *check, *arguments, stdin=pod).stdout)["objects"]
+        return checked.get("keepReason")
+
+    assert keep_reason() == ""
+    assert keep_reason("--scheduler-config", str(tmp_path / "scheduler.json")) == "UnmodeledConstraint"
+
+
 def policy_object(kind: str, name: str, **spec: object) -> Json:
     return {"apiVersion": "rightslice.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 

@@ -97,6 +97,14 @@ Usage = Annotated[
         "--usage", metavar="FILE", help="GPU usage for right-sizing, as written by `rightslice usage record`."
     ),
 ]
+SchedulerConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--scheduler-config",
+        metavar="FILE",
+        help="KubeSchedulerConfiguration, for default spread, added affinity and other plugins. Default: none.",
+    ),
+]
 NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that do not set one.")
 ]

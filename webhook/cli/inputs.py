@@ -15,7 +15,7 @@ from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, read_content
 from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import DEMO, collect_snapshot, read_snapshot
+from webhook.cache.snapshot import DEMO, collect_snapshot, read_schedulers, read_snapshot
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
 from webhook.documents.document import POLICY_BOUNDS
@@ -47,6 +47,7 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
     usage: str | None
     now: datetime
     namespace: str = DEFAULT_NAMESPACE
+    scheduler_config: Path | None = None
     verbose: bool
 
     def read_usage(self) -> UsageView:
@@ -67,6 +68,7 @@ def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> Evaluat
         with open_live_cluster(flags.access) as cluster:
             policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=verbose)
             view = read_live_view(cluster, flags.labels, verbose=verbose)
+    view = with_scheduler_config(view, flags.scheduler_config)
     return EvaluationContext(policies, view, flags.now, usage, flags.namespace)
 
 
@@ -210,6 +212,16 @@ def read_live_view(cluster: ClusterReader, labels: Mapping[str, str], *, verbose
     if verbose:
         note_cluster(cluster.server, view.fleet)
     return with_namespace_labels(view, labels)
+
+
+def with_scheduler_config(view: ClusterView, path: Path | None) -> ClusterView:
+    """Return a view with the schedulers of a configuration file instead of its own. Exits if it cannot be used."""
+    if path is None:
+        return view
+    try:
+        return view.with_schedulers(read_schedulers(str(path)))
+    except RightsliceError as error:
+        exit_with_error(f"--scheduler-config: {error}")
 
 
 def read_cluster_view(

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster
+from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster, with_scheduler_config
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -55,6 +57,7 @@ def read_placement_and_context(
     policy_paths: Sequence[str] | None,
     policy_namespace: str,
     now: datetime,
+    scheduler_config: Path | None = None,
     *,
     verbose: bool = False,
 ) -> tuple[PlacementInput, EvaluationContext]:
@@ -62,12 +65,13 @@ def read_placement_and_context(
     if name == LIVE:
         with open_live_cluster(access) as cluster:
             policies = load_cluster_policies(cluster, policy_paths, policy_namespace, verbose=verbose)
-            placement = _placement_of_cluster(cluster, verbose=verbose)
-            return placement, EvaluationContext(policies, cluster.view(), now)
-    snapshot = _read_placement_snapshot(name, access, verbose=verbose)
-    policies = load_policy_set(policy_paths, verbose=verbose)
-    placement = build_placement_input(snapshot.view.fleet, snapshot.objects)
-    return placement, EvaluationContext(policies, snapshot.view, now)
+            placement, view = _placement_of_cluster(cluster, verbose=verbose), cluster.view()
+    else:
+        snapshot = _read_placement_snapshot(name, access, verbose=verbose)
+        policies = load_policy_set(policy_paths, verbose=verbose)
+        placement, view = build_placement_input(snapshot.view.fleet, snapshot.objects), snapshot.view
+    view = with_scheduler_config(view, scheduler_config)
+    return replace(placement, schedulers=view.schedulers), EvaluationContext(policies, view, now)
 
 
 def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> PlacementInput:

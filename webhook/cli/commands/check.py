@@ -68,6 +68,7 @@ def check_command(
     namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
+    scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
     output: CheckOutput = None,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
@@ -89,6 +90,7 @@ def check_command(
         usage=usage,
         now=parse_now(now),
         namespace=namespace,
+        scheduler_config=scheduler_config,
         verbose=verbose,
     )
     evaluation = read_evaluation_context(given, given.read_usage())

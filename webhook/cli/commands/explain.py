@@ -20,6 +20,7 @@ from webhook.cli.inputs import (
     parse_now,
     read_evaluation_context,
     read_live_view,
+    with_scheduler_config,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
 from webhook.errors import ApiError
@@ -66,6 +67,7 @@ def explain_command(
     namespace: flags.PodNamespace = DEFAULT_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
+    scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
@@ -95,6 +97,7 @@ def explain_command(
         usage=usage,
         now=parse_now(now),
         namespace=namespace,
+        scheduler_config=scheduler_config,
         verbose=verbose,
     )
     observed = given.read_usage()
@@ -105,7 +108,7 @@ def explain_command(
             pod = read_live_pod(live, namespace, pod_name)
             events = pod_event_lines(live, pod)
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
-            view = read_live_view(live, given.labels, verbose=verbose)
+            view = with_scheduler_config(read_live_view(live, given.labels, verbose=verbose), scheduler_config)
         evaluation = EvaluationContext(known, view, given.now, observed, namespace)
         results = [audit_pod(pod, evaluation, without_right_sizing(known))]
     else:

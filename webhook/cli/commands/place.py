@@ -43,6 +43,7 @@ def place_command(
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     strategy: RankBy = ScoringStrategy.TAB,
     fill: FillBy = FillOrder.PACK,
+    scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
     output: PlaceOutput = None,
     no_color: flags.NoColor = False,
@@ -61,7 +62,7 @@ def place_command(
     targets = parse_targets(output, FORMATS)
     access = ClusterFlags(kubeconfig, context)
     placement, evaluation = read_placement_and_context(
-        cluster, access, policies, policy_namespace, parse_now(now), verbose=verbose
+        cluster, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
     )
     documents = list(reject_unplaceable(read_objects(file), evaluation))
     broken = report_broken_files(documents)

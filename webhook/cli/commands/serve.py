@@ -105,16 +105,6 @@ NodeGroupsFile = Annotated[
 ]
 
 
-SchedulerConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--scheduler-config",
-        metavar="FILE",
-        help="KubeSchedulerConfiguration, for default spread, added affinity and other plugins. Default: none.",
-    ),
-]
-
-
 @serve.command("webhook")
 def serve_webhook(
     policies: ServedPolicies = None,
@@ -149,7 +139,7 @@ def serve_webhook(
     replicas: Replicas = None,
     kueue_config: KueueConfig = None,
     node_groups: NodeGroupsFile = None,
-    scheduler_config: SchedulerConfig = None,
+    scheduler_config: flags.SchedulerConfig = None,
 ) -> None:
     """Serve admission reviews over HTTPS.
 

@@ -91,6 +91,7 @@ def simulate_command(
     context: flags.Context = None,
     policy_namespace: SimulationPolicyNamespace = SYSTEM_NAMESPACE,
     fill: FillBy = FillOrder.PACK,
+    scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
     output: SimulateOutput = None,
     no_color: flags.NoColor = False,
@@ -110,8 +111,8 @@ def simulate_command(
         exit_with_error("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
     access = ClusterFlags(kubeconfig, context)
     if _is_trace(nodes):
-        if policies or access != DEFAULT_ACCESS:
-            exit_with_error("--policies, --kubeconfig and --context cannot be used with a trace")
+        if policies or scheduler_config or access != DEFAULT_ACCESS:
+            exit_with_error("--policies, --scheduler-config, --kubeconfig and --context cannot be used with a trace")
         try:
             site, demands = ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods))
         except RightsliceError as error:
@@ -124,7 +125,7 @@ def simulate_command(
         if nodes != LIVE:
             reject_access_flags(access, "--nodes")
         placement, evaluation = read_placement_and_context(
-            nodes, access, policies, policy_namespace, parse_now(now), verbose=verbose
+            nodes, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
         )
         arriving = _read_arriving_pods(pods, evaluation, placement)
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
