@@ -19,6 +19,7 @@ from tests.server.site import NOW, make_state, post, serve_site
 from webhook.cache.snapshot import read_snapshot
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.bounded_cache import clear_request_caches
+from webhook.model.fleet import Fleet
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
@@ -103,6 +104,26 @@ def test_reviews_leave_neither_memory_nor_files_behind(monkeypatch: pytest.Monke
 
     assert replica.blocks_after_an_hour() < before + 1500, "one for each pod"
     assert open_files() < files + 100, "tests before this one may still close or open a few"
+
+
+def test_replaced_policies_and_nodes_are_freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by a later garbage collection, and not kept by any cache: they are the largest objects of a server."""
+    replica = Replica(monkeypatch)
+
+    def replace_both() -> int:
+        replica.state.activate_policies(shipped())
+        replica.state.view = read_snapshot("demo").view
+        replica.create(60)
+        return sum(isinstance(each, PolicySet | Fleet) for each in gc.get_objects())
+
+    replace_both()
+    gc.collect()
+    before = replace_both()
+    gc.disable()
+    try:
+        assert [replace_both() for _ in range(4)] == [before] * 4
+    finally:
+        gc.enable()
 
 
 def test_a_burst_after_an_idle_hour_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import msgspec
 from yaml import events
@@ -85,15 +86,6 @@ class DocumentBuilder:
         self._anchors: dict[str, AnchoredValue | None] = {}
         self._values = 0
         self._expanded = 0
-        self._steps = {
-            events.ScalarEvent: self._scalar,
-            events.AliasEvent: self._alias,
-            events.MappingStartEvent: self._open,
-            events.SequenceStartEvent: self._open,
-            events.MappingEndEvent: self._close,
-            events.SequenceEndEvent: self._close,
-            events.DocumentStartEvent: self._start,
-        }
 
     def feed(self, event: Any) -> None:
         """Process one event.
@@ -101,11 +93,11 @@ class DocumentBuilder:
         Raises:
             DocumentError: The event is not allowed here.
         """
-        step = self._steps.get(type(event))
+        step = self._STEPS.get(type(event))
         if step is not None:
             mark = event.start_mark
             columns = 0 if mark.line else self._first_column
-            step(event, (mark.line + self._first_line + 1, mark.column + columns + 1))
+            step(self, event, (mark.line + self._first_line + 1, mark.column + columns + 1))
 
     def start_at(self, lines: int, columns: int = 0) -> None:
         """Start over: later events belong to a text that begins after these lines and columns of the file."""
@@ -271,6 +263,16 @@ class DocumentBuilder:
 
     def _reject(self, mark: Mark, message: str) -> NoReturn:
         raise DocumentError(SourceLocation(self._file, *mark), message)
+
+    _STEPS: ClassVar[Mapping[type, Callable[[DocumentBuilder, Any, Mark], None]]] = {
+        events.ScalarEvent: _scalar,
+        events.AliasEvent: _alias,
+        events.MappingStartEvent: _open,
+        events.SequenceStartEvent: _open,
+        events.MappingEndEvent: _close,
+        events.SequenceEndEvent: _close,
+        events.DocumentStartEvent: _start,
+    }
 
 
 def is_ambiguous(text: str) -> bool:

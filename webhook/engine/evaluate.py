@@ -47,7 +47,7 @@ WITHOUT_POLICY: PolicyRef = (PolicyMode.WARN, "")
 
 def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[SectionFinding], GpuWeight]:
     """Return everything that a pod with its changes violates, and the pod's GPUs as shared quotas count them."""
-    request, view, policy_set = context.request, context.view, context.policies.policy_set
+    request, view, policy_set = context.request, context.view, context.policy_set
     created = request.operation == "CREATE"
     if not created:
         violations = _evaluate_update(context)

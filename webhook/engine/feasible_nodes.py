@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from webhook.model.cluster_view import ClusterView
+from webhook.model.derived_values import derived_value
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers, PodIdentity, identity_of
 from webhook.model.filters.node_declared_features import required_features
 from webhook.model.filters.node_ports import HostPort, held_ports
@@ -32,13 +32,13 @@ def is_gpu_taint(key: str, value: str) -> bool:
     return key.startswith("nvidia.com/") or (key == "sku" and value == "gpu")
 
 
-@lru_cache(maxsize=4)
+@derived_value()
 def gpu_taints(fleet: Fleet) -> tuple[tuple[Taint, int], ...]:
     """Return the GPU taints of a fleet, each with the mask of its nodes."""
     return tuple((taint, nodes) for taint, nodes in fleet.nodes_by_taint if is_gpu_taint(taint.key, taint.value))
 
 
-@lru_cache(maxsize=4)
+@derived_value()
 def _gpu_taint_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
     taints = [taint for taint, _ in gpu_taints(fleet)]
     return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints)

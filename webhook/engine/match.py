@@ -53,7 +53,8 @@ def match_policies(
     matched = combine_policies(policies, matching, outside & matching)
     matched = for_templates(matched) if request.queued is not None else matched
     submitted = PodContext(
-        request, pod, gpu_requests, gpu_requests, matched, candidates, view, namespace, usage, InjectedGpus(injected)
+        *(request, pod, gpu_requests, gpu_requests, policies, matched, candidates, view, namespace, usage),
+        InjectedGpus(injected),
     )
     return MatchResult(build_context(submitted) if created and matched.names else submitted, failures)
 
@@ -93,8 +94,9 @@ def build_context(submitted: PodContext) -> PodContext:
     )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(
-        *(submitted.request, pod, submitted.submitted_requests, gpu_requests, policies, submitted.candidates),
-        *(view, submitted.namespace, submitted.usage, injected, need, feasible),
+        *(submitted.request, pod, submitted.submitted_requests, gpu_requests, submitted.policy_set, policies),
+        *(submitted.candidates, view, submitted.namespace, submitted.usage, injected),
+        *(need, feasible),
         *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
         mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
     )
@@ -116,6 +118,7 @@ def context_without_changes(context: PodContext) -> PodContext:
         pod=context.pod,
         submitted_requests=context.submitted_requests,
         gpu_requests=context.submitted_requests,
+        policy_set=context.policy_set,
         policies=without_changes(context.policies),
         candidates=context.candidates,
         view=context.view,
@@ -240,7 +243,7 @@ def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | Non
 
     Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
     """
-    request, policies = context.request, context.policies.policy_set
+    request, policies = context.request, context.policy_set
     after, _ = candidate_policies(request, context.pod, (resource,), policies, context.namespace.labels)
     new = after & ~context.candidates
     if not new:

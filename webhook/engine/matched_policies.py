@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
 from msgspec.structs import replace
 
 from webhook.engine.policy_findings import PolicyRef
+from webhook.model.derived_values import derived_value
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.policy.policy_set import (
@@ -64,12 +64,14 @@ class PodAdditions(msgspec.Struct, frozen=True):
 
 NO_ADDITIONS = PodAdditions((), False, (), False, ())
 
+MAX_COMBINATIONS = 1024
+"""Combinations of matching policies that stay known."""
+
 
 class MatchedPolicies(msgspec.Struct, frozen=True):
     """The policies that match a pod, by section, in the order of their names.
 
     Attributes:
-        policy_set: All policies, including those that do not match.
         names: Names of the matching policies.
         outside_rollout: Those in audit mode because the workload is outside the share of their rollout.
         limits_by_mode: For each mode, the limits of that mode or a stricter one.
@@ -83,7 +85,6 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
         general_policy: Reports findings of no section: the strictest topology section, else the strictest policy.
     """
 
-    policy_set: PolicySet
     names: tuple[str, ...]
     outside_rollout: tuple[str, ...]
     security: tuple[tuple[PolicyRef, SecurityRules], ...]
@@ -103,7 +104,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
     general_policy: PolicyRef
 
 
-@lru_cache(maxsize=1024)
+@derived_value(max_entries=MAX_COMBINATIONS)
 def combine_policies(policy_set: PolicySet, matching: int, outside: int = 0) -> MatchedPolicies:
     """Combine the policies that match.
 
@@ -125,7 +126,6 @@ def combine_policies(policy_set: PolicySet, matching: int, outside: int = 0) -> 
     )
     all_additions = _pod_additions([section for _, section in injections], [section for _, section in limits])
     return MatchedPolicies(
-        policy_set=policy_set,
         names=tuple(policy.name for policy in policies),
         outside_rollout=outside_rollout,
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),

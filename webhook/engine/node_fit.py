@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
-from functools import lru_cache
 
 from webhook.engine.gpu_requests import GpuRequest, containers_of_every_kind
 from webhook.engine.memory_takers import takes_visible_memory
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
+from webhook.model.derived_values import derived_value
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -154,12 +154,12 @@ def _narrowest_field(name: str, pod: Pod, fleet: Fleet) -> FieldPath:
     return REQUIRED_AFFINITY
 
 
-@lru_cache(maxsize=4)
+@derived_value()
 def _known_products(fleet: Fleet) -> frozenset[str]:
     return frozenset(fleet.products_of_nodes(fleet.all_nodes))
 
 
-@lru_cache(maxsize=4)
+@derived_value()
 def _products_by_resource(fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
     named = ((name, [offer.product for offer in offers]) for name, offers in fleet.by_resource.items())
     return {name: tuple(filter(None, dict.fromkeys(products))) for name, products in named}

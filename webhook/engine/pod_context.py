@@ -20,6 +20,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import requested_amounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
 from webhook.model.usage import UsageView
+from webhook.policy.policy_set import PolicySet
 from webhook.well_known import Json
 
 
@@ -64,6 +65,7 @@ class PodContext(msgspec.Struct, frozen=True):
     Attributes:
         submitted_requests: Its GPU requests as submitted.
         gpu_requests: The same without injected GPUs that a policy removes.
+        policy_set: All policies, including those that do not match.
         policies: The policies that match it.
         candidates: Mask of the policies that match it, match conditions aside.
         limit_range_gpus: GPUs that LimitRanges inject.
@@ -73,6 +75,7 @@ class PodContext(msgspec.Struct, frozen=True):
     pod: Pod
     submitted_requests: PodGpuRequests
     gpu_requests: PodGpuRequests
+    policy_set: PolicySet
     policies: MatchedPolicies
     candidates: int
     view: ClusterView

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -18,6 +17,7 @@ from webhook.model.claims import (
     claim_templates_by_name,
     extended_names,
 )
+from webhook.model.derived_values import derived_value
 from webhook.model.filters.inter_pod_affinity import (
     NOT_EXCLUDED,
     ExclusionByOthers,
@@ -39,7 +39,7 @@ from webhook.model.filters.pod_ties import (
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
-from webhook.model.node_groups import CACHED_FLEETS, NO_SOURCES, GroupSources, new_nodes
+from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
@@ -656,7 +656,7 @@ class ClusterView:
 
     def view_new_nodes(self) -> ClusterView:
         """Return the view of one empty new node of each node group that may grow. Computed on first use."""
-        view = _view_of_empty_nodes(new_nodes(self.fleet, self.group_sources))
+        view = _view_of_new_nodes(self.fleet, self.group_sources)
         return view.with_schedulers(self.schedulers)
 
     def with_schedulers(self, schedulers: Schedulers) -> ClusterView:
@@ -675,9 +675,9 @@ class ClusterView:
         return self._assumed.all_pods()
 
 
-@lru_cache(maxsize=CACHED_FLEETS)
-def _view_of_empty_nodes(fleet: Fleet) -> ClusterView:
-    return ClusterView(fleet)
+@derived_value(max_entries=KNOWN_SOURCES)
+def _view_of_new_nodes(fleet: Fleet, sources: GroupSources) -> ClusterView:
+    return ClusterView(new_nodes(fleet, sources))
 
 
 def free_resources_of_empty_node(node: FleetNode) -> FreeResources:

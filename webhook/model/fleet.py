@@ -13,6 +13,7 @@ import msgspec
 
 from webhook.model.advertised_resources import advertised_resources, gpu_units, implausible_gpu_units, node_hardware
 from webhook.model.bounded_cache import BoundedCache
+from webhook.model.derived_values import DerivedValues
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.filters.node_declared_features import SCHEDULING_FEATURES
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
@@ -131,9 +132,11 @@ class Fleet:
         extended_resources: Names that nodes advertise, other than CPU, memory and the like.
         other_resources: Names of `FleetNode.others` of nodes with GPUs.
         accounting_nodes: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
+        derived: Values that other modules derive from the nodes.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
+        self.derived: DerivedValues = {}
         self.nodes = tuple(map(fleet_node, nodes))
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.usable_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.usable)

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.derived_values import derived_value
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
@@ -152,8 +152,8 @@ class GroupSources(msgspec.Struct, frozen=True, eq=False):
 
 NO_SOURCES = GroupSources()
 
-CACHED_FLEETS = 2
-"""The nodes whose groups stay known: those of the current view, and of the next one."""
+KNOWN_SOURCES = 2
+"""The sources of which the groups of a fleet stay known: those of the current view, and of the next one."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True, gc=False):
@@ -175,7 +175,7 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
     blocker: str = ""
 
 
-@lru_cache(maxsize=CACHED_FLEETS)
+@derived_value(max_entries=KNOWN_SOURCES)
 def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
     """Return the groups of a cluster: those of a settings file, of Cluster API, and of live nodes with GPUs.
 
@@ -189,13 +189,12 @@ def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ..
     return tuple(by_name.values())
 
 
-@lru_cache(maxsize=CACHED_FLEETS)
+@derived_value(max_entries=KNOWN_SOURCES)
 def growing_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
     """Return the groups that may grow; their new nodes have the same order in `new_nodes`."""
     return tuple(group for group in find_node_groups(fleet, sources) if not group.blocker)
 
 
-@lru_cache(maxsize=CACHED_FLEETS)
 def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     """Return one empty new node of each group that may grow."""
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])

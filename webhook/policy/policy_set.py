@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.errors import SourceLocation
 from webhook.model.bounded_cache import BoundedCache
+from webhook.model.derived_values import DerivedValues
 from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
@@ -318,10 +319,12 @@ class PolicySet:
         has_shared_quotas: True if any policy has a shared quota, so that every GPU pod must be counted.
         sources: The written policies and exceptions, to check another policy against them.
         digest: First 12 hex digits of the SHA-256 of all policies and exemptions.
+        derived: Values that other modules derive from the policies.
     """
 
     __slots__ = (
         "_candidates_by_request",
+        "derived",
         "digest",
         "exemptions",
         "has_shared_quotas",
@@ -347,6 +350,7 @@ class PolicySet:
         lines = [f"{policy.name} {policy.digest}" for policy in self.policies]
         lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in self.exemptions]
         self.digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+        self.derived: DerivedValues = {}
         self._candidates_by_request: BoundedCache[tuple[object, ...], CandidatePolicies] = BoundedCache(
             MAX_CACHE_ENTRIES
         )

@@ -1,0 +1,50 @@
+"""Values derived from an immutable object: computed once, kept on the object, and freed together with it.
+
+A cache of the module would keep objects that were replaced, such as the nodes or policies of an hour ago, with all that
+they refer to. No derived value may refer to its object: such a cycle would stay until the next garbage collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+DerivedValues = dict[Callable[..., Any], dict[tuple[object, ...], Any]]
+"""Results of functions of one object, by their other arguments."""
+
+
+class DerivedValuesOwner(Protocol):
+    """An immutable object that keeps what is derived from it."""
+
+    derived: DerivedValues
+
+
+Owner = TypeVar("Owner", bound=DerivedValuesOwner)
+Value = TypeVar("Value")
+Others = ParamSpec("Others")
+
+_MISSING = object()
+
+
+def derived_value(
+    max_entries: int = 1,
+) -> Callable[[Callable[Concatenate[Owner, Others], Value]], Callable[Concatenate[Owner, Others], Value]]:
+    """Keep the results of a function on its first argument, those of the last few other arguments."""
+
+    def decorate(function: Callable[Concatenate[Owner, Others], Value]) -> Callable[Concatenate[Owner, Others], Value]:
+        @wraps(function)
+        def derive(owner: Owner, /, *others: Others.args, **named: Others.kwargs) -> Value:
+            results = owner.derived.setdefault(function, {})
+            value = results.get(others, _MISSING)
+            if value is not _MISSING:
+                return cast("Value", value)
+            value = function(owner, *others, **named)
+            if len(results) >= max_entries:
+                results.pop(next(iter(results)), None)
+            results[others] = value
+            return value
+
+        return derive
+
+    return decorate
