@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,18 @@ Rejections = dict[str, dict[str, dict[str, list[str]]]]
 """Reasons by pod, node and plugin; those of the whole scheduler by the plugin ""."""
 
 
+class SchedulerAnswer(NamedTuple):
+    """The scheduler's verdict on the pods of a cluster.
+
+    Attributes:
+        rejections: Why it rejects them.
+        allocations: An error, a reason, or the devices of each claim, by pod and node.
+    """
+
+    rejections: Rejections
+    allocations: dict[str, dict[str, Json]]
+
+
 class SchedulerFilters(NamedTuple):
     """The program, which takes a cluster on each line."""
 
@@ -31,19 +43,33 @@ class SchedulerFilters(NamedTuple):
         Raises:
             AssertionError: The API server would not accept an object, or the program failed otherwise.
         """
-        lines = [json.dumps(_world(each)) + "\n" for each in clusters]
+        yield from (answer.rejections for answer in self.answers(clusters))
+
+    def answers(self, clusters: Iterable[RandomCluster], plugins: Sequence[str] = ()) -> Iterator[SchedulerAnswer]:
+        """Return why the scheduler rejects the pods of each cluster, and which devices it would allocate.
+
+        Args:
+            clusters: The clusters.
+            plugins: The plugins to run; () for all that reject nodes, and the whole scheduler.
+
+        Raises:
+            AssertionError: As `rejections`.
+        """
+        lines = [json.dumps(_world(each, plugins)) + "\n" for each in clusters]
         done = subprocess.run(
             [self.program], input="".join(lines), capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        yield from (json.loads(line)["pods"] for line in done.stdout.splitlines())
+        for answer in map(json.loads, done.stdout.splitlines()):
+            yield SchedulerAnswer(answer["pods"], answer.get("allocations", {}))
 
 
-def _world(cluster: RandomCluster) -> Json:
+def _world(cluster: RandomCluster, plugins: Sequence[str]) -> Json:
     kind = "KubeSchedulerConfiguration"
     objects = [each for each in cluster.objects if each["kind"] != kind]
     configuration = next(iter(cluster.of_kind(kind)), None)
-    return {"objects": objects, "probes": cluster.pods, **({"configuration": configuration} if configuration else {})}
+    given: Json = {"objects": objects, "probes": cluster.pods, "plugins": plugins}
+    return given | ({"configuration": configuration} if configuration else {})
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import field
+
 from webhook.model.api_struct import ApiStruct
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
-from webhook.model.pods import ObjectMeta
+from webhook.model.pods import NodeSelector, ObjectMeta, QuantityText, Toleration
 
 MAX_DEVICES = 32
 """Count of a request for all devices: no claim gets more."""
@@ -29,31 +31,115 @@ _REQUESTS = "requests."
 _IMPLICIT = f"{_REQUESTS}{DEVICE_CLASS_PREFIX}"
 
 
-class DeviceRequest(ApiStruct, frozen=True):
-    """Devices of one class."""
+class CelSelector(ApiStruct, frozen=True):
+    """A CEL expression about a device."""
 
+    expression: str = ""
+
+
+class DeviceSelector(ApiStruct, frozen=True):
+    """A condition on devices."""
+
+    cel: CelSelector = CelSelector()
+
+
+class CapacityRequests(ApiStruct, frozen=True):
+    """Amounts that a device must have; of a shared device, the amounts that are consumed."""
+
+    requests: dict[str, QuantityText] = {}
+
+
+class DeviceRequest(ApiStruct, frozen=True):
+    """Devices of one class; the name is that of a choice, and "" in a request without choices."""
+
+    name: str = ""
     device_class_name: str = ""
     allocation_mode: str = "ExactCount"
     count: int = 1
+    selectors: tuple[DeviceSelector, ...] = ()
+    admin_access: bool | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: CapacityRequests = CapacityRequests()
 
 
 class ClaimRequest(ApiStruct, frozen=True):
     """One request of a claim: devices, or the first available of several choices."""
 
+    name: str = ""
     exactly: DeviceRequest | None = None
     first_available: tuple[DeviceRequest, ...] = ()
+
+
+class DeviceConstraint(ApiStruct, frozen=True):
+    """An attribute of which all devices of some requests have the same value, or all have different ones.
+
+    Without requests, it holds for all devices of the claim.
+    """
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
 
 
 class ClaimDevices(ApiStruct, frozen=True):
     """All requests of a claim."""
 
     requests: tuple[ClaimRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
 
 
 class ClaimSpec(ApiStruct, frozen=True):
     """A claim's specification."""
 
     devices: ClaimDevices = ClaimDevices()
+
+
+class DeviceAllocation(ApiStruct, frozen=True):
+    """A device that a claim was given; with a share ID it is one of several shares of the device."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: dict[str, QuantityText] | None = None
+
+
+class DeviceAllocations(ApiStruct, frozen=True):
+    """The devices of a claim."""
+
+    results: tuple[DeviceAllocation, ...] = ()
+
+
+class ClaimAllocation(ApiStruct, frozen=True):
+    """The devices of a claim, and the nodes that can use them; None for all nodes."""
+
+    devices: DeviceAllocations = DeviceAllocations()
+    node_selector: NodeSelector | None = None
+
+
+class ClaimConsumer(ApiStruct, frozen=True):
+    """An object, usually a pod, that may use a claim."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(ApiStruct, frozen=True):
+    """The allocation of a claim, and who uses it."""
+
+    allocation: ClaimAllocation | None = None
+    reserved_for: tuple[ClaimConsumer, ...] = ()
+
+
+class ResourceClaim(ApiStruct, frozen=True):
+    """A namespace's claim of devices."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
 
 
 class ClaimTemplateSpec(ApiStruct, frozen=True):
@@ -69,18 +155,6 @@ class ResourceClaimTemplate(ApiStruct, frozen=True):
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
-class CelSelector(ApiStruct, frozen=True):
-    """A CEL expression about a device."""
-
-    expression: str = ""
-
-
-class DeviceSelector(ApiStruct, frozen=True):
-    """A condition on devices."""
-
-    cel: CelSelector = CelSelector()
-
-
 class DeviceClassSpec(ApiStruct, frozen=True):
     """The extended resource name of a class, "" for none, and selectors that must all select a device."""
 
@@ -88,10 +162,16 @@ class DeviceClassSpec(ApiStruct, frozen=True):
     selectors: tuple[DeviceSelector, ...] = ()
 
 
+class DeviceClassMetadata(ObjectMeta, frozen=True):
+    """Metadata with the creation time: of two classes with one extended resource name, the newer one counts."""
+
+    creation_timestamp: str | None = None
+
+
 class DeviceClass(ApiStruct, frozen=True):
     """A class of devices."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: DeviceClassMetadata = DeviceClassMetadata()
     spec: DeviceClassSpec = DeviceClassSpec()
 
 

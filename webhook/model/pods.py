@@ -262,6 +262,7 @@ class PodResourceClaim(ApiStruct, frozen=True):
     """A claim of a pod: an existing one by name, or one created from a template."""
 
     name: str = ""
+    resource_claim_name: str = ""
     resource_claim_template_name: str = ""
 
 

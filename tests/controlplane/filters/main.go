@@ -1,8 +1,11 @@
 // Filters prints what the filters of kube-scheduler make of a world: a line of JSON in, a line of JSON out.
 //
-// A world is {"objects": [...], "probes": [...], "configuration": {...}}: the objects of a cluster, pods among them,
-// further pods, and the configuration of the scheduler, if it is not the default one. The answer is {"pods": {name: {node: {plugin: [reason, ...]}}}}: the plugins that reject each further pod on each node,
-// every plugin by itself, and "" with the reasons of the whole scheduler if it rejects the pod there. No pod is bound.
+// A world is {"objects": [...], "probes": [...], "configuration": {...}, "plugins": [...]}: the objects of a cluster,
+// pods among them, further pods, the configuration of the scheduler if it is not the default one, and the plugins to
+// run if they are not all of them and the whole scheduler. The answer is
+// {"pods": {name: {node: {plugin: [reason, ...]}}}, "allocations": {name: {node: allocation}}}: the plugins that reject
+// each further pod on each node, every plugin by itself, and "" with the reasons of the whole scheduler if it rejects
+// the pod there; and, if the world has DeviceClasses, the devices that the pod's claims would get there. No pod is bound.
 //
 // The scheduler is the real one with its own plugins, on informers that hold the objects and never change.
 package main
@@ -14,15 +17,20 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
+	"unsafe"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +42,9 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	"k8s.io/kubernetes/pkg/apis/resource"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	"k8s.io/kubernetes/pkg/apis/resource/validation"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 	registry "k8s.io/kubernetes/pkg/registry/core/pod"
 	"k8s.io/kubernetes/pkg/scheduler"
@@ -42,6 +53,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
@@ -52,13 +64,14 @@ const everyPlugin = ""
 var filterPlugins = []string{
 	"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
 	"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
-	"NodeDeclaredFeatures",
+	"NodeDeclaredFeatures", names.DynamicResources,
 }
 
 // kinds are those of a world's objects.
 var kinds = []apiruntime.Object{
 	&v1.Node{}, &v1.Pod{}, &v1.Namespace{}, &v1.PersistentVolume{}, &v1.PersistentVolumeClaim{}, &v1.Service{},
 	&appsv1.ReplicaSet{}, &storagev1.StorageClass{}, &storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIStorageCapacity{},
+	&resourcev1.ResourceSlice{}, &resourcev1.ResourceClaim{}, &resourcev1.DeviceClass{},
 }
 
 type world struct {
@@ -66,13 +79,23 @@ type world struct {
 	Probes  []json.RawMessage `json:"probes"`
 
 	Configuration json.RawMessage `json:"configuration"`
+	Plugins       []string        `json:"plugins"`
 }
 
 // rejections are reasons by node and plugin.
 type rejections map[string]map[string][]string
 
+// allocation is what DynamicResources makes of a pod on a node: an error, which ends scheduling of the pod on all nodes,
+// the reason why it rejects the node, or the devices of each claim that is not allocated yet.
+type allocation struct {
+	Error    string                                       `json:"error,omitempty"`
+	Rejected string                                       `json:"rejected,omitempty"`
+	Claims   [][]resourcev1.DeviceRequestAllocationResult `json:"claims"`
+}
+
 type answer struct {
-	Pods map[string]rejections `json:"pods"`
+	Pods        map[string]rejections            `json:"pods"`
+	Allocations map[string]map[string]allocation `json:"allocations,omitempty"`
 }
 
 func main() {
@@ -114,11 +137,14 @@ func answered(text []byte) []byte {
 	for _, probe := range probes {
 		objects = append(objects, ephemeralClaims(probe.(*v1.Pod))...)
 	}
-	sched := newScheduler(ctx, objects, configured(asked.Configuration))
-	given := answer{Pods: map[string]rejections{}}
+	sched := newScheduler(ctx, objects, profiles(configured(asked.Configuration), asked.Plugins))
+	given := answer{Pods: map[string]rejections{}, Allocations: map[string]map[string]allocation{}}
 	for _, probe := range probes {
 		pod := probe.(*v1.Pod)
 		given.Pods[pod.Name] = rejectionsOf(ctx, sched, pod)
+		if slices.ContainsFunc(objects, isDeviceClass) {
+			given.Allocations[pod.Name] = allocationsOf(ctx, sched.Profiles[names.DynamicResources], pod)
+		}
 	}
 	return marshaled(given)
 }
@@ -140,6 +166,11 @@ func ephemeralClaims(pod *v1.Pod) []apiruntime.Object {
 	return claims
 }
 
+func isDeviceClass(object apiruntime.Object) bool {
+	_, is := object.(*resourcev1.DeviceClass)
+	return is
+}
+
 // decoded returns objects with the defaults that the API server sets.
 func decoded(texts []json.RawMessage) []apiruntime.Object {
 	objects := make([]apiruntime.Object, 0, len(texts))
@@ -149,6 +180,7 @@ func decoded(texts []json.RawMessage) []apiruntime.Object {
 		if pod, ok := object.(*v1.Pod); ok {
 			object = stored(pod)
 		}
+		validate(object)
 		objects = append(objects, parsed(marshaled(object))) // quantities are canonical in the storage
 	}
 	return objects
@@ -189,20 +221,42 @@ func stored(pod *v1.Pod) *v1.Pod {
 	return &found
 }
 
+// validate ends the program if the API server would not accept an object about devices.
+func validate(object apiruntime.Object) {
+	var errs field.ErrorList
+	switch given := object.(type) {
+	case *resourcev1.ResourceSlice:
+		internal := resource.ResourceSlice{}
+		convert(given, &internal)
+		errs = validation.ValidateResourceSlice(&internal)
+	case *resourcev1.ResourceClaim:
+		internal := resource.ResourceClaim{}
+		convert(given, &internal)
+		errs = validation.ValidateResourceClaim(&internal)
+	case *resourcev1.DeviceClass:
+		internal := resource.DeviceClass{}
+		convert(given, &internal)
+		errs = validation.ValidateDeviceClass(&internal)
+	}
+	if len(errs) > 0 {
+		log.Fatalf("%v: %s", errs.ToAggregate(), marshaled(object))
+	}
+}
+
 func convert(from, to any) {
 	if err := legacyscheme.Scheme.Convert(from, to, nil); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// newScheduler returns a scheduler that has seen the objects, with a profile for each plugin besides the default one.
+// newScheduler returns a scheduler that has seen the objects.
 func newScheduler(
-	ctx context.Context, objects []apiruntime.Object, whole config.KubeSchedulerProfile,
+	ctx context.Context, objects []apiruntime.Object, profiles []config.KubeSchedulerProfile,
 ) *scheduler.Scheduler {
 	factory := informers.NewSharedInformerFactory(nil, 0)
 	addObjects(factory, objects)
 	recorders := profile.NewRecorderFactory(events.NewBroadcaster(nil))
-	sched, err := scheduler.New(ctx, nil, factory, nil, recorders, scheduler.WithProfiles(profiles(whole)...))
+	sched, err := scheduler.New(ctx, nil, factory, nil, recorders, scheduler.WithProfiles(profiles...))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -221,9 +275,13 @@ func configured(text json.RawMessage) config.KubeSchedulerProfile {
 	return found.Profiles[0]
 }
 
-func profiles(whole config.KubeSchedulerProfile) []config.KubeSchedulerProfile {
-	found := []config.KubeSchedulerProfile{whole}
-	for _, name := range filterPlugins {
+// profiles returns one for each plugin; without a selection the whole one, and one for each that rejects nodes.
+func profiles(whole config.KubeSchedulerProfile, plugins []string) []config.KubeSchedulerProfile {
+	found := []config.KubeSchedulerProfile{}
+	if len(plugins) == 0 {
+		found, plugins = append(found, whole), filterPlugins
+	}
+	for _, name := range plugins {
 		single := *whole.DeepCopy()
 		single.SchedulerName = name
 		single.Plugins = &config.Plugins{MultiPoint: config.PluginSet{
@@ -244,7 +302,7 @@ func argumentsOf(whole config.KubeSchedulerProfile, name string) []config.Plugin
 	return nil
 }
 
-// staticInformer holds objects and delivers them as soon as a handler is added.
+// staticInformer holds objects and delivers them, sorted by name as in a list, as soon as a handler is added.
 type staticInformer struct{ cache.SharedIndexInformer }
 
 func (s staticInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -254,7 +312,10 @@ func (s staticInformer) AddEventHandler(handler cache.ResourceEventHandler) (cac
 func (s staticInformer) AddEventHandlerWithOptions(
 	handler cache.ResourceEventHandler, options cache.HandlerOptions,
 ) (cache.ResourceEventHandlerRegistration, error) {
-	for _, object := range s.GetIndexer().List() {
+	keys := s.GetIndexer().ListKeys()
+	slices.Sort(keys)
+	for _, key := range keys {
+		object, _, _ := s.GetIndexer().GetByKey(key)
 		handler.OnAdd(object, true)
 	}
 	return s.SharedIndexInformer.AddEventHandlerWithOptions(handler, options)
@@ -343,4 +404,64 @@ func reasonsByNode(ctx context.Context, plugins framework.Framework, pod *v1.Pod
 		}
 	}
 	return found
+}
+
+// allocationsOf returns what the profile of DynamicResources makes of a pod, by node.
+func allocationsOf(ctx context.Context, plugins framework.Framework, pod *v1.Pod) map[string]allocation {
+	nodes, err := plugins.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		log.Fatal(err)
+	}
+	found := map[string]allocation{}
+	for _, plugin := range plugins.PreEnqueuePlugins() {
+		if status := plugin.PreEnqueue(ctx, pod); !status.IsSuccess() {
+			for _, node := range nodes {
+				found[node.Node().Name] = allocation{Rejected: status.Message()}
+			}
+			return found
+		}
+	}
+	state := framework.NewCycleState()
+	_, before, _ := plugins.RunPreFilterPlugins(ctx, state, pod)
+	for _, node := range nodes {
+		name, status := node.Node().Name, before
+		if status.IsSuccess() {
+			status = plugins.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+		}
+		switch {
+		case status.IsSuccess():
+			found[name] = allocation{Claims: allocatedDevices(state, name)}
+		case status.Code().String() == "Error":
+			found[name] = allocation{Error: status.Message()}
+		default:
+			found[name] = allocation{Rejected: status.Message()}
+		}
+	}
+	return found
+}
+
+// allocatedDevices returns the devices that Filter chose for each claim on a node, from the private state of the plugin.
+func allocatedDevices(state *framework.CycleState, node string) [][]resourcev1.DeviceRequestAllocationResult {
+	data, err := state.Read(names.DynamicResources)
+	if err != nil {
+		log.Fatal(err)
+	}
+	byNode := exported(reflect.ValueOf(data).Elem().FieldByName("nodeAllocations"))
+	ofNode := byNode.MapIndex(reflect.ValueOf(node))
+	if !ofNode.IsValid() {
+		return nil // nothing had to be allocated
+	}
+	copied := reflect.New(ofNode.Type()).Elem()
+	copied.Set(ofNode)
+	results := exported(copied.FieldByName("allocationResults")).Interface().([]resourcev1.AllocationResult)
+	claims := [][]resourcev1.DeviceRequestAllocationResult{}
+	for _, each := range results {
+		claims = append(claims, each.Devices.Results)
+	}
+	return claims
+}
+
+// exported returns a private field as one that can be read.
+func exported(private reflect.Value) reflect.Value {
+	return reflect.NewAt(private.Type(), unsafe.Pointer(private.UnsafeAddr())).Elem()
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelector, QuantityText
 
 
@@ -56,14 +57,6 @@ class CounterConsumption(ApiStruct, frozen=True):
     counters: dict[str, DeviceCounter] = {}
 
 
-class DeviceTaint(ApiStruct, frozen=True):
-    """A taint of a device."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class Device(ApiStruct, frozen=True):
     """One device of a ResourceSlice.
 
@@ -77,7 +70,7 @@ class Device(ApiStruct, frozen=True):
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: tuple[DeviceTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     binds_to_node: bool | None = None
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()

@@ -1,0 +1,55 @@
+"""Devices that pods get in small clusters, from us and from the scheduler's plugin DynamicResources."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.filters.device_cases import CASES, NODE, DeviceCase, exactly, partitionable, pool, shareable, using
+from tests.filters.device_comparison import COMPARED_PLUGINS, our_allocations
+from tests.filters.device_selection import SHARED
+from tests.filters.scheduler import SchedulerFilters
+from webhook.model.dra.allocator import SHARED_POOL_NAME, TOO_MANY_STEPS, AllocationOutcome
+
+NOT_KNOWN: dict[str, DeviceCase] = {
+    SHARED_POOL_NAME: DeviceCase(
+        [
+            *partitionable(),
+            pool(part="c", driver=SHARED, count=2, sharedCounters=partitionable()[0]["spec"]["sharedCounters"]),
+            pool(shareable("s0", **using(0)), driver=SHARED, count=2),
+        ],
+        [exactly("shared")],
+        "unknown",
+    ),
+    TOO_MANY_STEPS: DeviceCase(
+        [pool(*[{"name": f"d{i}"} for i in range(30)])], [exactly("any", count=16), exactly("shared", "q")], "unknown"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_pod_gets_these_devices(case: DeviceCase) -> None:
+    ours = our_allocations(case.cluster())["pod"][NODE]
+    if ours.outcome is AllocationOutcome.ALLOCATED:
+        assert [[each.device.device for each in claim] for claim in ours.claims] == case.expected, ours
+    else:
+        assert ours.outcome.value == case.expected, ours
+
+
+@pytest.mark.parametrize("reason", NOT_KNOWN)
+def test_it_is_not_known_which_devices_a_pod_gets(reason: str) -> None:
+    ours = our_allocations(NOT_KNOWN[reason].cluster())["pod"][NODE]
+    assert (ours.outcome, ours.reason) == (AllocationOutcome.UNKNOWN, reason)
+
+
+def test_the_scheduler_gives_them_to_it(scheduler_filters: SchedulerFilters) -> None:
+    found: dict[str, object] = {}
+    answers = scheduler_filters.answers([case.cluster() for case in CASES.values()], COMPARED_PLUGINS)
+    for (sentence, case), answer in zip(CASES.items(), answers, strict=True):
+        theirs = answer.allocations["pod"][NODE]
+        if theirs.get("error") or theirs.get("rejected"):
+            found[sentence] = "failed" if theirs.get("error") else "rejected"
+        else:
+            found[sentence] = [[each["device"] for each in claim] for claim in theirs["claims"] or []]
+        if found[sentence] == case.expected:
+            del found[sentence]
+    assert found == {}

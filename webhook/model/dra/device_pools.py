@@ -1,0 +1,221 @@
+"""Pools of devices as the scheduler sees them for one node.
+
+Only slices of the newest generation of a pool count, and only if all of them are known: the others are being replaced.
+Which slices decide that depends on the node, because the scheduler first looks at those that a node can use.
+Source: `k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go` of Kubernetes 1.36.3.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.fleet import Fleet
+from webhook.model.pods import NodeSelector
+from webhook.model.quantity import parse_nano
+
+MAX_CACHED_NODES = 1024
+"""Nodes whose pools are cached."""
+
+
+class PoolId(NamedTuple):
+    """A pool: its driver, and its name there."""
+
+    driver: str
+    pool: str
+
+
+class DeviceId(NamedTuple):
+    """A device: its driver, its pool there, and its name in that."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+CounterValues = Mapping[str, Mapping[str, int]]
+"""Nano-units by counter set and counter."""
+
+NO_COUNTERS: CounterValues = MappingProxyType({})
+
+
+class NodeDevice(NamedTuple):
+    """A device of a pool.
+
+    Attributes:
+        usable: False if the node cannot use it; then it shares a slice with devices that it can use.
+    """
+
+    device: Device
+    usable: bool = True
+
+
+class NodePool(NamedTuple):
+    """A pool as one node sees it.
+
+    Attributes:
+        incomplete: True if slices are missing: then nothing else is known.
+        invalid: Why no device of it can be allocated; "" if they can.
+        devices: The devices of the slices that the node can use, in the order in which they are tried.
+        counters: The amounts that its devices share.
+        unreachable: Devices of its other slices, which use up the same amounts.
+    """
+
+    id: PoolId
+    incomplete: bool = False
+    invalid: str = ""
+    devices: tuple[NodeDevice, ...] = ()
+    counters: CounterValues = NO_COUNTERS
+    unreachable: tuple[Device, ...] = ()
+
+
+SlicesByPool = Mapping[PoolId, Sequence[ResourceSlice]]
+
+
+def slices_by_pool(slices: Iterable[ResourceSlice]) -> SlicesByPool:
+    """Group slices by pool, sorted by name."""
+    grouped: defaultdict[PoolId, list[ResourceSlice]] = defaultdict(list)
+    for one in sorted(slices, key=lambda one: one.metadata.name):
+        grouped[pool_of_slice(one)].append(one)
+    return grouped
+
+
+def pool_of_slice(one: ResourceSlice) -> PoolId:
+    return PoolId(one.spec.driver, one.spec.pool.name)
+
+
+class DevicePools:
+    """The pools of a cluster. Immutable.
+
+    Attributes:
+        drivers: The drivers that have pools.
+        shared_counter_names: Names of pools of several drivers that all have counters. The scheduler confuses those.
+    """
+
+    def __init__(self, slices: SlicesByPool, fleet: Fleet) -> None:
+        self._slices = slices
+        self._fleet = fleet
+        self._by_node: defaultdict[str, set[PoolId]] = defaultdict(set)
+        self._of_any_node: set[PoolId] = set()
+        counting: defaultdict[str, set[PoolId]] = defaultdict(set)
+        for pool, some in slices.items():
+            for one in some:
+                if one.spec.shared_counters:
+                    counting[pool.pool].add(pool)
+                elif one.spec.node_name:
+                    self._by_node[one.spec.node_name].add(pool)
+                else:
+                    self._of_any_node.add(pool)
+        self.drivers = frozenset(pool.driver for pool in slices)
+        self.shared_counter_names = frozenset(name for name, pools in counting.items() if len(pools) > 1)
+        self._of_counters = frozenset(pool for pools in counting.values() for pool in pools)
+        self._unusable = [each for each in map(self._pool_of_counters, sorted(self._of_counters)) if each is not None]
+        self._cached: BoundedCache[int, tuple[NodePool, ...]] = BoundedCache(MAX_CACHED_NODES)
+
+    def __bool__(self) -> bool:
+        return bool(self._slices)
+
+    def pools_of_node(self, node: int) -> tuple[NodePool, ...]:
+        """Return the pools that a node sees, in the order in which the scheduler tries them. Cached."""
+        if (found := self._cached.get(node)) is None:
+            found = self._cached.store(node, self._pools_of_node(node))
+        return found
+
+    def _pools_of_node(self, node: int) -> tuple[NodePool, ...]:
+        targeting = self._by_node.get(self._fleet.nodes[node].name, set()) | self._of_any_node
+        found = [pool for each in targeting if (pool := self._pool_on_node(each, node))]
+        seen = {pool.id for pool in found}
+        found += [pool for pool in self._unusable if pool.id not in seen]
+        return tuple(sorted(found, key=lambda pool: (_has_binding_conditions(pool), pool.id)))
+
+    def _pool_on_node(self, pool: PoolId, node: int) -> NodePool | None:
+        """Return a pool as a node sees it; None if the node can use no slice, or if it is being replaced."""
+        relevant = [one for one in self._slices[pool] if one.spec.shared_counters or self._is_usable_slice(one, node)]
+        if not relevant:
+            return None
+        return self._gather_pool(pool, relevant, node)
+
+    def _pool_of_counters(self, pool: PoolId) -> NodePool | None:
+        """Return a pool with counters that no node can use, as nodes without its devices see it too."""
+        found = self._gather_pool(pool, [one for one in self._slices[pool] if one.spec.shared_counters], None)
+        return found if found and (found.incomplete or found.invalid) else None
+
+    def _gather_pool(self, pool: PoolId, relevant: Sequence[ResourceSlice], node: int | None) -> NodePool | None:
+        newest = max(one.spec.pool.generation for one in relevant)
+        relevant = [one for one in relevant if one.spec.pool.generation == newest]
+        wanted = relevant[0].spec.pool.resource_slice_count
+        if len(relevant) == wanted:
+            return self._build_pool(pool, relevant, (), node)
+        if any(one.spec.pool.generation > newest for one in self._slices[pool]):
+            return None
+        every = [one for one in self._slices[pool] if one.spec.pool.generation == newest]
+        if len(every) != wanted:
+            return NodePool(pool, incomplete=True)
+        known = {one.metadata.name for one in relevant}
+        return self._build_pool(pool, relevant, [one for one in every if one.metadata.name not in known], node)
+
+    def _build_pool(
+        self, pool: PoolId, relevant: Sequence[ResourceSlice], others: Sequence[ResourceSlice], node: int | None
+    ) -> NodePool:
+        devices = tuple(
+            NodeDevice(device, node is None or self._is_usable_device(one, device, node))
+            for one in relevant
+            if not one.spec.shared_counters
+            for device in one.spec.devices
+        )
+        unreachable = tuple([device for one in others for device in one.spec.devices])
+        counters: dict[str, Mapping[str, int]] = {}
+        for counter_set in (each for one in relevant for each in one.spec.shared_counters):
+            if counter_set.name in counters:
+                return NodePool(pool, invalid=f"duplicate counter set name {counter_set.name}")
+            counters[counter_set.name] = {name: parse_nano(each.value) for name, each in counter_set.counters.items()}
+        invalid = _invalid_reason([each.device for each in devices], unreachable, counters)
+        return NodePool(pool, invalid=invalid) if invalid else NodePool(pool, False, "", devices, counters, unreachable)
+
+    def _is_usable_slice(self, one: ResourceSlice, node: int) -> bool:
+        spec = one.spec
+        if spec.node_name or spec.all_nodes or spec.node_selector:
+            return self._matches_node(node, spec.node_name, spec.all_nodes, spec.node_selector)
+        return spec.per_device_node_selection is True and any(
+            self._is_usable_device(one, device, node) for device in spec.devices
+        )
+
+    def _is_usable_device(self, one: ResourceSlice, device: Device, node: int) -> bool:
+        """Return whether a node can use a device of a slice that it can use."""
+        if not one.spec.per_device_node_selection:
+            return True
+        return self._matches_node(node, device.node_name, device.all_nodes, device.node_selector)
+
+    def _matches_node(
+        self, node: int, node_name: str | None, all_nodes: bool | None, selector: NodeSelector | None
+    ) -> bool:
+        if node_name:
+            return node_name == self._fleet.nodes[node].name
+        if all_nodes:
+            return True
+        return selector is not None and bool(self._fleet.select_nodes({}, selector.node_selector_terms) >> node & 1)
+
+
+def _has_binding_conditions(pool: NodePool) -> bool:
+    return any(each.device.binding_conditions for each in pool.devices)
+
+
+def _invalid_reason(devices: Sequence[Device], unreachable: Sequence[Device], counters: CounterValues) -> str:
+    names: set[str] = set()
+    for device in devices:
+        if device.name in names:
+            return f"duplicate device name {device.name}"
+        names.add(device.name)
+    for device in (*devices, *unreachable):
+        for consumption in device.consumes_counters:
+            if consumption.counter_set not in counters:
+                return f"counter set {consumption.counter_set} not found"
+            for name in consumption.counters:
+                if name not in counters[consumption.counter_set]:
+                    return f"counter {name} not found in counter set {consumption.counter_set}"
+    return ""

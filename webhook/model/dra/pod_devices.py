@@ -1,0 +1,159 @@
+"""The devices that a pod would get on each node, for its claims and for extended resources that device classes serve.
+
+Source: the plugin DynamicResources of kube-scheduler 1.36.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from webhook.model.claims import ClaimSpec, DeviceClasses, ResourceClaim
+from webhook.model.dra.allocated_devices import AllocatedDevices
+from webhook.model.dra.allocator import (
+    AllocationOutcome,
+    NamedClaim,
+    NodeAllocation,
+    SelectDevice,
+    allocate_on_node,
+)
+from webhook.model.dra.device_pools import DevicePools
+from webhook.model.dra.extended_resources import (
+    ClassByResource,
+    extended_resource_claim,
+    missing_resources,
+    requested_extended_resources,
+)
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.pods import Pod
+
+NOTHING_NEEDED = NodeAllocation(AllocationOutcome.ALLOCATED)
+EXTENDED_RESOURCES = "<extended-resources>"
+"""Name of the claim that the scheduler makes for extended resources."""
+
+CANNOT_FIT = "cannot fit resource"
+NOT_ON_NODE = "resourceclaim not available on the node"
+
+
+class NamespaceClaims(NamedTuple):
+    """The claims of a namespace by name, and the specifications of its templates."""
+
+    claims: Mapping[str, ResourceClaim]
+    templates: Mapping[str, ClaimSpec]
+
+
+class DeviceView(NamedTuple):
+    """The devices of a cluster.
+
+    Attributes:
+        pools: The devices.
+        allocated: What claims have been given.
+        classes: The device classes.
+        class_by_resource: The class of each extended resource that classes serve.
+    """
+
+    pools: DevicePools
+    allocated: AllocatedDevices
+    classes: DeviceClasses
+    class_by_resource: ClassByResource
+
+
+class PodClaims(NamedTuple):
+    """The claims of a pod.
+
+    Attributes:
+        unallocated: Those to allocate, in the pod's order.
+        nodes: Mask of the nodes that can use those with an allocation.
+        rejection: Why no node can serve the pod; "" if some may.
+        extended: The extended resources that it requests, if a class serves one of them.
+    """
+
+    unallocated: tuple[NamedClaim, ...]
+    nodes: int
+    rejection: str = ""
+    extended: frozenset[str] = frozenset()
+
+    def is_empty(self) -> bool:
+        """Return whether the pod needs no devices."""
+        return not (self.unallocated or self.extended or self.rejection)
+
+
+def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet: Fleet) -> PodClaims:
+    """Look up the claims of a pod. Claims of templates count as not allocated yet."""
+    unallocated: list[NamedClaim] = []
+    nodes = fleet.all_nodes
+    for one in pod.spec.resource_claims:
+        if not one.resource_claim_name:
+            spec = namespace.templates.get(one.resource_claim_template_name)
+            if spec is None:
+                return PodClaims((), 0, f"resource claim template {one.resource_claim_template_name} does not exist")
+            unallocated.append(NamedClaim(one.name, spec))
+            continue
+        claim = namespace.claims.get(one.resource_claim_name)
+        if claim is None:
+            return PodClaims((), 0, f'resourceclaim.resource.k8s.io "{one.resource_claim_name}" not found')
+        if claim.metadata.deletion_timestamp is not None:
+            return PodClaims((), 0, f'resourceclaim "{one.resource_claim_name}" is being deleted')
+        allocation = claim.status.allocation
+        if allocation is None:
+            unallocated.append(NamedClaim(f"{claim.metadata.namespace}/{claim.metadata.name}", claim.spec))
+        elif allocation.node_selector is not None:
+            nodes &= fleet.select_nodes({}, allocation.node_selector.node_selector_terms)
+    requested = requested_extended_resources(pod)
+    extended = frozenset() if requested.isdisjoint(view.class_by_resource) else frozenset(requested)
+    return PodClaims(tuple(unallocated), nodes, _missing_class(unallocated, view.classes), extended)
+
+
+def _missing_class(claims: Sequence[NamedClaim], classes: DeviceClasses) -> str:
+    """Return the scheduler's message on the first class that does not exist; "" if all do."""
+    for request in (each for claim in claims for each in claim.spec.devices.requests):
+        if request.exactly is None and not request.first_available:
+            return f"request {request.name}: unknown request type"
+        choices = [(request.name, request.exactly)] if request.exactly else []
+        for name, choice in choices or [(f"{request.name}/{each.name}", each) for each in request.first_available]:
+            if choice.device_class_name not in classes:
+                return f"request {name}: device class {choice.device_class_name} does not exist"
+    return ""
+
+
+def allocate_for_pod(
+    pod: Pod, claims: PodClaims, node: int, view: DeviceView, fleet: Fleet, selects: SelectDevice
+) -> NodeAllocation:
+    """Return what the claims of a pod would get on a node.
+
+    Args:
+        pod: The pod.
+        claims: Its claims.
+        node: Index of the node.
+        view: Devices, and what is allocated.
+        fleet: The nodes.
+        selects: Evaluates a selector on a device.
+    """
+    if claims.rejection:
+        return NodeAllocation(AllocationOutcome.REJECTED, reason=claims.rejection)
+    wanted = claims.unallocated
+    if claims.extended:
+        by_class, missing = _split_by_provider(claims.extended, fleet.nodes[node], view.class_by_resource)
+        if missing:
+            return NodeAllocation(AllocationOutcome.REJECTED, reason=CANNOT_FIT)
+        if by_class or pod.spec.resource_claims:
+            spec = extended_resource_claim(pod, by_class, view.class_by_resource)
+            wanted = (*wanted, NamedClaim(f"{pod.metadata.namespace}/{EXTENDED_RESOURCES}", spec))
+    found = NOTHING_NEEDED
+    if wanted:
+        pools = view.pools.pools_of_node(node)
+        shared = view.pools.shared_counter_names
+        found = allocate_on_node(wanted, pools, view.allocated, view.classes, selects, shared_names=shared)
+    if found.outcome is AllocationOutcome.ALLOCATED and not claims.nodes >> node & 1:
+        return NodeAllocation(AllocationOutcome.REJECTED, reason=NOT_ON_NODE)
+    return found
+
+
+def _split_by_provider(
+    requested: frozenset[str], node: FleetNode, classes: ClassByResource
+) -> tuple[list[str], Sequence[str]]:
+    """Return the resources that classes serve on a node, and those that nothing serves there."""
+    advertised = {name for amounts in (node.gpus, node.others) for name in amounts}
+    offered = {name for amounts in (node.gpus, node.others) for name, amount in amounts.items() if amount > 0}
+    by_class = [name for name in requested if name in classes and name not in offered]
+    return by_class, missing_resources(requested, by_class, advertised)
