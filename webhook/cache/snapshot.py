@@ -47,6 +47,7 @@ from webhook.model.schedulers import (
     Schedulers,
 )
 from webhook.model.storage_objects import StorageObject
+from webhook.model.volcano_queues import VolcanoQueue, VolcanoQueues
 from webhook.well_known import API_VERSION
 
 DEMO = "demo"
@@ -182,6 +183,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         priority_classes=[item for item in objects if isinstance(item, PriorityClass)],
         storage=[item for item in objects if isinstance(item, StorageObject)],
         queues=_snapshot_queues(objects),
+        volcano_queues=VolcanoQueues([item for item in objects if isinstance(item, VolcanoQueue)]),
         group_sources=_snapshot_groups(objects),
         schedulers=snapshot_schedulers(objects),
     )

@@ -46,6 +46,7 @@ from webhook.model.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
+from webhook.model.volcano_queues import VOLCANO_API_VERSION, VolcanoQueue
 from webhook.well_known import API_VERSION
 
 ClusterScoped = (
@@ -62,6 +63,7 @@ ClusterScoped = (
     | VolumeAttachment
     | ClusterQueue
     | ResourceFlavor
+    | VolcanoQueue
     | KueueConfiguration
     | NodeOverlay
     | NodeGroups
@@ -85,12 +87,13 @@ SnapshotObject = (
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
     PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity,
-    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, NodeOverlay, MachineDeployment, MachineSet, NodeGroups,
-    KubeSchedulerConfiguration,
+    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue, NodeOverlay, MachineDeployment,
+    MachineSet, NodeGroups, KubeSchedulerConfiguration,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
     "Configuration": KueueConfiguration,
+    "Queue": VolcanoQueue,
 }
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
@@ -106,6 +109,7 @@ _API_VERSIONS = {
     "LocalQueue": KUEUE_API_VERSION,
     "ClusterQueue": KUEUE_API_VERSION,
     "ResourceFlavor": KUEUE_API_VERSION,
+    "Queue": VOLCANO_API_VERSION,
     "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
     "NodeOverlay": NODE_OVERLAY_API_VERSION,
