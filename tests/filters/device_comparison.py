@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from tests.builders import Json
+from tests.example_cluster import view_of
 from tests.filters.device_selection import select_device
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import SchedulerAnswer
-from webhook.model.claims import DeviceClass, ResourceClaim, device_classes_by_name
-from webhook.model.dra.allocated_devices import allocated_devices
 from webhook.model.dra.allocator import AllocationOutcome, ChosenDevice, NodeAllocation
-from webhook.model.dra.device_pools import DevicePools, slices_by_pool
-from webhook.model.dra.extended_resources import classes_by_resource
-from webhook.model.dra.pod_devices import CANNOT_FIT, DeviceView, NamespaceClaims, allocate_for_pod, resolve_claims
-from webhook.model.dra.resource_slices import ResourceSlice
-from webhook.model.fleet import Fleet
-from webhook.model.objects import Node
+from webhook.model.dra.pod_devices import CANNOT_FIT, allocate_for_pod, resolve_claims
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import parse_nano
 
@@ -39,23 +31,14 @@ class DeviceDifference(NamedTuple):
 
 def our_allocations(cluster: RandomCluster) -> dict[str, dict[str, NodeAllocation]]:
     """Return what each pod would get on each node."""
-    fleet = Fleet([msgspec.convert(each, Node) for each in cluster.of_kind("Node")])
-    claims = [msgspec.convert(each, ResourceClaim) for each in cluster.of_kind("ResourceClaim")]
-    classes = [msgspec.convert(each, DeviceClass) for each in cluster.of_kind("DeviceClass")]
-    slices = slices_by_pool(msgspec.convert(each, ResourceSlice) for each in cluster.of_kind("ResourceSlice"))
-    view = DeviceView(
-        DevicePools(slices, fleet),
-        allocated_devices(claims),
-        device_classes_by_name(classes),
-        classes_by_resource(classes),
-    )
-    namespace = NamespaceClaims({claim.metadata.name: claim for claim in claims}, {})
+    view = view_of(*cluster.objects)
+    namespace = view.namespace_claims(cluster.pods[0]["metadata"]["namespace"])
     found: dict[str, dict[str, NodeAllocation]] = {}
     for pod in map(parse_pod, cluster.pods):
-        needed = resolve_claims(pod, namespace, view, fleet)
+        needed = resolve_claims(pod, namespace, view.devices, view.fleet)
         found[pod.metadata.name] = {
-            node.name: allocate_for_pod(pod, needed, i, view, fleet, select_device)
-            for i, node in enumerate(fleet.nodes)
+            node.name: allocate_for_pod(pod, needed, i, view.devices, view.fleet, select_device)
+            for i, node in enumerate(view.fleet.nodes)
         }
     return found
 

@@ -102,7 +102,7 @@ def audit_snapshot(
     audit = audit_documents(pods, len(pods), context, since, show_progress)
     placement = build_placement_input(snapshot.view.fleet, snapshot.objects)
     if placement.snapshot.fleet.nodes:
-        audit.capacities = node_capacities(placement.snapshot, placement.mix)
+        audit.capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
     return audit
 
 

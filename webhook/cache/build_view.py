@@ -16,12 +16,15 @@ from webhook.model.claims import (
     ClaimContext,
     DeviceClass,
     DeviceClasses,
+    ResourceClaim,
     ResourceClaimTemplate,
     claim_templates_by_name,
     device_classes_by_name,
 )
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
+from webhook.model.dra.device_view import build_device_view
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet, FleetNode
@@ -37,7 +40,6 @@ from webhook.model.quota_usage import PodSummaries, count_by_tie
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageObjects, VolumeUsers
-from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
@@ -55,13 +57,15 @@ def build_view(
     priority_classes: Iterable[PriorityClass] = (),
     storage: Iterable[StorageObject] = (),
     *,
+    resource_slices: Iterable[ResourceSlice] = (),
+    resource_claims: Iterable[ResourceClaim] = (),
     queues: KueueQueues = NO_QUEUES,
-    volcano_queues: VolcanoQueues = NO_VOLCANO_QUEUES,
     group_sources: GroupSources = NO_SOURCES,
     schedulers: Schedulers = NO_SCHEDULERS,
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
-    fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
+    fleet, device_classes = Fleet(nodes), tuple(device_classes)
+    classes = device_classes_by_name(device_classes)
     active = group_by_namespace(pod for pod in pods if pod.status.phase not in FINISHED_PHASES)
     templates = group_by_namespace(claim_templates)
     quotas_with_status: dict[str, tuple[ResourceQuota, ...]] = {}
@@ -85,7 +89,7 @@ def build_view(
     )
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
-    view = view.with_volcano_queues(volcano_queues)
+    view = view.with_devices(build_device_view(resource_slices, resource_claims, device_classes, fleet))
     return view.with_group_sources(group_sources).with_schedulers(schedulers)
 
 

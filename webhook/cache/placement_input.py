@@ -12,7 +12,10 @@ from webhook.cache.build_view import free_resources_by_node
 from webhook.cache.snapshot_objects import SnapshotObject, snapshot_schedulers
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
+from webhook.model.claims import DeviceClass, ResourceClaim
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView, build_device_view
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
 from webhook.model.filters.nominated_pods import nominated_node, select_nominated
@@ -54,6 +57,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         nominated: Those of the pods that are nominated for one of the nodes.
         classes: RuntimeClasses and PriorityClasses.
         schedulers: The rules of schedulers whose configuration is known.
+        devices: Devices of ResourceSlices, and the claims that have them.
     """
 
     snapshot: SchedulingSnapshot
@@ -67,6 +71,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     nominated: tuple[Pod, ...] = ()
     classes: PodClasses = NO_POD_CLASSES
     schedulers: Schedulers = NO_SCHEDULERS
+    devices: DeviceView = NO_DEVICES
 
     def volume_rejections(self, pod: Pod) -> list[VolumeRejection] | None:
         """Return what excludes a pod's volumes from nodes; None if the snapshot has no claims and volumes."""
@@ -127,7 +132,17 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     nominated = tuple(pod for pod in pods if nominated_node(pod) in fleet.by_name)
     schedulers = snapshot_schedulers(objects)
     return PlacementInput(
-        *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers)
+        *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers),
+        devices=_device_view(fleet, objects),
+    )
+
+
+def _device_view(fleet: Fleet, objects: Iterable[SnapshotObject]) -> DeviceView:
+    return build_device_view(
+        [item for item in objects if isinstance(item, ResourceSlice)],
+        [item for item in objects if isinstance(item, ResourceClaim)],
+        [item for item in objects if isinstance(item, DeviceClass)],
+        fleet,
     )
 
 

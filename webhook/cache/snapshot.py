@@ -1,7 +1,8 @@
 """Read a cluster from files, as `kubectl get -o yaml` prints it, into the same view that a live cluster gives.
 
-Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates, DeviceClasses, RuntimeClasses,
-PriorityClasses, the objects about storage and about node groups are read; other kinds are skipped.
+Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceSlices, ResourceClaims, ResourceClaimTemplates,
+DeviceClasses, RuntimeClasses, PriorityClasses, the objects about storage and about node groups are read; other kinds
+are skipped.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from webhook.cache.snapshot_objects import (
 from webhook.cache.stored_objects import object_namespace
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import DocumentError, SnapshotError, SourceLocation
-from webhook.model.claims import DeviceClass, ResourceClaimTemplate
+from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.node_groups import GroupSources, MachineDeployment, NodeGroups, NodeGroupSpec, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
@@ -47,7 +49,6 @@ from webhook.model.schedulers import (
     Schedulers,
 )
 from webhook.model.storage_objects import StorageObject
-from webhook.model.volcano_queues import VolcanoQueue, VolcanoQueues
 from webhook.well_known import API_VERSION
 
 DEMO = "demo"
@@ -182,8 +183,9 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         runtime_classes=[item for item in objects if isinstance(item, RuntimeClass)],
         priority_classes=[item for item in objects if isinstance(item, PriorityClass)],
         storage=[item for item in objects if isinstance(item, StorageObject)],
+        resource_slices=[item for item in objects if isinstance(item, ResourceSlice)],
+        resource_claims=[item for item in objects if isinstance(item, ResourceClaim)],
         queues=_snapshot_queues(objects),
-        volcano_queues=VolcanoQueues([item for item in objects if isinstance(item, VolcanoQueue)]),
         group_sources=_snapshot_groups(objects),
         schedulers=snapshot_schedulers(objects),
     )

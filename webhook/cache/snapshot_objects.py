@@ -14,7 +14,8 @@ import msgspec
 
 from webhook.cache.stored_objects import StoredPod
 from webhook.errors import QuantityError, SnapshotError, SourceLocation, shorten_text
-from webhook.model.claims import DeviceClass, ResourceClaimTemplate
+from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, claim_amounts
+from webhook.model.dra.resource_slices import ResourceSlice, slice_amounts
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -46,7 +47,6 @@ from webhook.model.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
-from webhook.model.volcano_queues import VOLCANO_API_VERSION, VolcanoQueue
 from webhook.well_known import API_VERSION
 
 ClusterScoped = (
@@ -54,6 +54,7 @@ ClusterScoped = (
     | Namespace
     | GPUNode
     | DeviceClass
+    | ResourceSlice
     | RuntimeClass
     | PriorityClass
     | PersistentVolume
@@ -63,7 +64,6 @@ ClusterScoped = (
     | VolumeAttachment
     | ClusterQueue
     | ResourceFlavor
-    | VolcanoQueue
     | KueueConfiguration
     | NodeOverlay
     | NodeGroups
@@ -76,6 +76,7 @@ SnapshotObject = (
     | LimitRange
     | ResourceQuota
     | Pod
+    | ResourceClaim
     | ResourceClaimTemplate
     | PersistentVolumeClaim
     | CSIStorageCapacity
@@ -85,18 +86,20 @@ SnapshotObject = (
 """The objects of a snapshot."""
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
-    Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass, RuntimeClass,
-    PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver, CSIStorageCapacity,
-    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue, NodeOverlay, MachineDeployment,
-    MachineSet, NodeGroups, KubeSchedulerConfiguration,
+    Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceSlice, ResourceClaim, ResourceClaimTemplate,
+    DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver,
+    CSIStorageCapacity,
+    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, NodeOverlay, MachineDeployment, MachineSet, NodeGroups,
+    KubeSchedulerConfiguration,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
     "Configuration": KueueConfiguration,
-    "Queue": VolcanoQueue,
 }
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
+    "ResourceSlice": "resource.k8s.io/v1",
+    "ResourceClaim": "resource.k8s.io/v1",
     "ResourceClaimTemplate": "resource.k8s.io/v1",
     "DeviceClass": "resource.k8s.io/v1",
     "RuntimeClass": "node.k8s.io/v1",
@@ -109,7 +112,6 @@ _API_VERSIONS = {
     "LocalQueue": KUEUE_API_VERSION,
     "ClusterQueue": KUEUE_API_VERSION,
     "ResourceFlavor": KUEUE_API_VERSION,
-    "Queue": VOLCANO_API_VERSION,
     "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
     "NodeOverlay": NODE_OVERLAY_API_VERSION,
@@ -202,6 +204,8 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
     elif isinstance(item, NodeGroups):
         for place, group in enumerate(item.node_groups):
             yield ("nodeGroups", place, "resources"), group.resources
+    elif isinstance(item, ResourceSlice | ResourceClaim):
+        yield from slice_amounts(item) if isinstance(item, ResourceSlice) else claim_amounts(item)
     elif isinstance(item, RuntimeClass):
         yield ("overhead", "podFixed"), item.overhead.pod_fixed
     elif isinstance(item, LimitRange):

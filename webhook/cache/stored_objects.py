@@ -6,7 +6,7 @@ import math
 from datetime import datetime
 from typing import Any
 
-from webhook.model.claims import ResourceClaimTemplate
+from webhook.model.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.model.node_groups import MachineDeployment
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import DEFAULT_NAMESPACE, NamedVolume, ObjectMeta, Pod, PodSpec
@@ -41,6 +41,7 @@ def object_namespace(
     item: LimitRange
     | ResourceQuota
     | Pod
+    | ResourceClaim
     | ResourceClaimTemplate
     | PersistentVolumeClaim
     | CSIStorageCapacity

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import field
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pods import NodeSelector, ObjectMeta, QuantityText, Toleration
 
@@ -173,6 +174,20 @@ class DeviceClass(ApiStruct, frozen=True):
 
     metadata: DeviceClassMetadata = DeviceClassMetadata()
     spec: DeviceClassSpec = DeviceClassSpec()
+
+
+def claim_amounts(claim: ResourceClaim) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:
+    """Yield every amount of a claim, with the field of each map that holds some."""
+    for place, request in enumerate(claim.spec.devices.requests):
+        path = ("spec", "devices", "requests", place)
+        if request.exactly is not None:
+            yield (*path, "exactly", "capacity", "requests"), request.exactly.capacity.requests
+        for number, choice in enumerate(request.first_available):
+            yield (*path, "firstAvailable", number, "capacity", "requests"), choice.capacity.requests
+    if claim.status.allocation is not None:
+        for place, result in enumerate(claim.status.allocation.devices.results):
+            at = ("status", "allocation", "devices", "results", place, "consumedCapacity")
+            yield at, result.consumed_capacity or {}
 
 
 DeviceClasses = Mapping[str, DeviceClassSpec]

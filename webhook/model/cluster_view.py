@@ -18,6 +18,7 @@ from webhook.model.claims import (
     extended_names,
 )
 from webhook.model.derived_values import derived_value
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import (
     NOT_EXCLUDED,
     ExclusionByOthers,
@@ -57,7 +58,6 @@ from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
 from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, has_slot_left, sum_units
-from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
 __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
@@ -135,9 +135,9 @@ class ClusterView:
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
+        devices: Devices of ResourceSlices, and the claims that have them.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         queues: The queues of Kueue.
-        volcano_queues: The queues of Volcano.
         schedulers: The rules of schedulers whose configuration is known.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         api_minor: The minor version of its API server; 0 if unknown.
@@ -188,9 +188,9 @@ class ClusterView:
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes: DeviceClasses = device_classes or {}
         self.claimable_names = extended_names(self.classes)
+        self.devices = NO_DEVICES
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
-        self.volcano_queues = NO_VOLCANO_QUEUES
         self.group_sources = NO_SOURCES
         self.schedulers = NO_SCHEDULERS
         self._usage = QuotaUsage(fleet, pods or {})
@@ -645,6 +645,14 @@ class ClusterView:
         views = BoundedCache[str, NamespaceView](MAX_NAMESPACE_VIEWS)
         return self._copy_with(classes=classes, claimable_names=extended_names(classes), _views_of_namespaces=views)
 
+    def with_devices(self, devices: DeviceView) -> ClusterView:
+        """Return the view with other devices and claims."""
+        return self if devices is self.devices else self._copy_with(devices=devices)
+
+    def namespace_claims(self, namespace: str) -> NamespaceClaims:
+        """Return the ResourceClaims and claim templates of a namespace."""
+        return NamespaceClaims(self.devices.claims.get(namespace, {}), self._templates.get(namespace, {}))
+
     def with_pod_classes(self, classes: PodClasses) -> ClusterView:
         """Return the view with other RuntimeClasses and PriorityClasses."""
         return self._copy_with(pod_classes=classes)
@@ -652,10 +660,6 @@ class ClusterView:
     def with_queues(self, queues: KueueQueues) -> ClusterView:
         """Return the view with the queues of Kueue replaced."""
         return self if queues is self.queues else self._copy_with(queues=queues)
-
-    def with_volcano_queues(self, queues: VolcanoQueues) -> ClusterView:
-        """Return the view with the queues of Volcano replaced."""
-        return self if queues is self.volcano_queues else self._copy_with(volcano_queues=queues)
 
     def with_group_sources(self, sources: GroupSources) -> ClusterView:
         """Return the view with what is written about node groups replaced."""

@@ -10,7 +10,12 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from webhook.model.dra.allocated_devices import AllocatedDevices
+from webhook.model.dra.device_pools import NodePool
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView
+from webhook.model.dra.gpu_devices import GPU_DRIVERS, cards_of_node
 from webhook.model.enums import GpuForm
+from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count
 from webhook.model.node_masks import bit_positions
@@ -26,6 +31,9 @@ from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import Paint, format_gpus, sanitize, without_style
 
 UNKNOWN_CELL = "?"
+ADVERTISED_TWICE = (
+    "its GPUs are in ResourceSlices too, which are not counted: pods with claims may get a GPU that another pod has"
+)
 AGENT_DISAGREES = "its agent reports more free GPUs than the Node has"
 
 
@@ -43,6 +51,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         unschedulable_milli: Unallocated thousandths on nodes that take no pods: cordoned, not ready, being
             reconfigured, or full of pods.
         schedulable: Whether the node takes pods.
+        from_slices: True if its GPUs are those of ResourceSlices.
     """
 
     name: str
@@ -56,6 +65,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     warning: str = ""
     unschedulable_milli: int = 0
     schedulable: bool = True
+    from_slices: bool = False
 
     @property
     def total_milli(self) -> int:
@@ -63,16 +73,66 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         return self.allocated_milli + self.free_milli + self.unschedulable_milli
 
 
-def node_capacities(snapshot: SchedulingSnapshot, mix: WorkloadMix) -> list[NodeCapacity]:
-    """Return the capacity of each node with GPUs, in the cluster's order."""
+def node_capacities(
+    snapshot: SchedulingSnapshot, mix: WorkloadMix, devices: DeviceView = NO_DEVICES
+) -> list[NodeCapacity]:
+    """Return the capacity of each node with GPUs, in the cluster's order.
+
+    Args:
+        snapshot: The nodes, with the GPUs that device plugins advertise.
+        mix: The mix of pods.
+        devices: The GPUs of ResourceSlices.
+    """
     nodes = snapshot.fleet.nodes
     rows = snapshot.free_arrays().rows(np.arange(len(nodes)))
     fragmented = -FgdScorer(snapshot.capacity, mix.with_gpus()).node_values(rows)
-    return [
-        _node_capacity(snapshot, i, round(float(fragmented[i])))
-        for i, node in enumerate(nodes)
-        if node.gpus or node.implausible_gpus or snapshot.devices[i].mig_cards
-    ]
+    capacities = []
+    for i, node in enumerate(nodes):
+        pools = devices.pools.pools_of_node(i)
+        of_slices = slice_capacity(node, snapshot.free[i].full, pools, devices.allocated)
+        if node.gpus or node.implausible_gpus or snapshot.devices[i].mig_cards:
+            capacity = _node_capacity(snapshot, i, round(float(fragmented[i])))
+            capacities.append(structs.replace(capacity, warning=ADVERTISED_TWICE) if of_slices else capacity)
+        elif of_slices is not None:
+            capacities.append(of_slices)
+    return capacities
+
+
+def slice_capacity(
+    node: FleetNode, full: bool, pools: Sequence[NodePool], allocated: AllocatedDevices
+) -> NodeCapacity | None:
+    """Return the capacity of a node by its ResourceSlices; None if they have no GPUs and no pool is unusable."""
+    cards = cards_of_node(pools, allocated)
+    warnings = [warning for pool in pools if pool.id.driver in GPU_DRIVERS if (warning := _pool_warning(pool))]
+    if not cards and not warnings:
+        return None
+    fits: Counter[str] = Counter()
+    for card in cards:
+        fits.update(card.fits)
+    schedulable = node.usable and not full
+    free = sum(card.free_milli for card in cards)
+    return NodeCapacity(
+        name=node.name,
+        product=next((card.product.removeprefix("NVIDIA-") for card in cards), ""),
+        installed_gpus=len(cards),
+        allocated_milli=sum(card.allocated_milli for card in cards),
+        free_milli=free if schedulable else 0,
+        largest_island=None if schedulable and free else 0,
+        mig_fits=_largest_profile_first(fits) if schedulable else (),
+        fragmented_milli=0,
+        warning="; ".join(warnings),
+        unschedulable_milli=sum(card.tainted_milli for card in cards) + (0 if schedulable else free),
+        schedulable=schedulable,
+        from_slices=True,
+    )
+
+
+def _pool_warning(pool: NodePool) -> str:
+    """Return why no device of a pool can be allocated; "" if they can."""
+    name = "/".join(pool.id)
+    if pool.incomplete:
+        return f"ResourceSlices of pool {name} are missing: the scheduler uses none of it"
+    return f"pool {name} is invalid, {pool.invalid}: the scheduler uses none of it" if pool.invalid else ""
 
 
 def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
@@ -229,6 +289,7 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
             Column("", _state_cell, "State"),
             Column("unschedulableMilli", lambda node: node.unschedulable_milli),
             Column("schedulable", lambda node: node.schedulable),
+            Column("fromSlices", lambda node: node.from_slices),
         )
     )
 
@@ -239,8 +300,11 @@ CAPACITY = capacity_columns()
 def capacity_table(nodes: Sequence[NodeCapacity], paint: Paint = without_style, *, wide: bool = False) -> list[str]:
     """Return the table: the total, then one row per node, then warnings."""
     lines = capacity_columns(wide=wide).to_lines([total_capacity(nodes), *nodes], paint)
-    if any(node.largest_island is None and not node.warning for node in nodes):
+    unknown = [node for node in nodes if node.largest_island is None and not node.warning]
+    if not all(node.from_slices for node in unknown):
         lines.append(f"{UNKNOWN_CELL} no agent runs on the node: it is unknown which of its GPUs are free")
+    if any(node.from_slices for node in unknown):
+        lines.append(f"{UNKNOWN_CELL} ResourceSlices do not say which GPUs NVLink connects")
     return lines + [f"{sanitize(node.name)}: {sanitize(node.warning)}" for node in nodes if node.warning]
 
 

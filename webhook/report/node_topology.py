@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
+from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.node_masks import bit_positions
+from webhook.model.quantity import format_mib
 from webhook.placement.best_effort_policy import best_effort_policy
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
 from webhook.report.capacity import CAPACITY, UNKNOWN_CELL, NodeCapacity
-from webhook.report.tables import Column, Table
+from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import align_columns, sanitize
 
 
@@ -39,9 +41,20 @@ class NodePodGpus(msgspec.Struct, frozen=True):
     gpus: Mapping[str, int]
 
 
-def node_lines(snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus]) -> list[str]:
-    """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs."""
+def node_lines(
+    snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus], cards: Sequence[CardUsage] = ()
+) -> list[str]:
+    """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs.
+
+    Args:
+        snapshot: The nodes.
+        node: Index of the node.
+        pods: Pods that hold GPUs of the device plugin.
+        cards: GPUs of ResourceSlices.
+    """
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
+    if cards and not topology.gpu_count:
+        return CARDS.to_lines(cards)
     if not topology.gpu_count and not pods:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
     states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
@@ -58,6 +71,23 @@ def node_lines(snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGp
     return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *pod_lines]
 
 
+CARDS: Table[CardUsage] = Table(
+    (
+        Column("device", lambda card: card.device, "Device"),
+        Column("product", lambda card: card.product, "Product"),
+        Column("memory", lambda card: format_mib(card.memory_mib) if card.memory_mib else "", "Memory"),
+        gpu_column("allocatedMilli", lambda card: card.allocated_milli, "Allocated"),
+        gpu_column("freeMilli", lambda card: card.free_milli, "Free"),
+        Column("fits", lambda card: dict(card.fits), "Fits", lambda card: _fits_cell(card)),
+    )
+)
+"""GPUs of ResourceSlices."""
+
+
+def _fits_cell(card: CardUsage) -> str:
+    return ", ".join(f"{count} x {profile}" for profile, count in card.fits.items())
+
+
 def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[str] = ()) -> list[str]:
     """Return the links between all GPUs and their NUMA nodes, and the given cells as the last column."""
     gpus = range(topology.gpu_count)
@@ -70,7 +100,11 @@ def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[
 
 
 def node_document(
-    snapshot: SchedulingSnapshot, node: int, capacity: NodeCapacity | None, pods: Sequence[NodePodGpus]
+    snapshot: SchedulingSnapshot,
+    node: int,
+    capacity: NodeCapacity | None,
+    pods: Sequence[NodePodGpus],
+    cards: Sequence[CardUsage] = (),
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
     topology = snapshot.devices[node].topology
@@ -87,6 +121,7 @@ def node_document(
             }
             for card in snapshot.devices[node].mig_cards
         ],
+        "devices": [CARDS.to_document(card) for card in cards],
         "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in pods],
     }
 

@@ -23,6 +23,7 @@ from webhook.cli.output import (
 )
 from webhook.cli.placement_inputs import ClusterName, read_placement_input
 from webhook.errors import TopologyError
+from webhook.model.dra.gpu_devices import cards_of_node
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
@@ -86,7 +87,7 @@ def capacity_command(
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
     placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
-    capacities = node_capacities(placement.snapshot, placement.mix)
+    capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
     if node:
         write_reports(targets, _node_reports(placement, node, capacities))
         return
@@ -132,8 +133,9 @@ def _node_reports(
         exit_with_error(f"{sanitize(name)}: no such node in this cluster. It has, for example: {sanitize(names)}")
     pods = _pods_on_node(placement.pods, name)
     capacity = next((each for each in capacities if each.name == name), None)
-    table = join_lines(node_lines(cluster, position, pods))
-    document = node_document(cluster, position, capacity, pods)
+    cards = cards_of_node(placement.devices.pools.pools_of_node(position), placement.devices.allocated)
+    table = join_lines(node_lines(cluster, position, pods, cards))
+    document = node_document(cluster, position, capacity, pods, cards)
     topology = cluster.devices[position].topology
     states = [gpu_state(cluster, position, gpu) for gpu in range(topology.gpu_count)]
     return {

@@ -205,7 +205,7 @@ class _Search:
         self._matches: dict[tuple[DeviceId, tuple[int, int, int]], bool] = {}
         self._taken: dict[DeviceId, set[int]] = {}
         self._taken_capacity: dict[DeviceId, Amounts] = {}
-        self._counters: dict[PoolId, _PoolCounters] = {}
+        self._counters: dict[PoolId, PoolCounters] = {}
 
     def run(self) -> bool:
         """Find devices for all claims; False if there are none."""
@@ -436,7 +436,7 @@ class _Search:
         allocating = self._taken_capacity.get(candidate.id, NO_AMOUNTS)
         return has_capacity_left(candidate.device, want.request.capacity.requests, allocated, allocating)
 
-    def _counters_to_take(self, candidate: _Candidate) -> _PoolCounters | None:
+    def _counters_to_take(self, candidate: _Candidate) -> PoolCounters | None:
         """Return the counters that a device uses up; None without any, or if another share of it uses them up."""
         if not candidate.device.consumes_counters:
             return None
@@ -447,7 +447,7 @@ class _Search:
         if candidate.id.pool in self._shared_names:
             raise _UnknownError(SHARED_POOL_NAME)
         if (counters := self._counters.get(candidate.pool.id)) is None:
-            counters = self._counters[candidate.pool.id] = _PoolCounters(candidate.pool, self._allocations(candidate))
+            counters = self._counters[candidate.pool.id] = PoolCounters(candidate.pool, self._allocations(candidate))
         return counters
 
     def _allocations(self, candidate: _Candidate) -> PoolAllocations:
@@ -459,7 +459,7 @@ class _Search:
             raise _UnknownError(TOO_MANY_STEPS)
 
 
-class _PoolCounters:
+class PoolCounters:
     """The counters of a pool, less those in use."""
 
     def __init__(self, pool: NodePool, allocated: PoolAllocations) -> None:

@@ -93,12 +93,12 @@ class DevicePools:
     """The pools of a cluster. Immutable.
 
     Attributes:
-        drivers: The drivers that have pools.
+        slices: All slices, by pool and sorted by name.
         shared_counter_names: Names of pools of several drivers that all have counters. The scheduler confuses those.
     """
 
     def __init__(self, slices: SlicesByPool, fleet: Fleet) -> None:
-        self._slices = slices
+        self.slices = slices
         self._fleet = fleet
         self._by_node: defaultdict[str, set[PoolId]] = defaultdict(set)
         self._of_any_node: set[PoolId] = set()
@@ -111,17 +111,18 @@ class DevicePools:
                     self._by_node[one.spec.node_name].add(pool)
                 else:
                     self._of_any_node.add(pool)
-        self.drivers = frozenset(pool.driver for pool in slices)
         self.shared_counter_names = frozenset(name for name, pools in counting.items() if len(pools) > 1)
         self._of_counters = frozenset(pool for pools in counting.values() for pool in pools)
         self._unusable = [each for each in map(self._pool_of_counters, sorted(self._of_counters)) if each is not None]
         self._cached: BoundedCache[int, tuple[NodePool, ...]] = BoundedCache(MAX_CACHED_NODES)
 
     def __bool__(self) -> bool:
-        return bool(self._slices)
+        return bool(self.slices)
 
     def pools_of_node(self, node: int) -> tuple[NodePool, ...]:
         """Return the pools that a node sees, in the order in which the scheduler tries them. Cached."""
+        if not self.slices:
+            return ()
         if (found := self._cached.get(node)) is None:
             found = self._cached.store(node, self._pools_of_node(node))
         return found
@@ -135,14 +136,14 @@ class DevicePools:
 
     def _pool_on_node(self, pool: PoolId, node: int) -> NodePool | None:
         """Return a pool as a node sees it; None if the node can use no slice, or if it is being replaced."""
-        relevant = [one for one in self._slices[pool] if one.spec.shared_counters or self._is_usable_slice(one, node)]
+        relevant = [one for one in self.slices[pool] if one.spec.shared_counters or self._is_usable_slice(one, node)]
         if not relevant:
             return None
         return self._gather_pool(pool, relevant, node)
 
     def _pool_of_counters(self, pool: PoolId) -> NodePool | None:
         """Return a pool with counters that no node can use, as nodes without its devices see it too."""
-        found = self._gather_pool(pool, [one for one in self._slices[pool] if one.spec.shared_counters], None)
+        found = self._gather_pool(pool, [one for one in self.slices[pool] if one.spec.shared_counters], None)
         return found if found and (found.incomplete or found.invalid) else None
 
     def _gather_pool(self, pool: PoolId, relevant: Sequence[ResourceSlice], node: int | None) -> NodePool | None:
@@ -151,9 +152,9 @@ class DevicePools:
         wanted = relevant[0].spec.pool.resource_slice_count
         if len(relevant) == wanted:
             return self._build_pool(pool, relevant, (), node)
-        if any(one.spec.pool.generation > newest for one in self._slices[pool]):
+        if any(one.spec.pool.generation > newest for one in self.slices[pool]):
             return None
-        every = [one for one in self._slices[pool] if one.spec.pool.generation == newest]
+        every = [one for one in self.slices[pool] if one.spec.pool.generation == newest]
         if len(every) != wanted:
             return NodePool(pool, incomplete=True)
         known = {one.metadata.name for one in relevant}

@@ -5,11 +5,10 @@ Source: the plugin DynamicResources of kube-scheduler 1.36.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.model.claims import ClaimSpec, DeviceClasses, ResourceClaim
-from webhook.model.dra.allocated_devices import AllocatedDevices
+from webhook.model.claims import DeviceClasses
 from webhook.model.dra.allocator import (
     AllocationOutcome,
     NamedClaim,
@@ -17,7 +16,7 @@ from webhook.model.dra.allocator import (
     SelectDevice,
     allocate_on_node,
 )
-from webhook.model.dra.device_pools import DevicePools
+from webhook.model.dra.device_view import DeviceView, NamespaceClaims
 from webhook.model.dra.extended_resources import (
     ClassByResource,
     extended_resource_claim,
@@ -33,29 +32,6 @@ EXTENDED_RESOURCES = "<extended-resources>"
 
 CANNOT_FIT = "cannot fit resource"
 NOT_ON_NODE = "resourceclaim not available on the node"
-
-
-class NamespaceClaims(NamedTuple):
-    """The claims of a namespace by name, and the specifications of its templates."""
-
-    claims: Mapping[str, ResourceClaim]
-    templates: Mapping[str, ClaimSpec]
-
-
-class DeviceView(NamedTuple):
-    """The devices of a cluster.
-
-    Attributes:
-        pools: The devices.
-        allocated: What claims have been given.
-        classes: The device classes.
-        class_by_resource: The class of each extended resource that classes serve.
-    """
-
-    pools: DevicePools
-    allocated: AllocatedDevices
-    classes: DeviceClasses
-    class_by_resource: ClassByResource
 
 
 class PodClaims(NamedTuple):

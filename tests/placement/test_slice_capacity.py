@@ -1,0 +1,143 @@
+"""Capacity of nodes whose GPUs are in ResourceSlices."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import Json, make_node
+from tests.device_builders import (
+    AMD,
+    NVIDIA,
+    allocated,
+    amd_gpu,
+    card,
+    mig_device,
+    partitionable_gpus,
+    resource_claim,
+    resource_slice,
+)
+from tests.placement.clusters import gpu_node, placement_input
+from webhook.model.dra.gpu_devices import cards_of_node
+from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
+from webhook.report.node_topology import node_document, node_lines
+
+SHARE = "00000000-0000-4000-8000-000000000001"
+TAINT = {"key": "example.com/health", "value": "bad", "effect": "NoSchedule"}
+
+
+def capacity(*objects: Json) -> NodeCapacity:
+    placement = placement_input(*objects)
+    (found,) = node_capacities(placement.snapshot, placement.mix, placement.devices)
+    return found
+
+
+def on_node(*devices: Json, driver: str = NVIDIA, count: int = 1) -> list[Json]:
+    return [make_node("n", {}), resource_slice("n", driver, "n", count, nodeName="n", devices=list(devices))]
+
+
+CUT = [make_node("n", {}), *partitionable_gpus("n", 2)]
+PARTS = [mig_device(f"gpu-1-mig-{i}", "1g.10gb", "GPU-1") for i in range(3)]
+EIGHTHS = [amd_gpu(f"gpu-{i}", "0000:75:00.0", "cpx_nps4", "24564Mi") for i in range(8)]
+SHARED = card("gpu-0") | {"allowMultipleAllocations": True}
+
+FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int], dict[str, int]]] = {
+    "whole cards, one of them allocated": (
+        [*on_node(card("gpu-0"), card("gpu-1")), resource_claim("c", allocated("n", "gpu-0"))],
+        (2, 1000, 1000, 0),
+        {},
+    ),
+    "access for administration does not count": (
+        [*on_node(card("gpu-0")), resource_claim("c", allocated("n", "gpu-0") | {"adminAccess": True})],
+        (1, 0, 1000, 0),
+        {},
+    ),
+    "cards that nothing is cut from": (
+        CUT,
+        (2, 0, 2000, 0),
+        {"7g.80gb": 2, "4g.40gb": 2, "3g.40gb": 4, "2g.20gb": 6, "1g.20gb": 8, "1g.10gb": 14},
+    ),
+    "a card with two small slices beside a whole one in use": (
+        [
+            *CUT,
+            resource_claim("a", allocated("n", "gpu-0")),
+            resource_claim("b", allocated("n", "gpu-1-mig-1g10gb-1-0"), allocated("n", "gpu-1-mig-1g10gb-1-1")),
+        ],
+        (2, 1286, 714, 0),
+        {"3g.40gb": 1, "2g.20gb": 2, "1g.20gb": 3, "1g.10gb": 5},
+    ),
+    "MIG devices that exist": (
+        [*on_node(card("gpu-0"), *PARTS), resource_claim("c", allocated("n", "gpu-1-mig-0"))],
+        (2, 143, 1286, 0),
+        {"1g.10gb": 2},
+    ),
+    "a card that claims share by memory": (
+        [*on_node(SHARED), resource_claim("c", allocated("n", "gpu-0", share=SHARE, memory="20Gi"))],
+        (1, 251, 749, 0),
+        {},
+    ),
+    "partitions of AMD": (
+        [*on_node(*EIGHTHS, driver=AMD), resource_claim("c", allocated("n", "gpu-3", AMD))],
+        (1, 125, 875, 0),
+        {"cpx_nps4": 7},
+    ),
+    "whole cards of AMD": (on_node(amd_gpu("gpu-0", "a"), amd_gpu("gpu-1", "b"), driver=AMD), (2, 0, 2000, 0), {}),
+    "a tainted card is not free": (on_node(card("gpu-0") | {"taints": [TAINT]}, card("gpu-1")), (2, 0, 1000, 1000), {}),
+    "a cordoned node has nothing free": (
+        [make_node("n", {}) | {"spec": {"unschedulable": True}}, *CUT[1:]],
+        (2, 0, 0, 2000),
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "amounts", "fits"), FOUND.values(), ids=FOUND)
+def test_capacity_of_slices(objects: list[Json], amounts: tuple[int, int, int, int], fits: dict[str, int]) -> None:
+    found = capacity(*objects)
+    assert (found.installed_gpus, found.allocated_milli, found.free_milli, found.unschedulable_milli) == amounts
+    assert dict(found.mig_fits) == fits
+    assert found.from_slices
+
+
+WARNINGS = {
+    "missing slices": (on_node(card("gpu-0"), count=2), "ResourceSlices of pool gpu.nvidia.com/n are missing"),
+    "invalid slices": (
+        [
+            *on_node(card("gpu-0"), count=2),
+            resource_slice("m", NVIDIA, "n", 2, nodeName="n", devices=[card("gpu-0")]),
+        ],
+        "pool gpu.nvidia.com/n is invalid, duplicate device name gpu-0",
+    ),
+    "GPUs that the device plugin advertises too": (
+        [gpu_node("n", 1), resource_slice("n", NVIDIA, "n", nodeName="n", devices=[card("gpu-0")])],
+        "its GPUs are in ResourceSlices too",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "warning"), WARNINGS.values(), ids=WARNINGS)
+def test_a_warning_says_which_gpus_do_not_count(objects: list[Json], warning: str) -> None:
+    found = capacity(*objects)
+    assert warning in found.warning
+    assert any(warning in line for line in capacity_table([found]))
+
+
+def test_devices_of_other_drivers_are_no_gpus() -> None:
+    placement = placement_input(*on_node({"name": "port-0"}, driver="dra.net"))
+    assert node_capacities(placement.snapshot, placement.mix, placement.devices) == []
+
+
+def test_the_table_says_that_links_are_not_known() -> None:
+    assert "? ResourceSlices do not say which GPUs NVLink connects" in capacity_table([capacity(*CUT)])
+
+
+def test_one_node_lists_its_cards() -> None:
+    placement = placement_input(*CUT, resource_claim("a", allocated("n", "gpu-1-mig-1g10gb-1-0")))
+    cards = cards_of_node(placement.devices.pools.pools_of_node(0), placement.devices.allocated)
+    lines = node_lines(placement.snapshot, 0, [], cards)
+    assert [line.split()[:5] for line in lines] == [
+        ["DEVICE", "PRODUCT", "MEMORY", "ALLOCATED", "FREE"],
+        ["gpu-0", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0", "1"],
+        ["gpu-1", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0.14", "0.86"],
+    ]
+    document = node_document(placement.snapshot, 0, None, [], cards)
+    assert document["devices"][1]["fits"] == {"1g.10gb": 6, "1g.20gb": 3, "2g.20gb": 2, "3g.40gb": 1}

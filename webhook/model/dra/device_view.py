@@ -1,0 +1,67 @@
+"""The devices of a cluster, and the claims that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from webhook.model.claims import ClaimSpec, DeviceClass, DeviceClasses, ResourceClaim, device_classes_by_name
+from webhook.model.dra.allocated_devices import AllocatedDevices, allocated_devices
+from webhook.model.dra.device_pools import DevicePools, slices_by_pool
+from webhook.model.dra.extended_resources import ClassByResource, classes_by_resource
+from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.fleet import Fleet
+from webhook.model.pods import DEFAULT_NAMESPACE
+
+ClaimsByNamespace = Mapping[str, Mapping[str, ResourceClaim]]
+"""Claims by namespace and name."""
+
+
+class NamespaceClaims(NamedTuple):
+    """The claims of a namespace by name, and the specifications of its templates."""
+
+    claims: Mapping[str, ResourceClaim]
+    templates: Mapping[str, ClaimSpec]
+
+
+class DeviceView(NamedTuple):
+    """The devices of a cluster.
+
+    Attributes:
+        pools: The devices.
+        allocated: Those that claims have.
+        classes: The device classes.
+        class_by_resource: The class of each extended resource that classes serve.
+        claims: The claims.
+    """
+
+    pools: DevicePools
+    allocated: AllocatedDevices = MappingProxyType({})
+    classes: DeviceClasses = MappingProxyType({})
+    class_by_resource: ClassByResource = MappingProxyType({})
+    claims: ClaimsByNamespace = MappingProxyType({})
+
+    def with_fleet(self, fleet: Fleet) -> DeviceView:
+        """Return the view of the same slices on other nodes."""
+        return self._replace(pools=DevicePools(self.pools.slices, fleet))
+
+
+NO_DEVICES = DeviceView(DevicePools({}, Fleet(())))
+
+
+def build_device_view(
+    slices: Iterable[ResourceSlice],
+    claims: Iterable[ResourceClaim],
+    classes: Iterable[DeviceClass],
+    fleet: Fleet,
+) -> DeviceView:
+    """Build the view of a snapshot."""
+    claims, classes, pools = tuple(claims), tuple(classes), slices_by_pool(slices)
+    if not (claims or classes or pools):
+        return NO_DEVICES
+    by_namespace: dict[str, dict[str, ResourceClaim]] = {}
+    for claim in claims:
+        by_namespace.setdefault(claim.metadata.namespace or DEFAULT_NAMESPACE, {})[claim.metadata.name] = claim
+    mapped = device_classes_by_name(classes), classes_by_resource(classes)
+    return DeviceView(DevicePools(pools, fleet), allocated_devices(claims), *mapped, by_namespace)

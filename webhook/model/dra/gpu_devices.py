@@ -1,0 +1,231 @@
+"""GPUs in ResourceSlices: whole cards, partitions that exist, those that could be made, and cards that claims share.
+
+Each driver names its attributes in its own way. Devices of other drivers are no GPUs as far as is known.
+Source: kubernetes-sigs/dra-driver-nvidia-gpu 0.5 and ROCm/k8s-gpu-dra-driver, the devices that they publish.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
+from webhook.model.dra.allocator import PoolCounters
+from webhook.model.dra.constraints import find_attribute
+from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool
+from webhook.model.dra.devices import Device
+from webhook.model.mig_catalogue import mig_card_spec, profile_milli
+from webhook.model.quantity import parse_mebibytes, parse_nano
+from webhook.model.taints import HARD_EFFECTS
+
+CARD_MILLI = 1000
+
+
+class GpuDriver(NamedTuple):
+    """The names that a driver gives to facts about GPUs.
+
+    Attributes:
+        whole: Type of a card.
+        partition: Type of a part of a card.
+        profile: Attribute with the size of a part.
+        card: Attribute that identifies a card.
+        parent: Attribute of a part that identifies its card.
+    """
+
+    whole: str
+    partition: str
+    profile: str
+    card: str
+    parent: str
+
+
+GPU_DRIVERS: Mapping[str, GpuDriver] = {
+    "gpu.nvidia.com": GpuDriver("gpu", "mig", "profile", "uuid", "parentUUID"),
+    "gpu.amd.com": GpuDriver(
+        *("amdgpu", "amdgpu-partition", "partitionProfile"),
+        card="resource.kubernetes.io/pciBusID",
+        parent="resource.kubernetes.io/pciBusID",
+    ),
+}
+
+
+class PublishedGpu(NamedTuple):
+    """A GPU, or a part of one, that claims can get.
+
+    Attributes:
+        id: The device.
+        card: Identity of the card: the device itself where the driver names none.
+        product: Product of the card, with hyphens as in node labels; "" if unknown.
+        profile: Size of a part, for example "1g.10gb"; "" for a whole card.
+        memory_mib: Memory in MiB; None if unknown.
+        milli: Thousandths of the card.
+        driver_version: Version of the driver; "" if unknown.
+        shareable: True if several claims can have parts of its capacity.
+        tainted: True if a taint keeps claims from it.
+    """
+
+    id: DeviceId
+    card: str
+    product: str
+    profile: str
+    memory_mib: int | None
+    milli: int
+    driver_version: str
+    shareable: bool
+    tainted: bool
+
+
+class CardUsage(NamedTuple):
+    """A card, and what of it is allocated.
+
+    Attributes:
+        device: Name of its first device.
+        product: Its product; "" if unknown.
+        memory_mib: Memory of the largest of its devices in MiB; None if unknown.
+        allocated_milli: Thousandths that claims have.
+        free_milli: Thousandths that claims can still get.
+        tainted_milli: Thousandths of devices that nobody has, and that taints keep claims from.
+        fits: Free parts by profile: how many of that profile alone could still be allocated.
+    """
+
+    device: str
+    product: str
+    memory_mib: int | None
+    allocated_milli: int
+    free_milli: int
+    tainted_milli: int
+    fits: Mapping[str, int]
+
+
+def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:
+    """Return the GPUs of a pool by the name of the device, in published order."""
+    driver = GPU_DRIVERS.get(pool.id.driver)
+    if driver is None:
+        return {}
+    devices = [each.device for each in pool.devices if each.usable]
+    siblings = Counter(_card_of(driver, pool, device) for device in devices if _is_partition(driver, pool, device))
+    found = {}
+    for device in devices:
+        if _type_of(pool, device) in (driver.whole, driver.partition):
+            found[device.name] = _read_gpu(driver, pool, device, siblings[_card_of(driver, pool, device)])
+    return found
+
+
+def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) -> PublishedGpu:
+    product = _text(pool, device, "productName").replace(" ", "-").replace("_", "-")
+    partition = _is_partition(driver, pool, device)
+    profile = _text(pool, device, driver.profile) if partition else ""
+    memory = device.capacity.get("memory")
+    return PublishedGpu(
+        DeviceId(*pool.id, device.name),
+        _card_of(driver, pool, device),
+        product,
+        profile,
+        None if memory is None else parse_mebibytes(memory.value),
+        _share_of_card(product, profile, device, pool.counters, siblings) if partition else CARD_MILLI,
+        _text(pool, device, "driverVersion"),
+        device.allow_multiple_allocations is True,
+        any(taint.effect in HARD_EFFECTS for taint in device.taints),
+    )
+
+
+def _share_of_card(product: str, profile: str, device: Device, counters: CounterValues, siblings: int) -> int:
+    """Return the part of a card: by the catalogue of MIG profiles, by its counters, or one of equal parts."""
+    card = mig_card_spec(product)
+    spec = card.profiles.get(profile.partition("+")[0].removesuffix("-me")) if card else None
+    if card and spec:
+        return profile_milli(card, spec, int(profile.partition("g")[0]))
+    shares = [
+        -(-CARD_MILLI * parse_nano(counter.value) // counters[each.counter_set][name])
+        for each in device.consumes_counters
+        for name, counter in each.counters.items()
+        if name == "memory" and counters[each.counter_set][name] > 0
+    ]
+    return min(CARD_MILLI, max(shares, default=-(-CARD_MILLI // siblings)))
+
+
+def _type_of(pool: NodePool, device: Device) -> str:
+    return _text(pool, device, "type")
+
+
+def _is_partition(driver: GpuDriver, pool: NodePool, device: Device) -> bool:
+    return _type_of(pool, device) == driver.partition
+
+
+def _card_of(driver: GpuDriver, pool: NodePool, device: Device) -> str:
+    """Return the identity of a device's card: devices that use up the same counters are parts of one."""
+    if device.consumes_counters:
+        return device.consumes_counters[0].counter_set
+    named = _text(pool, device, driver.parent if _is_partition(driver, pool, device) else driver.card)
+    return named or device.name
+
+
+def _text(pool: NodePool, device: Device, name: str) -> str:
+    attribute = find_attribute(name if "/" in name else f"{pool.id.driver}/{name}", pool.id.driver, device)
+    if attribute is None:
+        return ""
+    return attribute.string_value or attribute.version_value or ""
+
+
+def cards_of_node(pools: Iterable[NodePool], allocated: AllocatedDevices) -> list[CardUsage]:
+    """Return the cards of a node, in published order. Pools that are incomplete or invalid have none."""
+    return [card for pool in pools for card in _cards_of_pool(pool, allocated.get(pool.id, NOTHING_ALLOCATED))]
+
+
+def _cards_of_pool(pool: NodePool, allocated: PoolAllocations) -> Iterator[CardUsage]:
+    by_card: dict[str, list[PublishedGpu]] = {}
+    for gpu in gpus_of_pool(pool).values():
+        by_card.setdefault(gpu.card, []).append(gpu)
+    devices = {each.device.name: each.device for each in pool.devices}
+    for gpus in by_card.values():
+        yield _card_usage(pool, gpus, devices, allocated)
+
+
+def _card_usage(
+    pool: NodePool, gpus: Sequence[PublishedGpu], devices: Mapping[str, Device], allocated: PoolAllocations
+) -> CardUsage:
+    taken = [_allocated_milli(gpu, devices[gpu.id.device], allocated) for gpu in gpus]
+    used = min(CARD_MILLI, sum(taken))
+    with_counters = any(devices[gpu.id.device].consumes_counters for gpu in gpus)
+    fits = {} if used >= CARD_MILLI else _count_fits(pool, gpus, devices, allocated)
+    if with_counters:
+        left = CARD_MILLI - used if fits else 0
+        blocked = CARD_MILLI - used if not fits and any(gpu.tainted for gpu in gpus) else 0
+    else:
+        left = sum(gpu.milli - milli for gpu, milli in zip(gpus, taken, strict=True) if not gpu.tainted)
+        blocked = sum(gpu.milli - milli for gpu, milli in zip(gpus, taken, strict=True) if gpu.tainted)
+    memory = max((gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None), default=None)
+    parts = {profile: count for profile, count in fits.items() if profile}
+    return CardUsage(gpus[0].id.device, gpus[0].product, memory, used, min(left, CARD_MILLI - used), blocked, parts)
+
+
+def _allocated_milli(gpu: PublishedGpu, device: Device, allocated: PoolAllocations) -> int:
+    """Return the thousandths of a card that claims have through a device."""
+    name = gpu.id.device
+    if name in allocated.whole:
+        return gpu.milli
+    if name not in allocated.shared:
+        return 0
+    consumed = allocated.consumed.get(name, {})
+    shares = [
+        gpu.milli * min(consumed.get(each, 0), most) // most
+        for each, capacity in device.capacity.items()
+        if (most := parse_nano(capacity.value)) > 0
+    ]
+    return max(shares, default=gpu.milli)
+
+
+def _count_fits(
+    pool: NodePool, gpus: Iterable[PublishedGpu], devices: Mapping[str, Device], allocated: PoolAllocations
+) -> Counter[str]:
+    """Return how many further devices of each profile fit, each profile alone."""
+    by_profile: dict[str, list[Device]] = {}
+    for gpu in gpus:
+        if not gpu.tainted and gpu.id.device not in allocated.whole:
+            by_profile.setdefault(gpu.profile, []).append(devices[gpu.id.device])
+    fits: Counter[str] = Counter()
+    for profile, some in by_profile.items():
+        counters = PoolCounters(pool, allocated)
+        fits[profile] = sum(not device.consumes_counters or counters.take(device) for device in some)
+    return +fits
