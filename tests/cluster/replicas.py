@@ -41,12 +41,19 @@ class Replicas:
         server.kill()
 
     def remove_oldest(self) -> None:
-        """Stop the oldest server. Like an endpoint, it is removed from the proxy once it is no longer ready."""
+        """Stop the oldest server, and do not wait for its end, as a Deployment does not.
+
+        Like an endpoint, it is removed from the proxy once it is no longer ready.
+        """
         port, server = self.running.pop(0)
         server.send(signal.SIGTERM)
         eventually(lambda: not serves(port))
         self.proxy.backends = [port for port, _ in self.running]
-        eventually(lambda: not server.running)
+
+    def wait_for_removed(self) -> None:
+        """Wait until the servers that were stopped have ended."""
+        kept = [server for _, server in self.running]
+        eventually(lambda: not any(server.running for server in self.all if server not in kept))
 
 
 def serves(port: int) -> bool:

@@ -233,7 +233,7 @@ def test_the_owner_of_a_denied_pod_gets_an_event(site: InstalledSite) -> None:
     assert any("privileged must be false" in event["message"] for event in events)
 
 
-ABSENT_GROUPS = {"kueue.x-k8s.io", "karpenter.sh", "cluster.x-k8s.io"}
+ABSENT_GROUPS = {"kueue.x-k8s.io", "scheduling.volcano.sh", "karpenter.sh", "cluster.x-k8s.io"}
 """API groups that this cluster does not have: their resources are looked for, and never listed."""
 
 

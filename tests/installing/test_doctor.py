@@ -170,7 +170,7 @@ CASES = {
     "an empty caBundle": Case(
         replace(HEALTHY, mutating=webhook_configurations()[0]),
         CheckState.FAIL,
-        "caBundle: empty in mutate.rightslice.dev, queued-templates.rightslice.dev, policies",
+        "caBundle: empty in mutate.rightslice.dev, queued-templates.rightslice.dev, volcano-jobs",
     ),
     "a caBundle of another CA": Case(
         replace(HEALTHY, validating=with_ca_bundle(webhook_configurations()[1], OTHER.authority)),

@@ -132,6 +132,39 @@ def test_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:
         assert json.loads(process.lines[-1])["event"] == "stopped"
 
 
+def test_a_connection_that_no_request_uses_is_left_to_its_client(tmp_path: Path) -> None:
+    """If the server closed it while the client sends a request, that review would get no answer."""
+    with running(tmp_path, "--drain-seconds", "0.5") as process:
+        used, unused = TlsConnection(process.port), TlsConnection(process.port)
+        for connection in (used, unused):
+            connection.send(REQUEST)
+            assert connection.read() is not None
+        process.popen.send_signal(signal.SIGTERM)
+        process.wait_for("shutting down")
+
+        time.sleep(2)
+        used.send(REQUEST)
+        late = used.read()
+        assert late is not None
+        assert (late.status, late.headers["connection"]) == (200, "close")
+        assert process.popen.poll() is None
+        unused.socket.close()
+        assert process.end() == 0
+
+
+def test_a_connection_made_before_the_end_of_draining_is_served(tmp_path: Path) -> None:
+    with running(tmp_path, "--drain-seconds", "1") as process:
+        port = process.port
+        process.popen.send_signal(signal.SIGTERM)
+        process.wait_for("shutting down")
+        opened = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        process.wait_until(lambda: not listens(port))
+        late = TlsConnection(port, opened=opened)
+        late.send(REQUEST)
+        assert (late.read() or (0,))[0] == 200
+        assert process.end() == 0
+
+
 def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "60") as process:
         assert process.port

@@ -14,8 +14,11 @@ from webhook.audit.object_files import SourceObject
 from webhook.cache.build_view import build_live_view, free_resources_on_node, group_by_namespace
 from webhook.cache.informers import (
     CLAIM_TEMPLATES,
+    CLUSTER_QUEUES,
     DEVICE_CLASSES,
+    FLAVORS,
     LIMIT_RANGES,
+    LOCAL_QUEUES,
     MACHINE_DEPLOYMENTS,
     MACHINE_SETS,
     NAMESPACES,
@@ -26,6 +29,7 @@ from webhook.cache.informers import (
     QUOTAS,
     RUNTIME_CLASSES,
     STORAGE_RESOURCES,
+    VOLCANO_QUEUES,
     exception_resource,
     policy_resource,
 )
@@ -49,7 +53,9 @@ from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import GroupSources
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
+from webhook.model.queues import KueueQueues
 from webhook.model.storage_view import StorageObjects, VolumeUsers
+from webhook.model.volcano_queues import VolcanoQueues
 from webhook.well_known import GROUP_PATH
 
 T = TypeVar("T")
@@ -237,7 +243,7 @@ class ClusterReader:
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
-        view = built.view.with_group_sources(await self._group_sources())
+        view = await self._with_queues(built.view.with_group_sources(await self._group_sources()))
         view = view.with_api_minor(await read_api_minor(self._api))
         return view.with_pod_classes(
             summarize_pod_classes(
@@ -245,6 +251,14 @@ class ClusterReader:
                 await self._list_optional(PRIORITY_CLASSES, HTTPStatus.FORBIDDEN),
             )
         )
+
+    async def _with_queues(self, view: ClusterView) -> ClusterView:
+        """Return the view with the queues of Kueue and Volcano. What Kueue's configuration says is not known."""
+        local_queues = await self._list_optional(LOCAL_QUEUES, HTTPStatus.FORBIDDEN)
+        cluster_queues = await self._list_optional(CLUSTER_QUEUES, HTTPStatus.FORBIDDEN)
+        flavors = await self._list_optional(FLAVORS, HTTPStatus.FORBIDDEN)
+        queues = VolcanoQueues(await self._list_optional(VOLCANO_QUEUES, HTTPStatus.FORBIDDEN))
+        return view.with_queues(KueueQueues(local_queues, cluster_queues, flavors)).with_volcano_queues(queues)
 
     async def _group_sources(self) -> GroupSources:
         overlays = await self._list_optional(OVERLAYS, HTTPStatus.FORBIDDEN)

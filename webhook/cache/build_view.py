@@ -40,6 +40,7 @@ from webhook.model.quota_usage import PodSummaries, count_by_tie
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageObjects, VolumeUsers
+from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
@@ -60,6 +61,7 @@ def build_view(
     resource_slices: Iterable[ResourceSlice] = (),
     resource_claims: Iterable[ResourceClaim] = (),
     queues: KueueQueues = NO_QUEUES,
+    volcano_queues: VolcanoQueues = NO_VOLCANO_QUEUES,
     group_sources: GroupSources = NO_SOURCES,
     schedulers: Schedulers = NO_SCHEDULERS,
 ) -> ClusterView:
@@ -89,6 +91,7 @@ def build_view(
     )
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
+    view = view.with_volcano_queues(volcano_queues)
     view = view.with_devices(build_device_view(resource_slices, resource_claims, device_classes, fleet))
     return view.with_group_sources(group_sources).with_schedulers(schedulers)
 

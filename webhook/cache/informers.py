@@ -42,6 +42,7 @@ from webhook.model.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
+from webhook.model.volcano_queues import VOLCANO_API_VERSION, VolcanoQueue
 from webhook.well_known import GROUP_PATH
 
 T = TypeVar("T")
@@ -123,6 +124,10 @@ def _queue_resource(plural: str, model: type[T]) -> WatchedResource[T]:
 LOCAL_QUEUES = _queue_resource("localqueues", LocalQueue)
 CLUSTER_QUEUES = _queue_resource("clusterqueues", ClusterQueue)
 FLAVORS = _queue_resource("resourceflavors", ResourceFlavor)
+VOLCANO_QUEUES = WatchedResource(
+    "queues", f"/apis/{VOLCANO_API_VERSION}/queues", VolcanoQueue, optional=True, may_be_forbidden=True
+)
+"""The queues of Volcano; likewise."""
 
 
 def _group_resource(api_version: str, plural: str, model: type[T]) -> WatchedResource[T]:
@@ -235,6 +240,7 @@ class ClusterInformers:
         reflectors.add(LOCAL_QUEUES, self._publisher.local_queues)
         reflectors.add(CLUSTER_QUEUES, self._publisher.cluster_queues)
         reflectors.add(FLAVORS, self._publisher.flavors)
+        reflectors.add(VOLCANO_QUEUES, self._publisher.volcano_queues)
         reflectors.add(OVERLAYS, self._publisher.overlays)
         reflectors.add(MACHINE_DEPLOYMENTS, self._publisher.machine_deployments)
         reflectors.add(MACHINE_SETS, self._publisher.machine_sets)

@@ -33,6 +33,7 @@ from webhook.model.pods import Pod
 from webhook.model.queues import NO_QUEUES, ClusterQueue, KueueQueues, LocalQueue, ResourceFlavor
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.storage_view import ClaimKey, StorageObjects, VolumeUsers
+from webhook.model.volcano_queues import VolcanoQueue, VolcanoQueues
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 from webhook.well_known import APP_NAME
 
@@ -66,7 +67,7 @@ class ViewChanges:
         limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
         device_classes: A DeviceClass changed.
         pod_classes: A RuntimeClass or PriorityClass changed.
-        queues: A queue or flavor of Kueue changed.
+        queues: A queue or flavor of Kueue changed, or a queue of Volcano.
         pod_namespaces: Namespaces in which pods came or went.
         ties: What pods that came, went or moved are counted by, with the names of their nodes.
         claims: Volume claims whose pods came, went or moved.
@@ -104,8 +105,8 @@ class ViewPublisher:
 
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
-            priority_classes, local_queues, cluster_queues, flavors, overlays, machine_deployments, machine_sets: The
-            stores, one per reflector.
+            priority_classes, local_queues, cluster_queues, flavors, volcano_queues, overlays, machine_deployments,
+            machine_sets: The stores, one per reflector.
         storage: The stores of objects about storage.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
@@ -139,6 +140,7 @@ class ViewPublisher:
         self.local_queues: ObjectStore[LocalQueue] = ObjectStore(_namespaced_object_key, self._on_queue_change)
         self.cluster_queues: ObjectStore[ClusterQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self.flavors: ObjectStore[ResourceFlavor] = ObjectStore(_cluster_object_key, self._on_queue_change)
+        self.volcano_queues: ObjectStore[VolcanoQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self._charging, self._schedulers = holder.view.queues.charging, holder.view.schedulers
         self.overlays: ObjectStore[NodeOverlay] = ObjectStore(_cluster_object_key, self._on_group_change)
         self.machine_deployments: ObjectStore[MachineDeployment] = ObjectStore(
@@ -264,6 +266,7 @@ class ViewPublisher:
             view = view.with_pod_classes(self._pod_classes())
         if changes.queues or view.queues is NO_QUEUES:
             view = view.with_queues(self._kueue_queues())
+            view = view.with_volcano_queues(VolcanoQueues(self.volcano_queues.items.values()))
         view = view.with_group_sources(self._group_sources)
         view = view.with_schedulers(self._schedulers)
         if changes.pod_namespaces:
@@ -424,7 +427,15 @@ def observed_pods_of(pod: Pod) -> list[ObservedPod]:
 
 
 def _cluster_object_key(
-    item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass | ClusterQueue | ResourceFlavor | NodeOverlay,
+    item: Node
+    | Namespace
+    | DeviceClass
+    | RuntimeClass
+    | PriorityClass
+    | ClusterQueue
+    | ResourceFlavor
+    | VolcanoQueue
+    | NodeOverlay,
 ) -> str:
     return item.metadata.name
 

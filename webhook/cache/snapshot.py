@@ -49,6 +49,7 @@ from webhook.model.schedulers import (
     Schedulers,
 )
 from webhook.model.storage_objects import StorageObject
+from webhook.model.volcano_queues import VolcanoQueue, VolcanoQueues
 from webhook.well_known import API_VERSION
 
 DEMO = "demo"
@@ -186,6 +187,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         resource_slices=[item for item in objects if isinstance(item, ResourceSlice)],
         resource_claims=[item for item in objects if isinstance(item, ResourceClaim)],
         queues=_snapshot_queues(objects),
+        volcano_queues=VolcanoQueues([item for item in objects if isinstance(item, VolcanoQueue)]),
         group_sources=_snapshot_groups(objects),
         schedulers=snapshot_schedulers(objects),
     )

@@ -47,6 +47,7 @@ from webhook.model.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
+from webhook.model.volcano_queues import VOLCANO_API_VERSION, VolcanoQueue
 from webhook.well_known import API_VERSION
 
 ClusterScoped = (
@@ -64,6 +65,7 @@ ClusterScoped = (
     | VolumeAttachment
     | ClusterQueue
     | ResourceFlavor
+    | VolcanoQueue
     | KueueConfiguration
     | NodeOverlay
     | NodeGroups
@@ -88,13 +90,13 @@ SnapshotObject = (
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceSlice, ResourceClaim, ResourceClaimTemplate,
     DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver,
-    CSIStorageCapacity,
-    VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, NodeOverlay, MachineDeployment, MachineSet, NodeGroups,
-    KubeSchedulerConfiguration,
+    CSIStorageCapacity, VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue, NodeOverlay,
+    MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
     "Configuration": KueueConfiguration,
+    "Queue": VolcanoQueue,
 }
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
@@ -112,6 +114,7 @@ _API_VERSIONS = {
     "LocalQueue": KUEUE_API_VERSION,
     "ClusterQueue": KUEUE_API_VERSION,
     "ResourceFlavor": KUEUE_API_VERSION,
+    "Queue": VOLCANO_API_VERSION,
     "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
     "NodeOverlay": NODE_OVERLAY_API_VERSION,

@@ -55,8 +55,8 @@ from webhook.model.decisions import NO_USE, Decision, GpuNeed, KeepReason, KeepR
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import Pod
 from webhook.model.pools import total_milli
-from webhook.model.queues import WorkloadQueue
 from webhook.model.usage import UsageView
+from webhook.model.volcano_queues import ChargingQueue
 from webhook.policy.policy_set import PolicySet
 
 EVALUATED_OPERATIONS = ("CREATE", "UPDATE")
@@ -90,11 +90,11 @@ def decide(
 def _decide_workload(
     request: AdmissionRequest, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
 ) -> Decision:
-    """Decide about the pods of a workload's templates, and change templates that Kueue has not charged yet."""
+    """Decide about the pods of a workload's templates, and change templates that no queue has charged yet."""
     queue = queue_of_workload(request, policies.workload_kinds, view)
     decisions = _decide_templates(request, policies, view, usage, now, queue)
     misplaced = misplaced_annotations(request.load_object(), (each.template for each in decisions)) if decisions else []
-    if queue is None:
+    if queue is None or queue.kept is not None:
         return combine_template_decisions(decisions, misplaced)
     kept = reason_to_keep_all([(each.template, each.decision) for each in decisions], queue)
     if kept is not None:
@@ -111,7 +111,7 @@ def _decide_templates(
     view: ClusterView,
     usage: UsageView,
     now: datetime,
-    queue: WorkloadQueue | None,
+    queue: ChargingQueue | None,
 ) -> list[TemplateDecision]:
     """Decide about the pods of each template, in order: quotas count those before."""
     decisions: list[TemplateDecision] = []

@@ -125,11 +125,12 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
 def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
     """Return why a queueing system keeps a pod's request.
 
-    Kueue does not while its template may still be changed, and KAI, which charges pods, depends on the smaller request.
+    Kueue and Volcano do not while the template may still be changed. KAI, which charges pods, depends on the smaller
+    request.
     """
     queued, right_sizing = context.request.queued, context.policies.right_sizing
     templates = right_sizing.rule.templates if right_sizing is not None else None
-    sign = queueing_sign(context.pod, but_kueue=templates is not None and queued is not None)
+    sign = queueing_sign(context.pod, queued.queue.system if templates is not None and queued is not None else None)
     if not sign:
         return None
     if not is_kai_sign(sign):

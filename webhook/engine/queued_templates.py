@@ -1,9 +1,10 @@
-"""Templates of workloads under Kueue: whether they may be changed, whether the queue admits an offer, and the patch.
+"""Templates of workloads under Kueue or Volcano: whether they may be changed, what the queue admits, and the patch.
 
-Kueue charges the templates of the stored workload. So a template that may get a smaller GPU is changed when its
-workload is created, before Kueue has seen it, and never again. The decision is that about a pod of the template, with
+Both charge the templates of the stored workload. So a template that may get a smaller GPU is changed when its
+workload is created, before they have seen it, and never again. The decision is that about a pod of the template, with
 one difference: free capacity now does not count, because the queue starts the pods later and does the counting. Instead
-every flavor that the queue may choose must have nodes for all pods of the template.
+every flavor that the queue may choose must have nodes for all pods of the template. Volcano starts a Job as soon as its
+queue has room: so one node must have slices free for all pods of the Job.
 
 Only right-sizing is written into the template: resources, node affinity, memory fractions and the record. All else that
 policies add is added to the pods, as if there were no queue.
@@ -14,6 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import gpu_requests_of_pod
@@ -29,12 +32,20 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import Toleration
-from webhook.model.queues import PREBUILT_LABEL, QUEUE_NAME_LABEL, QueuedPodSet, ResourceFlavor, WorkloadQueue
+from webhook.model.queues import PREBUILT_LABEL, QUEUE_NAME_LABEL, ResourceFlavor
+from webhook.model.volcano_queues import (
+    DEFAULT_QUEUE,
+    VOLCANO_GROUP,
+    VOLCANO_SCHEDULER,
+    ChargingQueue,
+    QueuedPodSet,
+    VolcanoJobQueue,
+)
 from webhook.policy.workload_kinds import WorkloadKinds
 
 
-def queue_of_workload(request: AdmissionRequest, kinds: WorkloadKinds, view: ClusterView) -> WorkloadQueue | None:
-    """Return the queue of a workload that Kueue has not charged yet; None for any other object.
+def queue_of_workload(request: AdmissionRequest, kinds: WorkloadKinds, view: ClusterView) -> ChargingQueue | None:
+    """Return the queue of a workload that has not been charged yet; None for any other object.
 
     A workload that another one controls is charged as part of that; only the Jobs of a CronJob are charged themselves.
     """
@@ -45,9 +56,38 @@ def queue_of_workload(request: AdmissionRequest, kinds: WorkloadKinds, view: Clu
     labels = _mapping_at(metadata, "labels")
     name, owners = labels.get(QUEUE_NAME_LABEL), metadata.get("ownerReferences")
     is_stored, is_charged = bool(metadata.get("uid")), PREBUILT_LABEL in labels
+    if request.group == VOLCANO_GROUP and not is_stored:
+        return _queue_of_volcano_job(_mapping_at(request.load_object(), "spec"), view)
     if not isinstance(name, str) or is_stored or is_charged or not all(map(_leaves_charging, _members(owners))):
         return None
     return view.queues.find(request.namespace, name)
+
+
+def _queue_of_volcano_job(spec: Mapping[str, Any], view: ClusterView) -> VolcanoJobQueue | None:
+    """Return the queue of a Job of Volcano; None if another scheduler starts it, or there is no such queue.
+
+    What its pods get from fields outside the templates is not known here. They are not independent if Volcano starts
+    several of them at once.
+    """
+    if spec.get("schedulerName", VOLCANO_SCHEDULER) != VOLCANO_SCHEDULER:
+        return None
+    tasks = [task for task in _members(spec.get("tasks")) if isinstance(task, dict)]
+    pods = sum(_count(task.get("replicas"), 1) for task in tasks)
+    queue = view.volcano_queues.find(str(spec.get("queue") or DEFAULT_QUEUE), view.fleet, pods)
+    if queue is None:
+        return None
+    unread = next((key for key in ("volumes", "networkTopology") if spec.get(key)), "")
+    unread = unread or next(("topologyPolicy" for task in tasks if task.get("topologyPolicy", "none") != "none"), "")
+    at_once = _count(spec.get("minAvailable"), pods)
+    if unread:
+        queue = replace(queue, kept=KeepRequest(KeepReason.UNMODELED_CONSTRAINT, f"{unread} of its Job"))
+    elif at_once > 1:
+        queue = replace(queue, kept=KeepRequest(KeepReason.GANG_MEMBER, f"minAvailable is {at_once}"))
+    return queue
+
+
+def _count(value: object, default: int) -> int:
+    return value if isinstance(value, int) and value >= 0 else default
 
 
 def _mapping_at(data: Any, key: str) -> Mapping[str, Any]:
@@ -64,7 +104,7 @@ def _leaves_charging(owner: object) -> bool:
     return not isinstance(owner, dict) or not owner.get("controller") or owner.get("kind") == "CronJob"
 
 
-def queued_pod_set(template: PodTemplate, queue: WorkloadQueue | None) -> QueuedPodSet | None:
+def queued_pod_set(template: PodTemplate, queue: ChargingQueue | None) -> QueuedPodSet | None:
     """Return the pods of a template that wait in a queue; None if the template cannot be changed.
 
     A kind without pod templates has no field for a node affinity or a record.
@@ -81,6 +121,10 @@ def reason_by_queue(queued: QueuedPodSet, offers: Sequence[GpuOffer], feasible: 
     if choice is None or not choice.sufficient:
         return _not_admitted(queued.queue, resource, queued.pods)
     nodes = union_masks(offer.nodes for offer in offers)
+    if isinstance(queued.queue, VolcanoJobQueue):
+        if _has_free_slots(queued.queue, resource, nodes, feasible):
+            return None
+        return KeepRequest(KeepReason.NO_FREE_CAPACITY, f"{queued.queue.pods} of {resource}")
     for flavor in choice.flavors:
         for mask in _masks_of_flavor(flavor, choice.others, feasible, nodes):
             if not _has_slots(feasible, resource, mask, queued.pods):
@@ -89,10 +133,17 @@ def reason_by_queue(queued: QueuedPodSet, offers: Sequence[GpuOffer], feasible: 
     return None
 
 
-def _not_admitted(queue: WorkloadQueue, resource: str, units: int) -> KeepRequest:
-    return KeepRequest(
-        KeepReason.NOT_ADMITTED, f"{units} of {resource} in ClusterQueue {queue.cluster_queue.metadata.name}"
-    )
+def _has_free_slots(queue: VolcanoJobQueue, resource: str, nodes: int, feasible: FeasibleNodes) -> bool:
+    """Return whether one node of a mask has free what all pods of a Job request."""
+    cpu_milli, memory, others = feasible.amounts()
+    pods, ports = queue.pods, feasible.ports
+    needed = (pods * cpu_milli, pods * memory, tuple([(name, pods * amount) for name, amount in others]))
+    allowed = feasible.with_free_ports(nodes & feasible.nodes) & feasible.volumes.nodes
+    return not (ports and pods > 1) and feasible.view.has_free_node(resource, pods, allowed, *needed, ports)
+
+
+def _not_admitted(queue: ChargingQueue, resource: str, units: int) -> KeepRequest:
+    return KeepRequest(KeepReason.NOT_ADMITTED, f"{units} of {resource} in {queue.title}")
 
 
 def _masks_of_flavor(
@@ -123,7 +174,7 @@ def _has_slots(feasible: FeasibleNodes, resource: str, nodes: int, pods: int) ->
     return False
 
 
-def reason_to_keep_all(decided: Sequence[tuple[PodTemplate, Decision]], queue: WorkloadQueue) -> KeepRequest | None:
+def reason_to_keep_all(decided: Sequence[tuple[PodTemplate, Decision]], queue: ChargingQueue) -> KeepRequest | None:
     """Return why no template of a workload may be changed, although some could be; None if all others can.
 
     The queue must admit the units of all templates together.

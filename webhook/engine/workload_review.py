@@ -26,7 +26,7 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
-from webhook.model.queues import WorkloadQueue
+from webhook.model.volcano_queues import ChargingQueue
 from webhook.policy.policy_set import PolicySet
 
 
@@ -70,7 +70,7 @@ class ReplicaDecision(NamedTuple):
 
 
 def pods_of_workload(
-    request: AdmissionRequest, policies: PolicySet, view: ClusterView, queue: WorkloadQueue | None = None
+    request: AdmissionRequest, policies: PolicySet, view: ClusterView, queue: ChargingQueue | None = None
 ) -> Iterator[tuple[PodTemplate, AdmissionRequest, Pod]]:
     """Yield each template of a workload, completed by its controller, with the future request for a pod, and that pod.
 

@@ -17,6 +17,7 @@ from webhook.manifests.cel_conditions import (
     wide_host_mount_cel,
 )
 from webhook.model.queues import QUEUE_NAME_LABEL
+from webhook.model.volcano_queues import VOLCANO_GROUP
 from webhook.policy.workload_kinds import WORKLOAD_KINDS, WorkloadKind
 from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE, Json
 
@@ -63,6 +64,7 @@ def webhook_configurations() -> list[Json]:
             [
                 mutate | {"reinvocationPolicy": "IfNeeded"},
                 _queued_templates_entry(),
+                _volcano_jobs_entry(),
                 # It changes nothing, but runs before schema validation and has better messages.
                 _webhook_entry("policies", "/policies", policies) | {"reinvocationPolicy": "Never"},
             ],
@@ -85,11 +87,18 @@ def webhook_configurations() -> list[Json]:
 
 def _queued_templates_entry() -> Json:
     """Return the webhook that changes templates before Kueue charges them: it gets new workloads with a queue only."""
-    kinds = [kind for kind, templates in WORKLOAD_KINDS.items() if templates.queued]
+    kinds = [kind for kind, templates in WORKLOAD_KINDS.items() if templates.queued and kind[0] != VOLCANO_GROUP]
     rules = [rule | {"scope": "Namespaced"} for rule in _rules_of_kinds(kinds, ["CREATE"])]
     selector = {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "Exists"}]}
     entry = _webhook_entry("queued-templates", "/mutate", rules, seconds=MUTATE_SECONDS)
     return entry | {"objectSelector": selector, "reinvocationPolicy": "IfNeeded"}
+
+
+def _volcano_jobs_entry() -> Json:
+    """Return the webhook that changes the templates of Jobs of Volcano before its controller sums their requests."""
+    rules = [_webhook_rule(VOLCANO_GROUP, ["jobs"], ["CREATE"])]
+    entry = _webhook_entry("volcano-jobs", "/mutate", rules, seconds=MUTATE_SECONDS)
+    return entry | {"reinvocationPolicy": "IfNeeded"}
 
 
 _TEMPLATE_TOUCHES_GPUS = {"name": "touches-gpus", "expression": touches_gpus_cel(_TEMPLATE_CEL)}

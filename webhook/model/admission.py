@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.pods import Pod
-from webhook.model.queues import QueuedPodSet
+from webhook.model.volcano_queues import QueuedPodSet
 
 MAX_LABELS_LENGTH = 64 * 1024
 """Characters of labels that are read from a pod that is too large to evaluate."""
@@ -32,7 +32,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         uid: The uid of the request; "" offline.
         unknown_parts: For a future pod of a workload: what of it is not known yet, for people.
         replicas: For a future pod of a workload: how many like it are to run at once.
-        queued: For a future pod of a workload that Kueue has not charged yet: the pods that it will charge together.
+        queued: For a future pod of a workload that no queue has charged yet: the pods that it will charge together.
     """
 
     operation: str

@@ -39,7 +39,23 @@ QUEUEING_PREFIXES = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io/",
 )
-"""Prefixes of the labels and annotations that such systems write or read; that of Kueue is the first."""
+"""Prefixes of the labels and annotations that such systems write or read."""
+
+
+class QueueingSystem(NamedTuple):
+    """The signs of a queueing system on a pod.
+
+    Attributes:
+        scheduler: Value of spec.schedulerName; "" if it has no scheduler.
+        prefixes: Prefixes of labels and annotations.
+    """
+
+    scheduler: str
+    prefixes: tuple[str, ...]
+
+
+KUEUE = QueueingSystem("", ("kueue.x-k8s.io/",))
+VOLCANO = QueueingSystem("volcano", ("scheduling.volcano.sh/", "scheduling.k8s.io/group-name"))
 
 
 GROUP_LABELS: Mapping[str, str] = {
@@ -195,15 +211,15 @@ def is_charged_as_one_gpu(resource: str) -> bool:
     return re.fullmatch(r"nvidia\.com/mig-1g\.\d+gb", resource) is not None
 
 
-def queueing_sign(pod: Pod, *, but_kueue: bool = False) -> str:
+def queueing_sign(pod: Pod, but: QueueingSystem | None = None) -> str:
     """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none.
 
     Args:
-        but_kueue: True if signs of Kueue do not count.
+        but: A system whose signs do not count.
     """
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
-    prefixes = QUEUEING_PREFIXES[1:] if but_kueue else QUEUEING_PREFIXES
-    if scheduler in QUEUEING_SCHEDULERS:
+    prefixes = tuple([prefix for prefix in QUEUEING_PREFIXES if but is None or prefix not in but.prefixes])
+    if scheduler in QUEUEING_SCHEDULERS and (but is None or scheduler != but.scheduler):
         return f"schedulerName {scheduler}"
     for label in metadata.labels:
         if label.startswith(prefixes):

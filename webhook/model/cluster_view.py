@@ -58,6 +58,7 @@ from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
 from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, has_slot_left, sum_units
+from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
 __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
@@ -138,6 +139,7 @@ class ClusterView:
         devices: Devices of ResourceSlices, and the claims that have them.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         queues: The queues of Kueue.
+        volcano_queues: The queues of Volcano.
         schedulers: The rules of schedulers whose configuration is known.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         api_minor: The minor version of its API server; 0 if unknown.
@@ -191,6 +193,7 @@ class ClusterView:
         self.devices = NO_DEVICES
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
+        self.volcano_queues = NO_VOLCANO_QUEUES
         self.group_sources = NO_SOURCES
         self.schedulers = NO_SCHEDULERS
         self._usage = QuotaUsage(fleet, pods or {})
@@ -660,6 +663,10 @@ class ClusterView:
     def with_queues(self, queues: KueueQueues) -> ClusterView:
         """Return the view with the queues of Kueue replaced."""
         return self if queues is self.queues else self._copy_with(queues=queues)
+
+    def with_volcano_queues(self, queues: VolcanoQueues) -> ClusterView:
+        """Return the view with the queues of Volcano replaced."""
+        return self if queues is self.volcano_queues else self._copy_with(volcano_queues=queues)
 
     def with_group_sources(self, sources: GroupSources) -> ClusterView:
         """Return the view with what is written about node groups replaced."""

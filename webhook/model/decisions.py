@@ -92,7 +92,7 @@ class KeepReason(StrEnum):
     QUEUED = (
         "QueuedWorkload",
         "a queueing system charges the request in the template, so its pods keep it",
-        "For admins: rightSizing.templates: enforce right-sizes templates before Kueue charges them.",
+        "For admins: rightSizing.templates: enforce right-sizes templates for Kueue and Volcano before the charge.",
     )
     CHARGED_AS_WHOLE = (
         "ChargedAsWholeGPUs",
@@ -107,8 +107,8 @@ class KeepReason(StrEnum):
     NOT_ADMITTED = (
         "NotAdmittedByQueue",
         "the queue of the workload does not cover the smaller request, or has too little quota for it",
-        "For admins: add the resource to coveredResources of the ClusterQueue, or a transformation: rightslice kueue "
-        "config prints them.",
+        "For admins: add the resource to coveredResources of the ClusterQueue (capability of a Queue of Volcano), or a "
+        "transformation: rightslice kueue config prints them.",
     )
     NO_FLAVOR_NODES = (
         "NoNodesOfFlavor",

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.batch import KUEUE
 from webhook.model.decisions import KeepRequest
 from webhook.model.objects import Taint
 from webhook.model.pods import ObjectMeta, QuantityText, Toleration
@@ -163,6 +164,13 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     borrowable: frozenset[tuple[str, str]] = frozenset()
     kept: KeepRequest | None = None
 
+    system = KUEUE
+
+    @property
+    def title(self) -> str:
+        """The ClusterQueue, for messages."""
+        return f"ClusterQueue {self.cluster_queue.metadata.name}"
+
     def charge(self, resource: str, units: int) -> dict[str, int] | None:
         """Return the nano-units that are charged for units of a resource, by name; None if that cannot be known."""
         charging = self.charging
@@ -226,13 +234,6 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
         if quota is None or not self.cluster_queue.spec.cohort_name or (flavor, quota.name) not in self.borrowable:
             return False
         return quota.borrowing_limit is None or parse_nano_or_none(quota.borrowing_limit) != 0
-
-
-class QueuedPodSet(msgspec.Struct, frozen=True):
-    """The pods of one template of a workload that Kueue is about to charge: they are charged and started together."""
-
-    queue: WorkloadQueue
-    pods: int
 
 
 class KueueQueues:

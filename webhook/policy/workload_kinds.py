@@ -63,7 +63,7 @@ class WorkloadTemplates(NamedTuple):
         annotation: An annotation that it sets on each pod.
         group_label: The label that it sets on the pods of one gang.
         unread: Fields that give its pods GPUs in a way that is not read.
-        queued: True if Kueue charges its templates when it is created, so that they may be changed until then.
+        queued: True if Kueue or Volcano charges its templates when it is created: they may be changed until then.
     """
 
     sources: tuple[PodSource, ...]
@@ -229,7 +229,9 @@ WORKLOAD_KINDS: WorkloadKinds = {
     ("", "PodTemplate"): _templates("template"),
     ("batch", "Job"): _templates("spec.template", label="batch.kubernetes.io/job-name", queued=True),
     ("batch", "CronJob"): _templates("spec.jobTemplate.spec.template", label="batch.kubernetes.io/job-name"),
-    ("batch.volcano.sh", "Job"): _templates("spec.tasks.*.template", annotation="scheduling.k8s.io/group-name"),
+    ("batch.volcano.sh", "Job"): _templates(
+        "spec.tasks.*.template", annotation="scheduling.k8s.io/group-name", queued=True
+    ),
     ("jobset.x-k8s.io", "JobSet"): _prefixed("spec", [_REPLICATED_JOBS], _JOBSET_LABEL, queued=True),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): WorkloadTemplates(
         (

@@ -67,17 +67,18 @@ class ConnectionAcceptor:
         return int(self._listening[0].getsockname()[1])
 
     def stop_listening(self) -> None:
-        """Accept no more connections, and close those whose handshake has not started."""
+        """Accept the connections that wait in the system, and no more."""
         for listening in self._listening:
+            self._accept(listening)
             self._loop.remove_reader(listening.fileno())
             listening.close()
         self._listening = []
-        for pending in [each for each in self.pending if each.handshake is None]:
-            self._close(pending)
 
     async def close(self) -> None:
         """Stop, and end all handshakes."""
         self.stop_listening()
+        for pending in [each for each in self.pending if each.handshake is None]:
+            self._close(pending)
         started = list(self._started)
         for pending in started:
             self._close(pending)

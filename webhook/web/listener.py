@@ -2,7 +2,8 @@
 
 Shutdown: report not ready, keep serving for a while, finish open requests, and exit with 0. API servers send requests
 over pooled connections until the change of endpoints has reached them. So the process keeps serving, closes each
-connection after its response, and exits afterwards.
+connection after its response, and exits afterwards. A pooled connection that is not in use is left to its client: if we
+closed it while the client sends a request, that call would fail, as no client repeats a POST.
 """
 
 from __future__ import annotations
@@ -93,8 +94,13 @@ class HttpListener:
         self._running = [loop.create_task(_restart_on_error(task, self.on_crash)) for task in tasks]
         return port
 
+    @property
+    def has_new_connections(self) -> bool:
+        """True while there is a connection without a request so far."""
+        return bool(self.registry.untrusted) or (self._acceptor is not None and bool(self._acceptor.pending))
+
     def stop_listening(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections; those that clients have opened are served."""
         if self._acceptor is not None:
             self._acceptor.stop_listening()
 
@@ -143,6 +149,9 @@ async def _poll_forever(seconds: float, poll: Poll) -> None:
         await poll()
 
 
+CLIENT_IDLE_SECONDS = 95.0
+"""From the signal on, for clients to close connections that they no longer use: API servers do after 90 s."""
+
 FINISH_SECONDS = 6.0
 """For requests that have started: the longest request time and a second."""
 
@@ -172,14 +181,20 @@ async def serve_until_signal(server: HttpListener, drain_seconds: float, log: St
 
 
 async def drain_connections(server: HttpListener, seconds: float, stop_now: asyncio.Event) -> None:
-    """Report not ready, serve for `seconds` more, then finish open requests and close."""
-    server.registry.draining = True
+    """Report not ready, serve for `seconds` more and while clients keep connections, finish open requests, and close.
+
+    With no seconds, idle connections are closed at once.
+    """
+    registry, time = server.registry, asyncio.get_running_loop().time
+    registry.draining = True
+    idle_end = time() + CLIENT_IDLE_SECONDS
     with suppress(TimeoutError):
         await asyncio.wait_for(stop_now.wait(), seconds)
+    while seconds and registry.trusted and not stop_now.is_set() and time() < idle_end:
+        await asyncio.sleep(DRAIN_POLL_SECONDS)
     server.stop_listening()
-    loop = asyncio.get_running_loop()
-    end = loop.time() + FINISH_SECONDS
-    while server.registry.busy and not stop_now.is_set() and loop.time() < end:
+    end = time() + FINISH_SECONDS
+    while (registry.busy or (seconds and server.has_new_connections)) and not stop_now.is_set() and time() < end:
         await asyncio.sleep(DRAIN_POLL_SECONDS)
     await server.close()
 

@@ -13,8 +13,9 @@ from tests.cluster.installation import Installation, patient_api_server
 from tests.cluster.pod_creation import create_pods
 from tests.cluster.replicas import Replicas, two_replicas
 
-RATE = 100
+RATE = 50
 MAX_PODS = 6000
+"""Of two minutes: a replica may wait for 95 s until the API server has closed its connections."""
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def test_replicas_are_replaced_without_a_failed_create(site: Installation, team:
         for _ in range(2):
             replicas.add()
             replicas.remove_oldest()
+        replicas.wait_for_removed()
 
     replacement = threading.Thread(target=replace_replicas)
 
