@@ -179,6 +179,28 @@ def refused_by_karpenter(plane: Plane, namespace: str) -> set[str]:
     return {each["involvedObject"]["name"] for each in events if refusal in each.get("message", "")}
 
 
+@contextmanager
+def limited_pool(plane: Plane, nodes: int) -> Iterator[None]:
+    """Limit the nodes of the slices' pool for the block."""
+    path = f"{API}/nodepools/slices"
+    plane.api.patch(path, {"spec": {"limits": {"nodes": str(nodes)}}}, "merge")
+    try:
+        yield
+    finally:
+        plane.api.patch(path, {"spec": {"limits": None}}, "merge")
+
+
+def test_pods_beyond_the_limit_of_a_node_pool_keep_whole_gpus_and_wait_for_nothing(site: Installation) -> None:
+    """Of the small pods, the only node of slices serves all but one slice less than it has; others get cards."""
+    site.plane.add_namespace("limited")
+    with limited_pool(site.plane, 1):
+        outcome = scale_for(site.plane, "limited", growing_policy(site.plane, "limited"))
+
+    assert outcome.pending == []
+    assert outcome.pools.count("slices") == 1
+    assert outcome.pools.count("cards") >= 1
+
+
 def test_only_rewriting_with_regard_to_node_groups_saves_gpus_and_leaves_no_pod_waiting(site: Installation) -> None:
     plane = site.plane
     for name in ("untouched", "naive", "grown"):

@@ -27,6 +27,11 @@ def users(node: str = "mig", count: int = 7) -> tuple[Json, ...]:
     return tuple(make_pod(f"user-{node}-{i}").requests(SMALL, "1").spec(nodeName=node).build() for i in range(count))
 
 
+def waiting(count: int) -> tuple[Json, ...]:
+    """Return pods that request a slice and have no node yet."""
+    return tuple(make_pod(f"waiting-{i}").requests(SMALL, "1").build() for i in range(count))
+
+
 def small() -> PodMaker:
     """Return a pod that requests one GPU and needs 8Gi."""
     return make_pod().gpus(1).needs("8Gi")
@@ -37,6 +42,12 @@ def overlay(**spec: Any) -> Json:
     requirements = [{"key": KARPENTER, "operator": "In", "values": ["slices"]}]
     spec = {"requirements": requirements, "capacity": {SMALL: "7"}} | spec
     return {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "mig"}, "spec": spec}
+
+
+def pool(used: Json | None = None, **spec: Any) -> Json:
+    """Return the NodePool of the slices, with the capacity of its nodes."""
+    api = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "slices"}}
+    return {**api, "spec": spec, "status": {"resources": used or {}}}
 
 
 def settings(**group: Any) -> Json:
@@ -106,6 +117,37 @@ CASES = {
     "a NodeOverlay of another slice": Case(
         KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(capacity={"nvidia.com/mig-2g.20gb": "3"}))
     ),
+    "a NodePool without limits": Case(SMALL, (*KARPENTER_FULL, overlay(), pool())),
+    "a NodePool whose limit leaves a node": Case(
+        SMALL, (*KARPENTER_FULL, overlay(), pool({"cpu": "64"}, limits={"cpu": "200"}))
+    ),
+    "a NodePool whose limit leaves less than a node": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool({"cpu": "64"}, limits={"cpu": "100"}))
+    ),
+    "a NodePool with a limit of whole cards, which its nodes count for": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool({GPU: "8"}, limits={GPU: "8"}))
+    ),
+    "a NodePool with enough of each limit but one": Case(
+        KeepReason.NO_GROWTH,
+        (*KARPENTER_FULL, overlay(), pool({"nodes": "1", "cpu": "64"}, limits={"nodes": "1", "cpu": "1000"})),
+    ),
+    "a NodePool with a limit of what its nodes lack": Case(
+        SMALL, (*KARPENTER_FULL, overlay(), pool(limits={"example.com/fpga": "0"}))
+    ),
+    "a NodePool with a fixed number of nodes": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool(replicas=1))
+    ),
+    "another NodePool that has reached its limit": Case(
+        SMALL, (*KARPENTER_FULL, overlay(), pool({"nodes": "1"}, limits={"nodes": "1"}) | {"metadata": {"name": "b"}})
+    ),
+    "pods that wait for the only node that a limit leaves": Case(
+        KeepReason.NO_GROWTH,
+        (*KARPENTER_FULL, overlay(), pool({"nodes": "1"}, limits={"nodes": "2"}), *waiting(7)),
+    ),
+    "pods that leave a slice of the only node that a limit leaves": Case(
+        SMALL, (*KARPENTER_FULL, overlay(), pool({"nodes": "1"}, limits={"nodes": "2"}), *waiting(6))
+    ),
+    "pods that wait where no limit is known": Case(SMALL, (*KARPENTER_FULL, overlay(), *waiting(30))),
     "a sibling with other slices": Case(
         KeepReason.NO_GROWTH, (*FULL, make_node("whole-2", A100 | {EKS: "slices"}, **{GPU: 8}))
     ),

@@ -123,6 +123,7 @@ HEALTHY = ClusterFacts(
     workloads=[],
     queued_pods=[],
     overlays=[],
+    node_pools=[],
     machine_deployments=[],
     machine_sets=[],
 )

@@ -13,11 +13,12 @@ from webhook.installing.facts import CheckState, DiagnosticResult
 SMALL, POOL = "nvidia.com/mig-1g.10gb", "karpenter.sh/nodepool"
 
 
-def group_results(*overlays: Json) -> list[DiagnosticResult]:
+def group_results(*overlays: Json, limits: Json | None = None) -> list[DiagnosticResult]:
     """Return the results about node groups for a NodePool of sliced nodes and a policy that lets groups grow."""
+    pool = {"metadata": {"name": "slices"}, "spec": {"limits": limits or {}}, "status": {"resources": {"nodes": "1"}}}
     node = make_node("a", MIXED | {POOL: "slices"}, **{SMALL: 7})
     sizing = policy("sizing", mode="enforce", rightSizing={"whenFull": "grow"})
-    facts = replace(HEALTHY, nodes=[node], overlays=list(overlays), policies=[sizing])
+    facts = replace(HEALTHY, nodes=[node], overlays=list(overlays), node_pools=[pool], policies=[sizing])
     return [found for found in diagnose(facts, NOW) if "node group" in found.summary]
 
 
@@ -34,3 +35,13 @@ def test_a_node_pool_without_an_overlay_is_reported_with_the_remedy() -> None:
 def test_a_node_pool_with_an_overlay_grows() -> None:
     [grows] = group_results({"metadata": {"name": "mig"}, "spec": {"capacity": {SMALL: "7"}}})
     assert grows == DiagnosticResult.ok(f"node group slices grows for {SMALL}", f"by {POOL}")
+
+
+def test_a_node_pool_that_has_reached_its_limit_is_reported() -> None:
+    overlay = {"metadata": {"name": "mig"}, "spec": {"capacity": {SMALL: "7"}}}
+    full, none_grows = group_results(overlay, limits={"nodes": "1"})
+    assert full == DiagnosticResult.warn(
+        "node group slices cannot grow: the limit of nodes of its NodePool leaves no node (1)",
+        "raise it; pods keep whole GPUs if no slice is free, and may wait for another pool (docs/autoscalers.md)",
+    )
+    assert none_grows.state is CheckState.WARN

@@ -22,6 +22,7 @@ from webhook.cache.informers import (
     MACHINE_DEPLOYMENTS,
     MACHINE_SETS,
     NAMESPACES,
+    NODE_POOLS,
     NODES,
     OVERLAYS,
     PODS,
@@ -264,7 +265,8 @@ class ClusterReader:
         overlays = await self._list_optional(OVERLAYS, HTTPStatus.FORBIDDEN)
         deployments = await self._list_optional(MACHINE_DEPLOYMENTS, HTTPStatus.FORBIDDEN)
         sets = await self._list_optional(MACHINE_SETS, HTTPStatus.FORBIDDEN)
-        return GroupSources((), tuple(overlays), (*deployments, *sets))
+        pools = await self._list_optional(NODE_POOLS, HTTPStatus.FORBIDDEN)
+        return GroupSources((), tuple(overlays), tuple(pools), (*deployments, *sets))
 
     async def _storage_objects(self, usage: NodeUsage) -> StorageObjects:
         """Return the objects about storage, without those that the cluster does not permit listing."""

@@ -26,6 +26,8 @@ from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import (
     MACHINE_API_VERSION,
     NODE_OVERLAY_API_VERSION,
+    NODE_POOL_API_VERSION,
+    KarpenterPool,
     MachineDeployment,
     MachineSet,
     NodeOverlay,
@@ -136,6 +138,7 @@ def _group_resource(api_version: str, plural: str, model: type[T]) -> WatchedRes
 
 
 OVERLAYS = _group_resource(NODE_OVERLAY_API_VERSION, "nodeoverlays", NodeOverlay)
+NODE_POOLS = _group_resource(NODE_POOL_API_VERSION, "nodepools", KarpenterPool)
 MACHINE_DEPLOYMENTS = _group_resource(MACHINE_API_VERSION, "machinedeployments", MachineDeployment)
 MACHINE_SETS = _group_resource(MACHINE_API_VERSION, "machinesets", MachineSet)
 
@@ -242,6 +245,7 @@ class ClusterInformers:
         reflectors.add(FLAVORS, self._publisher.flavors)
         reflectors.add(VOLCANO_QUEUES, self._publisher.volcano_queues)
         reflectors.add(OVERLAYS, self._publisher.overlays)
+        reflectors.add(NODE_POOLS, self._publisher.node_pools)
         reflectors.add(MACHINE_DEPLOYMENTS, self._publisher.machine_deployments)
         reflectors.add(MACHINE_SETS, self._publisher.machine_sets)
         self._cluster_states = reflectors.states

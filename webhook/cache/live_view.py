@@ -24,7 +24,7 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_clas
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.node_groups import GroupSources, MachineDeployment, MachineSet, NodeOverlay
+from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
@@ -105,8 +105,8 @@ class ViewPublisher:
 
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
-            priority_classes, local_queues, cluster_queues, flavors, volcano_queues, overlays, machine_deployments,
-            machine_sets: The stores, one per reflector.
+            priority_classes, local_queues, cluster_queues, flavors, volcano_queues, overlays, node_pools,
+            machine_deployments, machine_sets: The stores, one per reflector.
         storage: The stores of objects about storage.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
@@ -143,6 +143,7 @@ class ViewPublisher:
         self.volcano_queues: ObjectStore[VolcanoQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self._charging, self._schedulers = holder.view.queues.charging, holder.view.schedulers
         self.overlays: ObjectStore[NodeOverlay] = ObjectStore(_cluster_object_key, self._on_group_change)
+        self.node_pools: ObjectStore[KarpenterPool] = ObjectStore(_cluster_object_key, self._on_group_change)
         self.machine_deployments: ObjectStore[MachineDeployment] = ObjectStore(
             _namespaced_object_key, self._on_group_change
         )
@@ -335,13 +336,15 @@ class ViewPublisher:
         self._changes.queues = True
         self._wake.set()
 
-    def _on_group_change(self, _key: str, _before: object, _after: object) -> None:
-        self._groups_changed = True
-        self._wake.set()
+    def _on_group_change(self, _key: str, before: object, after: object) -> None:
+        if before != after:  # most changes of a NodePool are about its conditions
+            self._groups_changed = True
+            self._wake.set()
 
     def _read_group_sources(self) -> GroupSources:
         machines = (*self.machine_deployments.items.values(), *self.machine_sets.items.values())
-        return GroupSources(self._group_sources.groups, tuple(self.overlays.items.values()), machines)
+        overlays, pools = self.overlays.items.values(), self.node_pools.items.values()
+        return GroupSources(self._group_sources.groups, tuple(overlays), tuple(pools), machines)
 
     def _kueue_queues(self) -> KueueQueues:
         queues, cluster_queues = self.local_queues.items.values(), self.cluster_queues.items.values()
@@ -435,7 +438,8 @@ def _cluster_object_key(
     | ClusterQueue
     | ResourceFlavor
     | VolcanoQueue
-    | NodeOverlay,
+    | NodeOverlay
+    | KarpenterPool,
 ) -> str:
     return item.metadata.name
 

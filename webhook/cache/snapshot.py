@@ -30,7 +30,14 @@ from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.resource_slices import ResourceSlice
-from webhook.model.node_groups import GroupSources, MachineDeployment, NodeGroups, NodeGroupSpec, NodeOverlay
+from webhook.model.node_groups import (
+    GroupSources,
+    KarpenterPool,
+    MachineDeployment,
+    NodeGroups,
+    NodeGroupSpec,
+    NodeOverlay,
+)
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
@@ -204,6 +211,7 @@ def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:
     return GroupSources(
         tuple([group for item in objects if isinstance(item, NodeGroups) for group in item.node_groups]),
         tuple([item for item in objects if isinstance(item, NodeOverlay)]),
+        tuple([item for item in objects if isinstance(item, KarpenterPool)]),
         tuple([item for item in objects if isinstance(item, MachineDeployment)]),
     )
 

@@ -22,6 +22,8 @@ from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_groups import (
     MACHINE_API_VERSION,
     NODE_OVERLAY_API_VERSION,
+    NODE_POOL_API_VERSION,
+    KarpenterPool,
     MachineDeployment,
     MachineSet,
     NodeGroups,
@@ -68,6 +70,7 @@ ClusterScoped = (
     | VolcanoQueue
     | KueueConfiguration
     | NodeOverlay
+    | KarpenterPool
     | NodeGroups
     | KubeSchedulerConfiguration
 )
@@ -91,12 +94,13 @@ _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceSlice, ResourceClaim, ResourceClaimTemplate,
     DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver,
     CSIStorageCapacity, VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue, NodeOverlay,
-    MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
+    KarpenterPool, MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
     "Configuration": KueueConfiguration,
     "Queue": VolcanoQueue,
+    "NodePool": KarpenterPool,
 }
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
@@ -118,6 +122,7 @@ _API_VERSIONS = {
     "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
     "NodeOverlay": NODE_OVERLAY_API_VERSION,
+    "NodePool": NODE_POOL_API_VERSION,
     "MachineDeployment": MACHINE_API_VERSION,
     "MachineSet": MACHINE_API_VERSION,
     "NodeGroups": API_VERSION,

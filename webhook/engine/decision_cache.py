@@ -147,6 +147,10 @@ class RecordingView(ClusterView):
         amounts = cpu_milli, memory, others, ports, takers
         return self._record_answer(ClusterView.has_free_node, resource, count, nodes, *amounts)
 
+    def has_fewer_pending(self, resource: str, units: int) -> bool:
+        """Record the query."""
+        return self._record_answer(ClusterView.has_fewer_pending, resource, units)
+
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
         """Record the query."""
         return self._record_answer(ClusterView.nodes_with_ports_in_use, ports)

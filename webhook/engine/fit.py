@@ -33,9 +33,10 @@ from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRe
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.node_groups import growing_groups
+from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
+from webhook.model.quantity import parse_whole_number
 from webhook.policy.policy_set import RightSizingRules
 
 _GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
@@ -128,12 +129,24 @@ def _allow_growth(
     if new is None or isinstance(grown, KeepRequest) or not _is_same_everywhere(context, grown, feasible, new):
         full = choice.reason is KeepReason.NO_FREE_CAPACITY
         return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
+    groups = growing_groups(fleet, context.view.group_sources)
     growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
-    first = next(index for index in growing if new.has_free_node(grown.resource, 1, 1 << index))
-    group = growing_groups(fleet, context.view.group_sources)[first].name
+    able = [groups[index] for index in growing if new.has_free_node(grown.resource, 1, 1 << index)]
+    if not _has_nodes_left(able, grown.resource, context):
+        return KeepRequest(KeepReason.NO_GROWTH, f"{grown.resource}: waiting pods take all nodes that may be added")
+    group = able[0].name
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])
     return _without_selectors(replace(grown, offers=offers, selected=context.feasible.selected, group=group))
+
+
+def _has_nodes_left(groups: Sequence[NodeGroup], resource: str, context: GpuPodContext) -> bool:
+    """Return whether groups may still grow for a pod when all pods that wait for a resource have got theirs."""
+    if any(group.nodes_left is None for group in groups):
+        return True
+    units = [parse_whole_number(group.new_node.status.allocatable.get(resource, 0)) or 0 for group in groups]
+    most = sum((group.nodes_left or 0) * each for group, each in zip(groups, units, strict=True))
+    return context.view.has_fewer_pending(resource, most)
 
 
 def _is_same_everywhere(

@@ -27,7 +27,12 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import FullCapacityAction
 from webhook.model.field_paths import format_path
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, growing_groups
+from webhook.model.node_groups import (
+    MACHINE_API_VERSION,
+    NODE_OVERLAY_API_VERSION,
+    NODE_POOL_API_VERSION,
+    growing_groups,
+)
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.policy.group_growth import find_group_problems
 from webhook.policy.loader import LoadResult, load_policies
@@ -101,6 +106,7 @@ def _view_of_nodes(facts: ClusterFacts) -> ClusterView | DiagnosticResult:
     parts = (
         ("v1", "Node", facts.nodes),
         (NODE_OVERLAY_API_VERSION, "NodeOverlay", facts.overlays),
+        (NODE_POOL_API_VERSION, "NodePool", facts.node_pools),
         (MACHINE_API_VERSION, "MachineDeployment", facts.machine_deployments),
         (MACHINE_API_VERSION, "MachineSet", facts.machine_sets),
     )

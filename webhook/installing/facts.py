@@ -18,7 +18,7 @@ from webhook.kube.api import NO_PARAMS, KubeClient, find_object
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
-from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION
+from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, NODE_POOL_API_VERSION
 from webhook.model.queues import KUEUE_API_VERSION, POD_SET_LABEL
 from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE, Json
 
@@ -100,6 +100,7 @@ class ClusterFacts:
     workloads: list[Json] | None
     queued_pods: list[Json] | None
     overlays: list[Json] | None
+    node_pools: list[Json] | None
     machine_deployments: list[Json] | None
     machine_sets: list[Json] | None
     refused: dict[str, ApiError] = field(default_factory=dict)
@@ -148,6 +149,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "workloads": list_all(api, f"/apis/{KUEUE_API_VERSION}/workloads"),
         "queued_pods": list_all(api, "/api/v1/pods", {"labelSelector": POD_SET_LABEL}),
         "overlays": list_all(api, f"/apis/{NODE_OVERLAY_API_VERSION}/nodeoverlays"),
+        "node_pools": list_all(api, f"/apis/{NODE_POOL_API_VERSION}/nodepools"),
         "machine_deployments": list_all(api, f"/apis/{MACHINE_API_VERSION}/machinedeployments"),
         "machine_sets": list_all(api, f"/apis/{MACHINE_API_VERSION}/machinesets"),
     }

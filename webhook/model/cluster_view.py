@@ -436,6 +436,11 @@ class ClusterView:
             return nodes_after(0).bit_count() > taken_units
         return has_slot_left(nodes_after, taken_units)
 
+    def has_fewer_pending(self, resource: str, units: int) -> bool:
+        """Return whether waiting and assumed pods hold fewer units of a resource than this, wherever they may run."""
+        kinds = self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)
+        return sum(kind.amount * pods for counts in kinds for kind, pods in counts.items()) < units
+
     def _nodes_with_others(self, nodes: int, others: ResourceAmounts) -> int:
         """Return the nodes that have other resources free, whatever waiting and assumed pods take of them."""
         pods, taken = max(1, 2 * self.replicas), dict.fromkeys((name for name, _ in others), 0)

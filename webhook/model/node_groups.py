@@ -6,12 +6,14 @@ live nodes advertise:
 * cluster-autoscaler copies a live node of the group. Without one it reads tags of the cloud or annotations of Cluster
   API.
 * Karpenter knows the resources that its provider names for an instance type: whole GPUs, but no slices and no shares.
-  Further ones come from a NodeOverlay. Labels that agents add to nodes later are unknown to it.
+  Further ones come from a NodeOverlay. Labels that agents add to nodes later are unknown to it. It creates no node with
+  more capacity than the limits of its NodePool leave.
 
 No object shows whether an autoscaler runs, so live nodes count only where a policy says that groups grow.
 
 Sources: cluster-autoscaler `processors/customresources/gpu_processor.go`, `simulator/utilization/info.go`,
-`cloudprovider/clusterapi`; Karpenter 1.14 `pkg/apis/v1alpha1/nodeoverlay.go`.
+`cloudprovider/clusterapi`; Karpenter 1.14 `pkg/apis/v1alpha1/nodeoverlay.go`, `filterByRemainingResources` of
+`pkg/controllers/provisioning/scheduling`.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from webhook.model.api_struct import ApiStruct
 from webhook.model.derived_values import derived_value
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, QuantityText
-from webhook.model.quantity import NANO
+from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.taints import taint_sort_key
 from webhook.well_known import GROUP
 
@@ -77,6 +79,18 @@ USABLE_PERCENT = 90
 NODE_OVERLAY_API_VERSION, MACHINE_API_VERSION = "karpenter.sh/v1alpha1", "cluster.x-k8s.io/v1beta2"
 """The versions that are read, of Karpenter 1.7 and of Cluster API 1.11 and later."""
 
+NODE_POOL_API_VERSION = "karpenter.sh/v1"
+"""The version that is read of NodePools, since Karpenter 1.0."""
+
+CARD_COUNT_LABELS = ("nvidia.com/gpu.count", "karpenter.k8s.aws/instance-gpu-count")
+"""Labels with the number of a node's cards, or of its slices where they have the name of cards."""
+
+MANY_NODES = 1 << 30
+"""More nodes than a cluster has, and more cards than a node has."""
+
+NODES_LIMIT = "nodes"
+"""The name of a limit on the number of nodes."""
+
 CAPACITY_ANNOTATION = "capacity.cluster-autoscaler.kubernetes.io/"
 MAX_SIZE_ANNOTATION = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 SETTINGS = "settings"
@@ -95,6 +109,27 @@ class NodeOverlay(ApiStruct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeOverlaySpec = NodeOverlaySpec()
+
+
+class KarpenterPoolSpec(ApiStruct, frozen=True):
+    """The limits of a NodePool; with `replicas` its number of nodes is fixed."""
+
+    limits: dict[str, QuantityText] = {}
+    replicas: int | None = None
+
+
+class KarpenterPoolStatus(ApiStruct, frozen=True):
+    """The capacity of all nodes of a NodePool and of those that it is about to have."""
+
+    resources: dict[str, QuantityText] = {}
+
+
+class KarpenterPool(ApiStruct, frozen=True):
+    """A NodePool of Karpenter."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: KarpenterPoolSpec = KarpenterPoolSpec()
+    status: KarpenterPoolStatus = KarpenterPoolStatus()
 
 
 class MachineSpec(ApiStruct, frozen=True):
@@ -147,6 +182,7 @@ class GroupSources(msgspec.Struct, frozen=True, eq=False):
 
     groups: tuple[NodeGroupSpec, ...] = ()
     overlays: tuple[NodeOverlay, ...] = ()
+    pools: tuple[KarpenterPool, ...] = ()
     machines: tuple[MachineDeployment, ...] = ()
 
 
@@ -165,6 +201,7 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
         unknown_labels: Labels of new nodes that their template lacks.
         unknown_gpus: GPU resources of its live nodes that the autoscaler does not expect on a new one.
         blocker: Why no node will be created; "" if one may.
+        nodes_left: The number of nodes that may be created at least; None if no limit is known.
     """
 
     name: str
@@ -173,6 +210,7 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
     unknown_labels: frozenset[str] = frozenset()
     unknown_gpus: tuple[str, ...] = ()
     blocker: str = ""
+    nodes_left: int | None = None
 
 
 @derived_value(max_entries=KNOWN_SOURCES)
@@ -182,7 +220,7 @@ def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ..
     If several have one name, the first counts.
     """
     found = [*map(_group_by_settings, sources.groups), *_groups_by_machines(sources.machines)]
-    found += _groups_of_nodes(fleet, sources.overlays)
+    found += _groups_of_nodes(fleet, sources.overlays, {pool.metadata.name: pool for pool in sources.pools})
     by_name: dict[str, NodeGroup] = {}
     for group in found:
         by_name.setdefault(group.name, group)
@@ -241,7 +279,8 @@ def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeG
         labels = dict(pair.split("=", 1) for pair in written.get("labels", "").split(",") if "=" in pair)
         taints = filter(None, map(_parse_taint, written.get("taints", "").split(",")))
         node = _new_node(one.metadata.name, labels, taints, resources)
-        yield NodeGroup(one.metadata.name, type(one).__name__, node, blocker=_size_blocker(one))
+        left = _machines_left(one)
+        yield NodeGroup(one.metadata.name, type(one).__name__, node, blocker=_size_blocker(one), nodes_left=left)
 
 
 def _size_blocker(machines: MachineDeployment) -> str:
@@ -251,6 +290,11 @@ def _size_blocker(machines: MachineDeployment) -> str:
     return "" if machines.spec.replicas < int(text) else f"it has its maximum of {text} nodes"
 
 
+def _machines_left(machines: MachineDeployment) -> int:
+    text = machines.metadata.annotations.get(MAX_SIZE_ANNOTATION, "")
+    return max(0, int(text) - machines.spec.replicas) if text.isdecimal() else 0
+
+
 def _parse_taint(text: str) -> Taint | None:
     """Parse a taint as an annotation has it, `key=value:effect`."""
     pair, colon, effect = text.strip().rpartition(":")
@@ -258,7 +302,9 @@ def _parse_taint(text: str) -> Taint | None:
     return Taint(key, value, effect) if colon and key else None
 
 
-def _groups_of_nodes(fleet: Fleet, overlays: Sequence[NodeOverlay]) -> Iterator[NodeGroup]:
+def _groups_of_nodes(
+    fleet: Fleet, overlays: Sequence[NodeOverlay], pools: Mapping[str, KarpenterPool]
+) -> Iterator[NodeGroup]:
     """Yield the groups of live nodes with GPUs that are ready.
 
     A node that is starting does not show yet what it will offer: it has a taint, or GPUs without a product where the
@@ -276,7 +322,7 @@ def _groups_of_nodes(fleet: Fleet, overlays: Sequence[NodeOverlay]) -> Iterator[
         mask = ready & labeled or ready
         if label == KARPENTER_POOL:
             added = [capacity for capacity, nodes in covered if not mask & ~nodes]
-            yield _group_by_node_pool(name, fleet, mask, ChainMap(*added))
+            yield _group_by_node_pool(name, fleet, mask, ChainMap(*added), pools.get(name, KarpenterPool()))
         else:
             yield _group_by_sibling(label, name, fleet, mask)
 
@@ -300,7 +346,9 @@ def _group_by_sibling(label: str, name: str, fleet: Fleet, mask: int) -> NodeGro
     )
 
 
-def _group_by_node_pool(name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText]) -> NodeGroup:
+def _group_by_node_pool(
+    name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText], pool: KarpenterPool
+) -> NodeGroup:
     """Return a NodePool, whose instance types have whole GPUs, with what NodeOverlays add to all its nodes."""
     nodes = [fleet.nodes[index] for index in bit_positions(mask)]
     labels, resources = _common_labels(fleet, mask), _common_resources(nodes)
@@ -313,7 +361,45 @@ def _group_by_node_pool(name: str, fleet: Fleet, mask: int, added: Mapping[str, 
         _new_node(name, labels, _all_taints(nodes), known),
         frozenset(key for key in labels if key.startswith(AGENT_LABELS)),
         tuple(sorted({gpu for node in nodes for gpu in node.gpus} - known.keys())),
+        *_limits_of_pool(pool, nodes),
     )
+
+
+def _limits_of_pool(pool: KarpenterPool, nodes: Sequence[FleetNode]) -> tuple[str, int | None]:
+    """Return why a NodePool creates no node, or "", and the number of nodes that its limits leave."""
+    if pool.spec.replicas is not None:
+        return f"its NodePool has a fixed number of {pool.spec.replicas} nodes", 0
+    left = {name: _nodes_within(name, limit, pool, nodes) for name, limit in pool.spec.limits.items()}
+    if not left:
+        return "", None
+    name = min(left, key=left.__getitem__)
+    blocker = "" if left[name] else f"the limit of {name} of its NodePool leaves no node ({pool.spec.limits[name]})"
+    return blocker, left[name]
+
+
+def _nodes_within(name: str, limit: QuantityText, pool: KarpenterPool, nodes: Sequence[FleetNode]) -> int:
+    """Return how many more nodes as large as any of the pool a limit leaves."""
+    total, used = parse_nano_or_none(limit), parse_nano_or_none(pool.status.resources.get(name, 0))
+    each, left = max(_nano_capacity(node, name) for node in nodes), (total or 0) - (used or 0)
+    if not each:
+        return MANY_NODES if left >= 0 else 0
+    return max(0, left // each)
+
+
+def _nano_capacity(node: FleetNode, name: str) -> int:
+    """Return the nano-units of a limited resource that a node like this one counts for; kubelets reserve some CPU."""
+    reserving = {"cpu": node.cpu_milli * NANO // 1000, "memory": node.memory * NANO}
+    if name in reserving:
+        return reserving[name] * 100 // USABLE_PERCENT
+    if name == WHOLE_GPU:
+        return NANO * _count_cards(node)
+    return NANO * (1 if name == NODES_LIMIT else node.gpus.get(name, 0)) or node.others.get(name, 0)
+
+
+def _count_cards(node: FleetNode) -> int:
+    """Return the GPUs of a node's instance type, which its provider knows whatever the node advertises of them."""
+    labels = (parse_count(node.labels.get(label)) or 0 for label in CARD_COUNT_LABELS)
+    return max(node.gpus.get(WHOLE_GPU, 0), *labels) or (MANY_NODES if node.gpus else 0)
 
 
 def _new_node(

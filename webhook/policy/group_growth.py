@@ -73,6 +73,8 @@ def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
 
 
 def _remedy(group: NodeGroup) -> str:
+    if group.source == KARPENTER_POOL and group.blocker:
+        return f"raise it; pods keep whole GPUs if no slice is free, and may wait for another pool ({PAGE})"
     if group.source == KARPENTER_POOL:
         capacity = ", ".join(f'{name}: "N"' for name in group.unknown_gpus[:MAX_NAMES])
         return f"Karpenter expects no slices on new nodes: write a NodeOverlay with capacity {{{capacity}}} ({PAGE})"
