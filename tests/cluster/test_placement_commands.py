@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.test_agent import GPUNODES, kind
 from tests.conftest import ROOT
+from tests.device_builders import allocated, partitionable_gpus, resource_claim
+from webhook.cache.informers import DRA_PATH
 from webhook.well_known import API_VERSION
 
 __all__ = ["kind"]
@@ -24,6 +26,7 @@ NAME = "only-lists"
 RULES = [
     {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
     {"apiGroups": ["rightslice.dev"], "resources": ["gpunodes"], "verbs": ["list"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices", "resourceclaims"], "verbs": ["list"]},
 ]
 
 
@@ -82,6 +85,37 @@ def test_capacity_equals_that_of_a_snapshot(plane: Plane, train: str, reader_kub
     assert json.loads(live.stdout) == json.loads(snapshot.stdout)
     (row,) = [each for each in json.loads(live.stdout)["nodes"] if each["name"] == train]
     assert row["allocatedMilli"] == 2000
+
+
+@pytest.fixture
+def published_gpus(plane: Plane, namespace: str) -> Iterator[str]:
+    """Create a node whose two GPUs are only in ResourceSlices, and a claim that has a part of one; return its name."""
+    name = "published-gpus"
+    plane.api.create("/api/v1/nodes", make_node(name, {}))
+    slices = partitionable_gpus(name, 2)
+    for each in slices:
+        plane.api.create(f"{DRA_PATH}/resourceslices", each)
+    claim = resource_claim("part", allocated(name, "gpu-1-mig-1g10gb-1-0"), namespace=namespace)
+    path = f"{DRA_PATH}/namespaces/{namespace}/resourceclaims"
+    created = plane.api.create(path, {key: value for key, value in claim.items() if key != "status"})
+    plane.api.replace(f"{path}/part/status", created | {"status": claim["status"]})
+    yield name
+    plane.api.delete(f"{path}/part")
+    for each in slices:
+        plane.api.delete(f"{DRA_PATH}/resourceslices/{each['metadata']['name']}")
+    plane.api.delete(f"/api/v1/nodes/{name}")
+
+
+def test_gpus_of_resource_slices_count(
+    plane: Plane, published_gpus: str, reader_kubeconfig: Path, tmp_path: Path
+) -> None:
+    live = rightslice("capacity", "-o", "json", "--cluster", "live", "--kubeconfig", str(reader_kubeconfig))
+    file = save_snapshot(plane, tmp_path / "cluster.json", "nodes,pods,resourceslices,resourceclaims")
+    snapshot = rightslice("capacity", "-o", "json", "--cluster", file)
+    assert (live.returncode, live.stderr) == (0, "")
+    assert json.loads(live.stdout) == json.loads(snapshot.stdout)
+    (row,) = [each for each in json.loads(live.stdout)["nodes"] if each["name"] == published_gpus]
+    assert (row["gpus"], row["allocatedMilli"], row["fromSlices"]) == (2, 143, True)
 
 
 def test_agent_reports_are_used(plane: Plane, kind: None, train: str, reader_kubeconfig: Path, namespace: str) -> None:

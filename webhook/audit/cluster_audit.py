@@ -86,7 +86,9 @@ def audit_live_cluster(
     context = EvaluationContext(policies, view, now, usage)
     audit = audit_documents(cluster.pods(), cluster.active_pods, context, since, show_progress)
     if view.fleet.nodes:
-        audit.capacities = node_capacities(SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix())
+        audit.capacities = node_capacities(
+            SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix(), view.devices
+        )
     audit.cluster = cluster.server
     return audit
 

@@ -28,6 +28,8 @@ from webhook.cache.informers import (
     PODS,
     PRIORITY_CLASSES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     STORAGE_RESOURCES,
     VOLCANO_QUEUES,
@@ -48,6 +50,7 @@ from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.dra.device_view import build_device_view
 from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
@@ -78,7 +81,7 @@ class PlacementObjects(NamedTuple):
     """The objects that placement is computed from.
 
     Attributes:
-        objects: Nodes, active pods, and GPUNodes.
+        objects: Nodes, active pods, GPUNodes, and objects about storage and devices.
         unread_reason: Why GPUNodes could not be read; "" if they could, or if there are none.
     """
 
@@ -230,6 +233,7 @@ class ClusterReader:
                 observe(pod)
         usage.swap()
         self.active_pods = usage.pod_count
+        device_classes = await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)
         built = build_live_view(
             fleet,
             usage,
@@ -238,13 +242,16 @@ class ClusterReader:
             group_by_namespace(await self._list_all(QUOTAS)),
             usage.summaries(),
             group_by_namespace(await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)),
-            device_classes_by_name(await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)),
+            device_classes_by_name(device_classes),
             usage.all_tie_counts(),
             usage.waiting_counts(),
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
-        view = await self._with_queues(built.view.with_group_sources(await self._group_sources()))
+        slices = await self._list_optional(RESOURCE_SLICES, HTTPStatus.FORBIDDEN)
+        claims = await self._list_optional(RESOURCE_CLAIMS, HTTPStatus.FORBIDDEN)
+        view = built.view.with_devices(build_device_view(slices, claims, device_classes, fleet))
+        view = await self._with_queues(view.with_group_sources(await self._group_sources()))
         view = view.with_api_minor(await read_api_minor(self._api))
         return view.with_pod_classes(
             summarize_pod_classes(
@@ -293,7 +300,14 @@ class ClusterReader:
                 raise
             gpu_nodes, unread_reason = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *await self._all_storage_objects()), unread_reason)
+        others = *await self._all_storage_objects(), *await self._device_objects()
+        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *others), unread_reason)
+
+    async def _device_objects(self) -> list[SnapshotObject]:
+        """Return the objects about devices; none of a kind that the cluster does not have or permit listing."""
+        resources: tuple[WatchedResource[Any], ...]
+        resources = (RESOURCE_SLICES, RESOURCE_CLAIMS, CLAIM_TEMPLATES, DEVICE_CLASSES)
+        return [each for one in resources for each in await self._list_optional(one, HTTPStatus.FORBIDDEN)]
 
     async def _all_storage_objects(self) -> list[SnapshotObject]:
         """Return the objects about storage; none if the cluster does not permit listing one kind of them."""

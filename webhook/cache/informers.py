@@ -19,8 +19,9 @@ from webhook.kube.api import KubeClient
 from webhook.kube.backoff import RandomSource
 from webhook.kube.reflector import PAUSE_SECONDS, Reflector, WatchedResource, WatchEventSink, WatchStatus
 from webhook.kube.server_version import read_api_minor
-from webhook.model.claims import DeviceClass, ResourceClaimTemplate
+from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import (
@@ -82,6 +83,12 @@ CLAIM_TEMPLATES = WatchedResource(
     "resourceclaimtemplates", f"{DRA_PATH}/resourceclaimtemplates", ResourceClaimTemplate, optional=True
 )
 DEVICE_CLASSES = WatchedResource("deviceclasses", f"{DRA_PATH}/deviceclasses", DeviceClass, optional=True)
+RESOURCE_SLICES = WatchedResource(
+    "resourceslices", f"{DRA_PATH}/resourceslices", ResourceSlice, optional=True, may_be_forbidden=True
+)
+RESOURCE_CLAIMS = WatchedResource(
+    "resourceclaims", f"{DRA_PATH}/resourceclaims", ResourceClaim, optional=True, may_be_forbidden=True
+)
 """Not served before Kubernetes 1.34."""
 
 RUNTIME_CLASSES = WatchedResource("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", RuntimeClass, optional=True)
