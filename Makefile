@@ -61,9 +61,10 @@ plane: $(VENV)/.dev ## Build the control plane for tests: takes minutes once, th
 FUZZ ?= 1000000
 SEED ?= $(shell date +%s)
 
-fuzz: plane ## Fuzz a million reviews, a million quantities, 5,000 clusters and 40,000 pods (FUZZ=10000000 for more, SEED=… to repeat)
+fuzz: plane ## Fuzz a million reviews, a million quantities, 100,000 selectors, 5,000 clusters and 40,000 pods (FUZZ=10000000 for more, SEED=… to repeat)
 	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(LONG_PYTEST) -s \
-	  tests/server/test_fuzz.py tests/server/test_steady_state.py tests/controlplane/test_quantities.py tests/cluster/test_pod_comparison.py \
+	  tests/server/test_fuzz.py tests/server/test_steady_state.py tests/controlplane/test_quantities.py tests/controlplane/test_selectors.py \
+	  tests/cluster/test_pod_comparison.py \
 	  tests/filters tests/cluster/test_random_claims.py tests/cluster/no_harm/test_admission_trials.py tests/cluster/no_harm/test_concurrent_quota.py
 
 lint: $(VENV)/.dev ## Check style, types and imports between packages

@@ -21,7 +21,17 @@ from pathlib import Path
 from tests.controlplane.build_cache import Printer, cache, lock_folder, print_message
 from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
-from tests.controlplane.programs import KUBERNETES, Program, filters, karpenter, kueue, plane, prometheus, versions
+from tests.controlplane.programs import (
+    KUBERNETES,
+    Program,
+    filters,
+    karpenter,
+    kueue,
+    plane,
+    prometheus,
+    selectors,
+    versions,
+)
 from tests.controlplane.toolchain import environment, find_go, go_line, release
 
 BUILD_SECONDS = 7200
@@ -63,6 +73,12 @@ def filters_program(kubernetes: str, report: Printer = print_message) -> Path:
     """Return the program that runs the filters of the scheduler; it is built first if its source has changed."""
     program = filters(kubernetes)
     return ensure([program], cache() / "filters" / kubernetes / "bin", report)[program.name]
+
+
+def selectors_program(kubernetes: str, report: Printer = print_message) -> Path:
+    """Return the program that evaluates selectors of devices; it is built first if its source has changed."""
+    program = selectors(kubernetes)
+    return ensure([program], cache() / "selectors" / kubernetes / "bin", report)[program.name]
 
 
 def kueue_program(report: Printer = print_message) -> Path:
@@ -131,6 +147,7 @@ def main() -> int:
         os.environ.update(zip(["KUBERNETES_VERSION"], sys.argv[1:], strict=False))
         control_plane(wanted_version())
         filters_program(wanted_version())
+        selectors_program(KUBERNETES)
         prometheus_program()
         kueue_program()
         karpenter_program()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.build import ensure
+from tests.controlplane.build import ensure, selectors_program
 from tests.controlplane.build_cache import cache
-from tests.controlplane.programs import MODULES, Program
+from tests.controlplane.programs import KUBERNETES, MODULES, Program
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +19,9 @@ def quantity_program() -> Path:
     sources = b"".join((module / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
     name = f"quantity-{hashlib.sha256(sources).hexdigest()[:12]}"
     return ensure([Program(name, module, ".", 20)], cache() / "quantity" / "bin")[name]
+
+
+@pytest.fixture(scope="session")
+def selector_program() -> Path:
+    """Build the program that compiles and evaluates selectors as the API server and the scheduler."""
+    return selectors_program(KUBERNETES)

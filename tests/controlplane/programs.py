@@ -72,10 +72,13 @@ def plane(kubernetes: str) -> tuple[Program, ...]:
 
 
 def filters(kubernetes: str) -> Program:
-    """Return our program around the filters of kube-scheduler, named after its source."""
-    source = MODULES / "filters" / "main.go"
-    name = f"filters-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
-    return Program(name, MODULES / "kubernetes" / kubernetes, str(source), 20)
+    """Return our program around the filters of kube-scheduler."""
+    return _own_program("filters", kubernetes)
+
+
+def selectors(kubernetes: str) -> Program:
+    """Return our program around the selectors of devices."""
+    return _own_program("selectors", kubernetes)
 
 
 def prometheus() -> Program:
@@ -94,6 +97,13 @@ def kueue() -> Program:
 def karpenter() -> Program:
     """Return Karpenter with its provider of simulated nodes."""
     return Program("karpenter", MODULES / "karpenter" / KARPENTER, "sigs.k8s.io/karpenter/kwok", 240)
+
+
+def _own_program(folder: str, kubernetes: str) -> Program:
+    """Return a program of ours that uses packages of Kubernetes, named after its source."""
+    source = MODULES / folder / "main.go"
+    name = f"{folder}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    return Program(name, MODULES / "kubernetes" / kubernetes, str(source), 20)
 
 
 def _kubernetes(name: str, version: str, seconds: int) -> Program:

@@ -255,8 +255,9 @@ def _sum_in_int64(one: Quantity, other: Quantity) -> tuple[int, int] | None:
 
 
 def negate_quantity(quantity: Quantity) -> Quantity:
-    """Return the negative of a quantity."""
-    return quantity._replace(unscaled=-quantity.unscaled, text="")
+    """Return the negative of a quantity; that of -2^63 in 64 bits is itself, as in Go."""
+    unscaled = -quantity.unscaled if quantity.wide else _wrap_int64(-quantity.unscaled)
+    return quantity._replace(unscaled=unscaled, text="")
 
 
 def compare_quantities(one: Quantity, other: Quantity) -> int:

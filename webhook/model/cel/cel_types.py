@@ -95,7 +95,7 @@ def describe_type(one: CelType) -> str:
 
 
 class TypeBindings:
-    """What type parameters stand for, as far as it is known."""
+    """The types that type parameters stand for, as far as they are known."""
 
     def __init__(self) -> None:
         self._bound: dict[str, CelType] = {}

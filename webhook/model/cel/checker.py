@@ -287,9 +287,16 @@ def _join_results(results: Sequence[CelType]) -> CelType:
     return joined
 
 
+def _element_type(node: ExpressionNode, *, is_optional: bool) -> CelType:
+    """Return the type of an element, or of the value of an optional one; without a static type, cel-go fails."""
+    if is_optional and not node.type.parameters:
+        raise CelSyntaxError(f"expected an optional value, found {describe_type(node.type)}", node.start)
+    return node.type.parameters[0] if is_optional else node.type
+
+
 def _check_homogeneous(nodes: Sequence[ExpressionNode], optional: frozenset[int]) -> None:
     """Check that all elements have one type: no mix with values of unknown type either."""
-    types = [node.type.parameters[0] if index in optional else node.type for index, node in enumerate(nodes)]
+    types = [_element_type(node, is_optional=index in optional) for index, node in enumerate(nodes)]
     for node, found in zip(nodes, types, strict=True):
         if not are_equivalent(types[0], found):
             reason = f"expected type '{describe_type(types[0])}' but found '{describe_type(found)}'"

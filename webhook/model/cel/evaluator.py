@@ -146,6 +146,8 @@ class _ExpressionPlanner:
     def _plan_call(self, node: FunctionCall) -> Evaluator:
         parts = node.arguments if node.target is None else (node.target, *node.arguments)
         arguments = [self.plan(part) for part in parts]
+        if node.function in _INDEXES and not _is_possible_key(arguments[1]):
+            raise CelSyntaxError("invalid qualifier type", node.start)
         special = _SPECIAL_CALLS.get(node.function)
         if special is not None:
             return special(*arguments)
@@ -384,8 +386,19 @@ def _optional_element_of(value: CelValue, key: CelValue) -> OptionalValue:
     return _find_element(value, key) or NO_VALUE
 
 
+_INDEXES = frozenset({"_[_]", "_[?_]"})
+_KEYS = (bool, int, float, str)
+
+
+def _is_possible_key(key: Evaluator) -> bool:
+    """Return whether a constant can be a key or index."""
+    return not isinstance(key, _Constant) or isinstance(key.value, _KEYS)
+
+
 def _find_element(value: CelValue, key: CelValue) -> OptionalValue | None:
     """Return the value of a key or index; None for a value that has neither."""
+    if not isinstance(key, _KEYS):
+        raise CelError(f"invalid qualifier type: {type_name(key)}")
     if isinstance(value, CelMap):
         return value.find(key)
     if not is_list(value):
@@ -522,11 +535,13 @@ def _test_membership(element: Evaluator, values: Evaluator) -> Evaluator:
     if not isinstance(values, _Constant):
         return lambda frame: _is_in(frame, element(frame), values(frame))
     members = values.value
+    if not members:
+        return _Constant(False)
     hashed = all(type(member) in _HASHED for member in members)
 
     def evaluate(frame: Frame) -> bool:
         value = element(frame)
-        if hashed and members and not _is_hashable(value):
+        if hashed and not _is_hashable(value):
             raise FatalCelError(f"hash of unhashable type {type_name(value)}")
         return _is_in(frame, value, members)
 

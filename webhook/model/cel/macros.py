@@ -186,7 +186,6 @@ _MACROS: dict[tuple[str, int], MacroExpander] = {
     ("exists", 3): _exists(2),
     ("exists_one", 2): _exists_one(1),
     ("exists_one", 3): _exists_one(2),
-    ("existsOne", 2): _exists_one(1),
     ("existsOne", 3): _exists_one(2),
     ("filter", 2): _filter,
     ("map", 2): _transform(1, ListLiteral, _append),

@@ -509,10 +509,8 @@ def _wrapped_number(number: int) -> int:
 def _of_non_zero(value: CelValue) -> OptionalValue:
     if isinstance(value, CelMap):
         is_zero = value.is_zero_value and not value
-    elif isinstance(value, OptionalValue):
-        is_zero = not value.present
     else:
-        is_zero = not isinstance(value, (QuantityValue, SemanticVersion)) and not value
+        is_zero = not isinstance(value, (OptionalValue, QuantityValue, SemanticVersion)) and not value
     return NO_VALUE if is_zero else OptionalValue(True, value)
 
 

@@ -73,18 +73,22 @@ class CelMap:
         """Return keys and values."""
         return self._entries.values()
 
+    def lookup_key(self, key: CelValue) -> CelValue:
+        """Return the form of a key by which an entry is found."""
+        return normalize_key(key)
+
     def contains(self, key: CelValue) -> bool:
         """Return whether the map has a key."""
-        return normalize_key(key) in self._entries
+        return self.lookup_key(key) in self._entries
 
     def find(self, key: CelValue) -> OptionalValue:
         """Return the value of a key."""
-        entry = self._entries.get(normalize_key(key))
+        entry = self._entries.get(self.lookup_key(key))
         return NO_VALUE if entry is None else OptionalValue(True, entry[1])
 
     def get(self, key: CelValue) -> CelValue:
         """Return the value of a key; `MissingKeyError` without it."""
-        entry = self._entries.get(normalize_key(key))
+        entry = self._entries.get(self.lookup_key(key))
         if entry is None:
             raise MissingKeyError(key)
         return entry[1]
@@ -96,7 +100,19 @@ class CelMap:
         return CelMap((*self.items(), (key, value)))
 
 
-class DomainMap(CelMap):
+class FieldMap(CelMap):
+    """A map by name, such as the attributes of a domain: no key but a string is ever found."""
+
+    __slots__ = ()
+
+    def __init__(self, entries: Mapping[str, CelValue]) -> None:
+        self._entries = {name: (name, value) for name, value in entries.items()}
+
+    def lookup_key(self, key: CelValue) -> CelValue:
+        return key if isinstance(key, str) else None
+
+
+class DomainMap(FieldMap):
     """Attributes or capacities by domain: one that is not there is found as an empty map."""
 
     __slots__ = ()
@@ -111,16 +127,7 @@ class DomainMap(CelMap):
         return self.find(key).value
 
 
-class FieldMap(CelMap):
-    """A map by name, from Python values, whose keys need no preparation."""
-
-    __slots__ = ()
-
-    def __init__(self, entries: Mapping[str, CelValue]) -> None:
-        self._entries = {name: (name, value) for name, value in entries.items()}
-
-
-_EMPTY = CelMap()
+_EMPTY = FieldMap({})
 
 CelValue: TypeAlias = Any
 """A value of an expression."""
@@ -139,6 +146,8 @@ def normalize_key(key: CelValue) -> CelValue:
         return int(key) if key.is_integer() else key
     if key is None or isinstance(key, (CelType, QuantityValue)):
         return (kind.__name__, key)
+    if isinstance(key, (tuple, CelMap)) and not isinstance(key, SemanticVersion):
+        return (kind.__name__, id(key))
     raise FatalCelError(f"hash of unhashable type {type_name(key)}")
 
 

@@ -20,6 +20,7 @@ from webhook.model.cel.cel_errors import (
 )
 from webhook.model.cel.cel_types import describe_type
 from webhook.model.cel.checker import check_expression
+from webhook.model.cel.cost_estimate import estimate_cost
 from webhook.model.cel.evaluator import CompiledExpression, compile_checked
 from webhook.model.cel.parser import parse_expression
 from webhook.model.cel.syntax_tree import ExpressionNode
@@ -27,6 +28,8 @@ from webhook.model.cel.values import CelMap, CelValue, DomainMap, FieldMap, Quan
 from webhook.model.dra.devices import Device, DeviceAttribute
 
 MAX_EXPRESSION_BYTES = 10 * 1024
+MAX_EXPRESSION_COST = 1_000_000
+_UNBOUNDED_COST = 1 << 60
 
 
 class SelectorCompileError(Exception):
@@ -83,17 +86,26 @@ def compile_device_selector(expression: str) -> DeviceSelectorProgram:
     try:
         tree = parse_expression(expression)
         _check_condition(tree)
-        return DeviceSelectorProgram(expression, tree, compile_checked(tree))
+        program = DeviceSelectorProgram(expression, tree, compile_checked(tree))
+        _check_cost(tree)
     except CelSyntaxError as error:
         raise SelectorCompileError(error.reason, error.offset) from None
     except RecursionError:
         raise UnmodelledExpressionError("it is nested too deeply") from None
+    return program
 
 
 def _check_condition(tree: ExpressionNode) -> None:
     check_expression(tree)
     if tree.type.kind not in ("bool", "any"):
         raise CelSyntaxError(f"must evaluate to bool or the unknown type, not {describe_type(tree.type)}", 0)
+
+
+def _check_cost(tree: ExpressionNode) -> None:
+    cost = estimate_cost(tree)
+    if cost > MAX_EXPRESSION_COST:
+        found = "no limit is known of a size in it" if cost >= _UNBOUNDED_COST else f"it may cost {cost}"
+        raise CelSyntaxError(f"too complex, exceeds cost limit of {MAX_EXPRESSION_COST}: {found}", 0)
 
 
 def evaluate_expression(compiled: CompiledExpression, device: CelValue) -> CelValue:
@@ -138,7 +150,7 @@ def _by_domain(driver: str, values: Mapping[str, CelValue]) -> DomainMap:
     for qualified, value in values.items():
         domain, slash, name = qualified.partition("/")
         domains.setdefault(domain if slash else driver, {})[name if slash else qualified] = value
-    return DomainMap((domain, FieldMap(names)) for domain, names in domains.items())
+    return DomainMap({domain: FieldMap(names) for domain, names in domains.items()})
 
 
 def _attribute_value(name: str, attribute: DeviceAttribute) -> CelValue:
