@@ -21,8 +21,8 @@ from webhook.model.cel.cel_errors import (
     StepLimitError,
     UnmodelledExpressionError,
 )
-from webhook.model.cel.cel_types import CelType
-from webhook.model.cel.declarations import FUNCTIONS, TYPE_NAMES, FunctionOverload
+from webhook.model.cel.cel_types import BOOL, BYTES, DOUBLE, INT, STRING, UINT, CelType
+from webhook.model.cel.declarations import FUNCTIONS, QUANTITY, SEMVER, TYPE_NAMES, FunctionOverload
 from webhook.model.cel.list_functions import LIST_OVERLOADS
 from webhook.model.cel.operators import (
     OPERATORS,
@@ -46,6 +46,9 @@ from webhook.model.cel.values import (
     CelMap,
     CelValue,
     OptionalValue,
+    QuantityValue,
+    SemanticVersion,
+    UnsignedInteger,
     are_equal,
     is_list,
     list_contains,
@@ -54,7 +57,7 @@ from webhook.model.cel.values import (
 )
 
 STEP_LIMIT = 50_000
-MAX_PATTERN_WEIGHT = 20_000
+MAX_PATTERN_WEIGHT = 5_000
 """Size of all regular expressions of one text, repetitions multiplied out."""
 
 Frame = list[Any]
@@ -69,6 +72,7 @@ _UNGUARDED = frozenset({"contains", "endsWith", "startsWith", "flatten"})
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "type", "uint"})
 """Functions that are computed when the expression is compiled if their argument is a constant."""
 
+_PARSERS = frozenset({"quantity", "semver"})
 _UNSET = object()
 _STEPS, _DEVICE = 0, 1
 
@@ -160,6 +164,8 @@ class _ExpressionPlanner:
         call = _CallSite(node.function, _implementation(node.function, node.overloads), arguments)
         if node.function in _CONVERSIONS:
             return _convert(arguments[0], call.implementation, node)
+        if node.function in _PARSERS and all(isinstance(argument, _Constant) for argument in arguments):
+            return call.evaluated_once()
         return call.evaluator()
 
     def _check_pattern(self, node: FunctionCall, pattern: Evaluator) -> None:
@@ -170,7 +176,7 @@ class _ExpressionPlanner:
             checked.append(first.value)
         for text in checked:
             if isinstance(text, str):
-                self._pattern_weight += pattern_weight(text)
+                self._pattern_weight += 20 + pattern_weight(text)
                 if self._pattern_weight > MAX_PATTERN_WEIGHT:
                     raise UnmodelledExpressionError("its regular expressions are too large")
                 try:
@@ -570,6 +576,15 @@ class _CallSite(NamedTuple):
     implementation: Implementation
     arguments: Sequence[Evaluator]
 
+    def evaluated_once(self) -> Evaluator:
+        """Return a function that returns the value of a call with constant arguments, or fails as the call does."""
+        evaluate = self.evaluator()
+        try:
+            value = evaluate([STEP_LIMIT])
+        except CelError:
+            return evaluate
+        return lambda _frame: value
+
     def evaluator(self) -> Evaluator:
         """Return a function that evaluates the call."""
         implementation, arguments = self.implementation, self.arguments
@@ -601,11 +616,22 @@ def _implementation(function: str, names: Sequence[str]) -> Implementation:
     return _dispatch(overloads)
 
 
+_CLASSES: dict[CelType, type] = {
+    BOOL: bool, BYTES: bytes, DOUBLE: float, INT: int, STRING: str, UINT: UnsignedInteger, QUANTITY: QuantityValue,
+    SEMVER: SemanticVersion,
+}  # fmt: skip
+"""The classes of values whose type is told by their class alone."""
+
+
 def _dispatch(overloads: Sequence[FunctionOverload]) -> Implementation:
     """Return a function that calls the first overload whose argument types the arguments have."""
     choices = [(one.arguments, _IMPLEMENTATIONS[one.name]) for one in overloads]
+    quick = {tuple(map(_CLASSES.get, types)): implementation for types, implementation in reversed(choices)}
 
     def call(*values: CelValue) -> Any:
+        found = quick.get(tuple(map(type, values)))
+        if found is not None:
+            return found(*values)
         for types, implementation in choices:
             if len(types) == len(values) and all(map(matches_type, types, values)):
                 return implementation(*values)
@@ -664,7 +690,11 @@ def _charge_split(frame: Frame, text: Any, *_: Any) -> None:
 
 def _charge_pattern(frame: Frame, text: Any, pattern: Any, *_: Any) -> None:
     if isinstance(text, str) and isinstance(pattern, str):
-        spend_steps(frame, pattern_weight(pattern) + len(text))
+        spend_steps(frame, 10 + pattern_weight(pattern) + 8 * len(text))
+
+
+def _charge_parse(frame: Frame, text: Any, *_: Any) -> None:
+    spend_steps(frame, 10 + _text_or_list_size(text))
 
 
 def _charge_count(frame: Frame, count: Any) -> None:
@@ -677,6 +707,7 @@ _CHARGES: dict[str, Callable[..., None]] = {
     **dict.fromkeys(("sort", "@sortByAssociatedKeys", "distinct", "optional.unwrap", "unwrapOpt"), _charge_product),
     **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _charge_product),
     **dict.fromkeys(_PATTERN_FUNCTIONS, _charge_pattern),
+    **dict.fromkeys(("quantity", "isQuantity", "semver", "isSemver"), _charge_parse),
     "cel.@mapInsert": lambda frame, target, *_: spend_steps(frame, len(target) if isinstance(target, CelMap) else 0),
     "replace": _charge_replacement, "join": _charge_join, "split": _charge_split, "lists.range": _charge_count,
     "strings.quote": _charge_split,

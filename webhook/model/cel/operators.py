@@ -301,18 +301,15 @@ def find_pattern(text: str, pattern: str) -> str:
 
 def find_all_patterns(text: str, pattern: str, most: int = -1) -> tuple[str, ...]:
     """Return the matches of a regular expression; an empty one that touches the match before it is left out."""
-    expression = compile_pattern(pattern)
     found: list[str] = []
-    position = before = 0
-    while position <= len(text) and (most < 0 or len(found) < most):
-        match = expression.search(text, position)
-        if match is None:
-            break
+    before = -1
+    for match in compile_pattern(pattern).finditer(text):
         start, end = match.span()
-        if end > start or start > before or not found:
+        if len(found) == most:
+            break
+        if start < end or start != before:
             found.append(match.group())
         before = end
-        position = end if end > start else end + 1
     return tuple(found)
 
 

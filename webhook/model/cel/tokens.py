@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from webhook.model.cel.cel_errors import CelSyntaxError
+from webhook.model.cel.cel_errors import CelSyntaxError, UnmodelledExpressionError
 from webhook.model.cel.values import CelValue, UnsignedInteger
 
 
@@ -47,6 +47,9 @@ _TOKEN = re.compile(
 )
 _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
+MAX_TOKENS = 3000
+"""Tokens of an expression that is evaluated here."""
+
 MAX_INT64 = (1 << 63) - 1
 MIN_INT64 = -(1 << 63)
 MAX_UINT64 = (1 << 64) - 1
@@ -57,6 +60,7 @@ def tokenize_expression(text: str) -> list[Token]:
 
     Raises:
         CelSyntaxError: A character starts no token.
+        UnmodelledExpressionError: It is too long to be evaluated here.
     """
     tokens: list[Token] = []
     position = 0
@@ -69,6 +73,8 @@ def tokenize_expression(text: str) -> list[Token]:
             content = match.group()
             is_symbol = kind == "symbol" or content in _KEYWORDS
             tokens.append(Token(content if is_symbol else kind, content, position))
+            if len(tokens) > MAX_TOKENS:
+                raise UnmodelledExpressionError(f"it has more than {MAX_TOKENS} tokens")
         position = match.end()
     tokens.append(Token("end", "", len(text)))
     return tokens

@@ -296,8 +296,8 @@ def quantity_value(text: str) -> QuantityValue:
         raise CelError(str(error)) from None
 
 
-_DIGITS = r"(0|[1-9][0-9]*)"
-_PRERELEASE = r"(?:0|[1-9][0-9]*|[0-9A-Za-z-]*[A-Za-z-][0-9A-Za-z-]*)"
+_DIGITS = r"(0|[1-9][0-9]{0,19})"
+_PRERELEASE = r"(?:0|[1-9][0-9]{0,19}|[0-9A-Za-z-]*[A-Za-z-][0-9A-Za-z-]*)"
 _SEMVER = re.compile(
     rf"{_DIGITS}\.{_DIGITS}\.{_DIGITS}(?:-({_PRERELEASE}(?:\.{_PRERELEASE})*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\Z"
 )
