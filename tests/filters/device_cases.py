@@ -157,7 +157,7 @@ def _node(name: str, amounts: Mapping[str, str]) -> Json:
 
 
 def _device_class(name: str, extended: str | None) -> Json:
-    spec = {"selectors": [{"cel": {"expression": CLASSES[name][0]}}]}
+    spec = {"selectors": [{"cel": {"expression": CLASSES[name]}}]}
     named = {"extendedResourceName": extended} if extended else {}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec | named}
 

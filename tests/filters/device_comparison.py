@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from tests.builders import Json
 from tests.example_cluster import view_of
-from tests.filters.device_selection import select_device
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import SchedulerAnswer
 from webhook.model.dra.allocator import AllocationOutcome, ChosenDevice, NodeAllocation
 from webhook.model.dra.pod_devices import CANNOT_FIT, allocate_for_pod, resolve_claims
+from webhook.model.dra.selector_cache import select_device
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import parse_nano
 

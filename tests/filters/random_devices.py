@@ -22,16 +22,15 @@ MIG_STARTS = {"1g.10gb": (1, (0, 1, 2, 3)), "2g.20gb": (2, (0, 2)), "4g.40gb": (
 
 MEMORIES = {"1g.10gb": "9850Mi", "2g.20gb": "19968Mi", "4g.40gb": "40192Mi"}
 
-_SELECTORS = tuple(SELECTORS)
 SELECTORS_OF_CLASS = {
-    "gpu": (*_SELECTORS[:5], _SELECTORS[7]),
-    "mig": _SELECTORS[:7],
-    "unguarded": _SELECTORS[:2],
-    "nvidia": _SELECTORS[:7],
-    "amd": _SELECTORS[8:10],
-    "shared": _SELECTORS[10:12],
-    "fabric": _SELECTORS[12:13],
-    "any": _SELECTORS[13:],
+    "gpu": (*SELECTORS[:5], SELECTORS[7]),
+    "mig": SELECTORS[:7],
+    "unguarded": SELECTORS[:2],
+    "nvidia": SELECTORS[:7],
+    "amd": SELECTORS[8:10],
+    "shared": SELECTORS[10:12],
+    "fabric": SELECTORS[12:13],
+    "any": SELECTORS[13:],
 }
 ATTRIBUTES = {
     "gpu": ("resource.kubernetes.io/pcieRoot", f"{NVIDIA}/productName", f"{NVIDIA}/index"),
@@ -264,7 +263,7 @@ def _named_port() -> list[Json]:
 
 
 def _device_class(random: Random, name: str) -> Json:
-    spec: Json = {"selectors": [{"cel": {"expression": CLASSES[name][0]}}]}
+    spec: Json = {"selectors": [{"cel": {"expression": CLASSES[name]}}]}
     extended = {"gpu": "nvidia.com/gpu", "unguarded": "nvidia.com/gpu", "shared": "example.com/shared"}
     if name in extended and random.random() < 0.7:
         spec["extendedResourceName"] = extended[name]

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import ClaimRequest, ClaimSpec, DeviceClasses, DeviceRequest
 from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
 from webhook.model.dra.capacity import NO_AMOUNTS, Amounts, consumed_amounts, has_capacity_left
 from webhook.model.dra.constraints import ConstraintState
 from webhook.model.dra.device_pools import DeviceId, NodePool, PoolId
+from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.devices import Device
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
@@ -38,10 +40,6 @@ SHARED_POOL_NAME = "pools of several drivers have one name"
 
 SelectDevice = Callable[[str, str, Device], bool]
 """Function that evaluates a CEL expression on a device of a driver; `SelectorRuntimeError` if that fails."""
-
-
-class SelectorRuntimeError(Exception):
-    """A selector cannot be compiled, or fails on a device."""
 
 
 class AllocationOutcome(StrEnum):
@@ -123,7 +121,7 @@ def allocate_on_node(
         done = search.run()
     except (_AllocationError, SelectorRuntimeError) as error:
         return NodeAllocation(AllocationOutcome.FAILED, reason=str(error), steps=search.steps)
-    except _UnknownError as error:
+    except (_UnknownError, UnmodelledExpressionError) as error:
         return NodeAllocation(AllocationOutcome.UNKNOWN, reason=str(error), steps=search.steps)
     if done:
         results = tuple(map(tuple, search.results))

@@ -240,22 +240,36 @@ def _is_call(node: ExpressionNode, *functions: str) -> bool:
     return isinstance(node, FunctionCall) and node.function in functions
 
 
+def used_key(node: ExpressionNode) -> DeviceKey | None:
+    """Return the key that an expression reads or whose existence it tests."""
+    if _is_call(node, "@in"):
+        assert isinstance(node, FunctionCall)
+        name, domain = node.arguments
+        if isinstance(name, LiteralValue) and isinstance(name.value, str):
+            return _key_in(domain, name.value)
+        return None
+    step = _step_of(node)
+    return None if step is None else _key_in(*step)
+
+
 def _key_of(node: ExpressionNode) -> DeviceKey | None:
     """Return the key that `device.attributes['domain'].name` or `device.capacity['domain']['name']` reads."""
-    parts: list[str] = []
-    while len(parts) < 3:
-        step = _step_of(node)
-        if step is None:
-            return None
-        node, name = step
-        parts.append(name)
-    name, domain, group = parts
-    is_device = isinstance(node, Identifier) and node.name == "device"
-    return DeviceKey(group, domain, name) if is_device and group in ("attributes", "capacity") else None
+    is_test = isinstance(node, FieldSelection) and node.test_only
+    return None if is_test or _is_call(node, "@in") else used_key(node)
+
+
+def _key_in(domain_map: ExpressionNode, name: str) -> DeviceKey | None:
+    """Return a key of `device.attributes['domain']` or `device.capacity['domain']`."""
+    domain = _step_of(domain_map)
+    group = None if domain is None else _step_of(domain[0])
+    if domain is None or group is None or group[1] not in ("attributes", "capacity"):
+        return None
+    is_device = isinstance(group[0], Identifier) and group[0].name == "device"
+    return DeviceKey(group[1], domain[1], name) if is_device else None
 
 
 def _step_of(node: ExpressionNode) -> tuple[ExpressionNode, str] | None:
-    if isinstance(node, FieldSelection) and not node.test_only:
+    if isinstance(node, FieldSelection):
         return node.operand, node.field
     if isinstance(node, FunctionCall) and node.function == "_[_]":
         operand, key = node.arguments
