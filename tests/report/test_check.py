@@ -43,10 +43,10 @@ def test_color_is_added_and_never_replaces_a_word() -> None:
 
 SUMMARIES = {
     "nothing": ([], "0 objects."),
-    "one clean": ([checked(CheckVerdict.ALLOWED)], "1 object: 1 clean."),
+    "one allowed": ([checked(CheckVerdict.ALLOWED)], "1 object: 1 allowed."),
     "some of everything": (
         EVERYTHING,
-        "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 invalid. GPUs requested 7, after 6.14, saved 0.86. "
+        "5 objects: 1 denied, 1 warned, 1 allowed, 1 skipped, 1 invalid. GPUs requested 7, after 6.14, saved 0.86. "
         "1 exemption in use (nccl-debug, ends 2026-12-01).",
     ),
 }

@@ -143,8 +143,8 @@ FailOnFlag = Annotated[
     FailOn,
     typer.Option(
         "--fail-on",
-        help="Exit with 1 on denials (also of a workload's pods), on warnings, on denials and objects that were not "
-        "evaluated, or never.",
+        help="deny: exit with 1 on denials, also of a workload's pods; warn: on denials and warnings; skipped: on "
+        "denials and objects that were not evaluated; never: exit with 0.",
     ),
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colors, as NO_COLOR and TERM=dumb do.")]
@@ -200,7 +200,7 @@ PrometheusCa = Annotated[
 ]
 PrometheusTokenFile = Annotated[
     Path | None,
-    typer.Option("--prometheus-token-file", metavar="FILE", help="Bearer token; read again for each query."),
+    typer.Option("--prometheus-token-file", metavar="FILE", help="Bearer token; read each time usage is loaded."),
 ]
 PrometheusUser = Annotated[
     str | None, typer.Option("--prometheus-user", metavar="NAME", help="User name for basic authentication.")

@@ -104,7 +104,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S108": _security_code(
         "CUDA_VISIBLE_DEVICES is set",
-        "The variable hides devices from CUDA and grants none. It fails when the device plugin allocates others.",
+        "The variable hides devices from CUDA and grants none. The program fails if the device plugin allocates other "
+        "devices.",
         "Remove the variable; the container sees exactly the GPUs it requested.",
     ),
     "GPU-S109": _security_code(
@@ -198,8 +199,8 @@ CODES: dict[str, FindingCode] = {
         "Remove the annotation kubernetes.io/config.mirror.",
     ),
     "GPU-S310": _security_code(
-        "an annotation asks a node's plug-in to add devices",
-        "NRI plug-ins, such as GKE's device injector, add any device of the node to a container, without a request.",
+        "an annotation requests devices from an NRI plugin",
+        "NRI plugins, such as GKE's device injector, add any device of the node to a container, without a request.",
         "Remove the annotation; request the GPU as a resource.",
     ),
     "GPU-S311": _security_code(
@@ -263,9 +264,9 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L203": _limits_code(
         "a LimitRange makes this pod invalid",
-        "The LimitRange adds amounts that the API server then rejects: a default limit below the pod's own request, or "
-        "a request without a limit, which min alone adds and no extended resource may have. The API server's message "
-        "names a field that the pod does not set.",
+        "The LimitRange adds amounts that the API server then rejects: a default limit below the pod's own request; "
+        "or, if the LimitRange has only min, a request without a limit, which extended resources may not have. The API "
+        "server's message names a field that the pod does not set.",
         "Write the resource yourself: a request of at most its limit, and for extended resources an equal one.",
     ),
     "GPU-L301": _lint_code(
@@ -310,8 +311,9 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-Q304": _quota_code(
         "a shared quota cannot be checked",
-        "The cluster's pods have not been confirmed for a minute, so current usage is unknown; or the replica has not "
-        "agreed with the others for ten seconds. The answer is 429 with Retry-After.",
+        "The cluster's pods have not been confirmed for a minute, so current usage is unknown; or the replica could "
+        "not renew its part of the quota for ten seconds. If the policy enforces quotas, the answer is 429 with "
+        "Retry-After; otherwise it is a warning.",
         "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
     ),
     "GPU-Q305": _limits_code(
@@ -371,8 +373,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-R104": _right_sizing_code(
         "an annotation of Rightslice cannot be read",
         f"{GPU_MEMORY_ANNOTATION}, {GPU_COMPUTE_ANNOTATION}, {TOPOLOGY_ANNOTATION}, {GANG_SIZE_ANNOTATION} or "
-        f"{KEEP_ANNOTATION} has an unknown value, or there is no annotation of this name, or it is in the metadata of "
-        "a workload and not of its pod template. A pod whose keep annotation is not false keeps its request.",
+        f"{KEEP_ANNOTATION} has an unknown value; an annotation under rightslice.dev does not exist; or it is set on a "
+        "workload instead of its pod template. A pod whose keep annotation is not false keeps its request.",
         f'Write {GPU_MEMORY_ANNOTATION}: 8Gi, {GPU_COMPUTE_ANNOTATION}: "20%", {TOPOLOGY_ANNOTATION}: nvlink=required '
         f'(preferred, ignored), {GANG_SIZE_ANNOTATION}: "4" or {KEEP_ANNOTATION}: "true".',
     ),
@@ -426,7 +428,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-T206": _unschedulable_code(
         "the nodes cannot run all pods of the workload at once",
         "The nodes that these pods may use have GPUs for fewer of them, or the pods exclude each other, so the others "
-        "will stay Pending until some end. GPUs count whether other pods hold them or not; place counts free ones.",
+        "will stay Pending until some end. All GPUs of these nodes count, allocated or not; rightslice place counts "
+        "free ones only.",
         "Run at most the number in the message at once.",
     ),
     "GPU-T301": _unschedulable_code(
@@ -436,8 +439,9 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-T302": _topology_code(
         "the request may be satisfied by a partial GPU",
-        "On some nodes of this cluster the same resource name stands for a MIG slice or a share. A warning for several "
-        "GPUs, for a declared need that a part does not cover, and for frameworks that take the memory they see.",
+        "On some nodes of this cluster the same resource name stands for a MIG slice or a share. It is a warning for "
+        "several GPUs, for a declared need that a part does not cover, and for frameworks that take the memory they "
+        "see; otherwise a note.",
         f"Add a node affinity on nvidia.com/gpu.product, or declare {GPU_MEMORY_ANNOTATION}.",
     ),
     "GPU-C101": _cuda_code(
@@ -447,10 +451,11 @@ CODES: dict[str, FindingCode] = {
         "Use an image with an older CUDA, or nodes with a newer driver.",
     ),
     "GPU-C102": _cuda_code(
-        "the driver is older than the image's toolkit, which minor-version compatibility covers",
+        "the driver is older than the image's toolkit; minor-version compatibility applies",
         "CUDA's minor-version compatibility covers most programs: a program built with any toolkit of a CUDA major "
         "version runs on drivers of the same major version. Kernels compiled at run time (PTX) and newer calls fail.",
-        "Nothing, if the program does neither. Otherwise use an image whose CUDA version the driver supports.",
+        "Nothing, unless the program compiles kernels at run time (PTX) or uses newer calls. Then use an image whose "
+        "CUDA version the driver supports.",
     ),
     "GPU-C103": _cuda_code(
         "the image may have no kernels for this GPU",

@@ -101,7 +101,7 @@ class KeepReason(StrEnum):
     )
     FRACTION_REQUESTED = (
         "FractionRequested",
-        "an annotation requests a fraction of a GPU from its scheduler, which would charge a slice besides",
+        "an annotation requests a fraction of a GPU from its scheduler, which would charge a slice in addition",
         "Remove the annotation, or the GPU: KAI rejects pods with both. rightslice.dev/gpu-memory declares the need.",
     )
     NOT_ADMITTED = (
@@ -170,7 +170,7 @@ class KeepReason(StrEnum):
     )
     NO_GROWTH = (
         "NoGroupGrows",
-        "no such slice or share is free, and no node group is known to grow by a node that offers it to this pod",
+        "no such slice or share is free, and no node group is known to add a node that offers one to this pod",
         "For admins: rightslice doctor lists the node groups, and what each lacks to grow.",
     )
     STALE_VIEW = (
@@ -229,8 +229,8 @@ class KeepReason(StrEnum):
     )
     ANTI_AFFINITY = (
         "ExcludedByAntiAffinity",
-        "required anti-affinity, its own or that of other pods, excludes it, or may soon, from every node with such a "
-        "slice or share",
+        "required anti-affinity, its own or that of other pods, excludes it now, or may exclude it soon, from every "
+        "node with such a slice or share",
     )
     POD_AFFINITY = (
         "ExcludedByAffinity",
@@ -238,7 +238,8 @@ class KeepReason(StrEnum):
     )
     TOPOLOGY_SPREAD = (
         "ExcludedByTopologySpread",
-        "its topology spread constraints exclude it, or may soon, from every node with such a slice or share",
+        "its topology spread constraints exclude it now, or may exclude it soon, from every node with such a slice or "
+        "share",
     )
     HOST_PORT = (
         "HostPortInUse",

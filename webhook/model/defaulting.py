@@ -122,7 +122,7 @@ def limit_range_item_defaults(
     default: Mapping[str, Value],
     default_request: Mapping[str, Value],
 ) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Return the stored `default` and `defaultRequest` of an item of type Container."""
+    """Return the stored `default` and `defaultRequest` of an item of type Container; max is the default of default."""
     limits = {**maximum, **default}
     return limits, {**minimum, **limits, **default_request}
 

@@ -72,7 +72,7 @@ def check_summary_line(summary: CheckSummary) -> str:
     totals = {
         "denied": counts[CheckVerdict.DENIED],
         "warned": counts[CheckVerdict.WARNED],
-        "clean": counts[CheckVerdict.ALLOWED],
+        "allowed": counts[CheckVerdict.ALLOWED],
         "without GPUs": counts[CheckVerdict.NO_GPU],
         "skipped": counts[CheckVerdict.SKIPPED] - summary.invalid,
         "invalid": summary.invalid,

@@ -14,7 +14,7 @@ from webhook.installing.accounting_check import accounting_results, read_account
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.report.serialization import yaml_text
 
-accounting = typer.Typer(help="One quota for whole GPUs, slices and shares.", no_args_is_help=True)
+accounting = typer.Typer(help="Set up or check one quota for whole GPUs, slices and shares.", no_args_is_help=True)
 
 QuotaNamespace = Annotated[str, flags.namespace_option("The namespace of the quota.")]
 CheckedNamespace = Annotated[

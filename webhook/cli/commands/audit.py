@@ -90,10 +90,13 @@ def audit_command(
     Reports by workload what would change, and what that would save.
 
     With --cluster live the cluster is listed page by page; nothing in it is changed, except by --write. A snapshot is
-    the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. Pods with volume claims
-    also need `pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments`. Each pod is evaluated
-    on its own, without its node and status, in the current cluster: its own GPUs still count as allocated. Pods that
-    have ended are skipped.
+    the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. For pods with volume claims
+    it also needs the output for
+
+    pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments
+
+    Each pod is evaluated on its own, without its node and status, in the current cluster: its own GPUs still count as
+    allocated. Pods that have ended are skipped.
 
     GPUS is what a pod holds or waits for. nvidia.com/gpu can be a whole card, a MIG instance or a share, so it is
     measured on the pod's own node. IDLE is the part without GPU activity. SAVED counts pods that would be admitted with

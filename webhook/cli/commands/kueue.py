@@ -16,12 +16,14 @@ from webhook.model.pools import unit_milli
 from webhook.model.queues import KUEUE_API_VERSION
 from webhook.report.serialization import yaml_text
 
-kueue = typer.Typer(help="One budget for whole GPUs, slices and shares in Kueue.", no_args_is_help=True)
+kueue = typer.Typer(
+    help="Print Kueue configuration for one budget of whole GPUs, slices and shares.", no_args_is_help=True
+)
 
 
 @kueue.callback()
 def kueue_group() -> None:
-    """One budget for whole GPUs, slices and shares in Kueue."""
+    """Print Kueue configuration for one budget of whole GPUs, slices and shares."""
 
 
 NodesOfCluster = Annotated[
@@ -43,7 +45,7 @@ def print_kueue_config(
 ) -> None:
     """Print resource transformations for one budget of all GPUs.
 
-    By them, Kueue charges whole GPUs, MIG slices and shares to one resource. A whole GPU counts as 1000, a slice or
+    With them, Kueue charges whole GPUs, MIG slices and shares to one resource. A whole GPU counts as 1000, a slice or
     share as its fraction of 1000, rounded up. Add them to Kueue's Configuration, and cover the resource in
     ClusterQueues instead of the GPU resource names. `serve webhook --kueue-config` reads the same file.
 

@@ -60,7 +60,7 @@ def diff_policies(
 ) -> None:
     """Show what a policy change would do to a cluster's pods.
 
-    Shows which pods it would newly deny, newly allow, patch differently, or newly warn.
+    Shows which pods it would newly deny, newly allow, patch differently, or newly warn about.
 
     Each pod is evaluated as in `audit`, once with the old policies and once with the new ones.
 

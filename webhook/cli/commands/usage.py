@@ -42,7 +42,7 @@ def record_usage(
 ) -> None:
     """Save GPU usage from Prometheus to a file.
 
-    The file is for --usage of check, audit, explain and serve.
+    The file is for --usage of check, audit, explain, rightsize, policy diff and serve.
 
     Exit code: 0, 2 invalid input, 3 Prometheus did not answer.
     """
