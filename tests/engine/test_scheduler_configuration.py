@@ -69,6 +69,29 @@ def running(template: str) -> Json:
     return replica(make_pod("running"), template).spec(nodeName="slices").build()
 
 
+def service(app: str, namespace: str = "team", key: str = "app", selector: Json | None = None) -> Json:
+    """Return a Service that selects pods with a label."""
+    metadata = {"name": app or "none", "namespace": namespace}
+    spec = {"selector": {key: app} if selector is None else selector}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def stateful_set(app: str) -> Json:
+    """Return the StatefulSet of the pods with a label."""
+    spec = {"selector": {"matchLabels": {"app": app}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "a", "namespace": "team"},
+        "spec": spec,
+    }
+
+
+def labeled(app: str, node: str = "slices") -> Json:
+    """Return a pod with a label that runs on a node."""
+    return make_pod("labeled").label("app", app).spec(nodeName=node).build()
+
+
 def cards(name: str, zone: str) -> Json:
     """Return a node with whole cards."""
     return make_node(name, A100 | {ZONE: zone}, **{GPU: 8})
@@ -124,6 +147,40 @@ CASES = {
     ),
     "a default spread by the selector of a StatefulSet": Case(owned("StatefulSet"), (SPREAD,), UNKNOWN),
     "a default spread, and a pod that nothing selects": Case(owned("Job"), (SPREAD,)),
+    "a default spread, and a pod that no Service selects": Case(
+        small().label("app", "a"), (SPREAD, service("b"), labeled("a"))
+    ),
+    "a default spread, and a Service that selects pods in the zone of the slices": Case(
+        small().label("app", "a"), (SPREAD, service("a"), labeled("a")), EXCLUDED
+    ),
+    "a default spread, and a Service that selects pods elsewhere": Case(
+        small().label("app", "a"), (SPREAD, service("a"), labeled("a", "cards"))
+    ),
+    "a default spread, and a Service of another namespace": Case(
+        small().label("app", "a"), (SPREAD, service("a", "other"), labeled("a"))
+    ),
+    "a default spread, and a Service without a selector": Case(
+        small().label("app", "a"), (SPREAD, service("", selector={}), labeled("a"))
+    ),
+    "two Services of which only one selects the pods that run": Case(
+        small().label("app", "a").label("tier", "x"),
+        (SPREAD, service("a"), service("x", key="tier"), labeled("a")),
+    ),
+    "a pod of a StatefulSet that is known": Case(
+        owned("StatefulSet", small().label("app", "a")),
+        (SPREAD, service("b"), stateful_set("a"), labeled("a")),
+        EXCLUDED,
+    ),
+    "a pod of a StatefulSet whose pods run elsewhere": Case(
+        owned("StatefulSet", small().label("app", "a")),
+        (SPREAD, service("b"), stateful_set("a"), labeled("a", "cards")),
+    ),
+    "a pod of a StatefulSet that is not known": Case(
+        owned("StatefulSet", small().label("app", "a")), (SPREAD, service("b"), labeled("a")), UNKNOWN
+    ),
+    "a pod of a ReplicationController, whose selector is not read": Case(
+        owned("ReplicationController", small().label("app", "a")), (SPREAD, service("b")), UNKNOWN
+    ),
     "added affinity to the zone of the slices": Case(
         small(), (configuration(profile("NodeAffinity", added_affinity("east"))), cards("more", "east"))
     ),

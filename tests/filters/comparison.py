@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from tests.builders import Json
@@ -37,7 +38,7 @@ from webhook.model.filters.volume_zone import ZONE_CONFLICT
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, parse_pod
-from webhook.model.schedulers import Schedulers, rules_of_scheduler, with_default_spread
+from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 
 VOLUME_MESSAGES = (
     *(NODE_CONFLICT, BIND_CONFLICT, NO_SPACE, NO_VOLUME, UNBOUND_IMMEDIATE),
@@ -110,12 +111,12 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
     """Yield how our reasons in a cluster differ from the scheduler's."""
     yield from _differences_of_right_sizing(cluster, rejections)
     pods = {each["metadata"]["name"]: each for each in cluster.pods}
-    schedulers = view_of(*cluster.objects).schedulers
+    view = view_of(*cluster.objects)
     for pod, reasons_by_node in our_reasons(cluster).items():
         binding = [reason for each in rejections[pod].values() for reason in each.get("VolumeBinding", ())]
         waits = any(reason.startswith(WAITS_FOR_CLAIM) for reason in binding)
         compared = COMPARED_PLUGINS - OTHER_VOLUME_PLUGINS if waits else COMPARED_PLUGINS
-        if _spreads_unknown_pods(parse_pod(pods[pod]), schedulers):
+        if _spreads_unknown_pods(parse_pod(pods[pod]), view):
             compared -= {"PodTopologySpread"}
         if not MODELS_TESTED_VERSION and _selects_by_absent_labels(parse_pod(pods[pod])):
             compared -= {"InterPodAffinity"}
@@ -128,10 +129,10 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
                     yield Difference(pod, node, plugin, scheduler, ours)
 
 
-def _spreads_unknown_pods(pod: Pod, schedulers: Schedulers) -> bool:
-    """Return whether a default constraint of the scheduler selects pods by what the clusters do not have: Services."""
-    rules = rules_of_scheduler(schedulers, "")
-    return any(map(is_unknown_selection, ties_of(with_default_spread(pod, rules)).selections()))
+def _spreads_unknown_pods(pod: Pod, view: ClusterView) -> bool:
+    """Return whether a default constraint of the scheduler selects pods by what is not known of a cluster."""
+    spread = with_default_spread(pod, rules_of_scheduler(view.schedulers, ""), partial(view.peers.find_of_pod, pod))
+    return any(map(is_unknown_selection, ties_of(spread).selections()))
 
 
 def _selects_by_absent_labels(pod: Pod) -> bool:

@@ -61,6 +61,7 @@ def random_cluster(random: Random, *, running: int = 30, waiting: int = 8, pods:
         _leave_little(random, node, holders)
     objects += [*holders, *random_volumes(random, NAMESPACES, names), *random_configuration(random)]
     objects += [_replica_set(name, namespace) for name in REPLICA_SETS for namespace in NAMESPACES]
+    objects += [_service(random, name, namespace) for name in ("web", "api") for namespace in NAMESPACES]
     objects += [_waiting_pod(random, f"waiting-{number}", names) for number in range(waiting)]
     return RandomCluster(objects, [random_pod(random, f"pod-{number}", names) for number in range(pods)])
 
@@ -107,6 +108,14 @@ def _replica_set(name: str, namespace: str) -> Json:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"selector": {"matchLabels": labels}, "template": template},
     }
+
+
+def _service(random: Random, name: str, namespace: str) -> Json:
+    """Return a Service that selects pods by one or two labels, or none."""
+    selector = dict(random.sample(sorted(random_labels(random).items()) or [("app", "web")], k=1))
+    metadata = {"name": name, "namespace": namespace}
+    spec = random.choice(({}, {"selector": selector}, {"selector": selector | random_labels(random)}))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def random_namespace(random: Random, name: str) -> Json:

@@ -31,6 +31,8 @@ from webhook.cache.informers import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     RUNTIME_CLASSES,
+    SERVICES,
+    STATEFUL_SETS,
     STORAGE_RESOURCES,
     VOLCANO_QUEUES,
     exception_resource,
@@ -55,9 +57,11 @@ from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import GroupSources
+from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
 from webhook.model.queues import KueueQueues
+from webhook.model.schedulers import NO_SCHEDULERS, Schedulers, counts_peers
 from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.model.volcano_queues import VolcanoQueues
 from webhook.well_known import GROUP_PATH
@@ -146,9 +150,15 @@ class ClusterReader:
         """The URL of the API server."""
         return self._api.server
 
-    def view(self, observer: PodObserver | None = None) -> ClusterView:
-        """Return the view that a webhook in the cluster would have; `observer` is called with each active pod."""
-        return self._run(self._view(observer))
+    def view(self, observer: PodObserver | None = None, schedulers: Schedulers = NO_SCHEDULERS) -> ClusterView:
+        """Return the view that a webhook in the cluster would have.
+
+        Args:
+            observer: Is called with each active pod.
+            schedulers: The rules of schedulers whose configuration is known.
+        """
+        view = self._run(self._view(observer)).with_schedulers(schedulers)
+        return view.with_peers(self._run(self._peers())) if counts_peers(schedulers) else view
 
     def placement_objects(self) -> PlacementObjects:
         """Return the objects for placement; without agents there are no GPUNodes."""
@@ -267,6 +277,16 @@ class ClusterReader:
         flavors = await self._list_optional(FLAVORS, HTTPStatus.FORBIDDEN)
         queues = VolcanoQueues(await self._list_optional(VOLCANO_QUEUES, HTTPStatus.FORBIDDEN))
         return view.with_queues(KueueQueues(local_queues, cluster_queues, flavors)).with_volcano_queues(queues)
+
+    async def _peers(self) -> PeerSelectors:
+        """Return what selects the peers of pods; nothing is known where it may not be listed."""
+        try:
+            services, stateful_sets = await self._list_optional(SERVICES), await self._list_optional(STATEFUL_SETS)
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return NO_PEERS
+        return PeerSelectors(services, stateful_sets)
 
     async def _group_sources(self) -> GroupSources:
         overlays = await self._list_optional(OVERLAYS, HTTPStatus.FORBIDDEN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache, reduce
+from functools import cache, partial, reduce
 
 import msgspec
 
@@ -114,7 +114,8 @@ def _sum_by_domain(snapshot: SchedulingSnapshot, label: str, pods_by_node: Mappi
 
 def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
     """Return every reason against each node that does not take a pod now, by its position among the nodes."""
-    pod = with_default_spread(pod, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name))
+    rules = rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
+    pod = with_default_spread(pod, rules, partial(placement.peers.find_of_pod, pod))
     stock = find_stock_reasons(pod, placement)
     snapshot = placement.with_nominated(placement.classes.priority_of(pod)).snapshot
     required = _pod_requirements(pod, placement)
@@ -203,7 +204,7 @@ def _place_pod(
     checked, pod, replicas, daemon_nodes, allowed, *_ = admitted
     rules = rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
     snapshot, daemon = reserved.snapshot, daemon_nodes is not None
-    pod = with_default_spread(pod, rules)
+    pod = with_default_spread(pod, rules, partial(placement.peers.find_of_pod, pod))
     required = _pod_requirements(pod, placement)
     free = [reserved.others.get(node.name, {}) for node in snapshot.fleet.nodes]
     requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -267,7 +268,8 @@ class SimulatedCluster:
                 yield _nodes_short_of(name, amount, cluster), f"Insufficient {name}"
         for each in cluster.volume_rejections(pod) or ():
             yield each.nodes, each.message
-        for nodes, message, _ in tie_exclusions(with_default_spread(pod, rules), cluster.tied_pods, fleet):
+        spread = with_default_spread(pod, rules, partial(cluster.peers.find_of_pod, pod))
+        for nodes, message, _ in tie_exclusions(spread, cluster.tied_pods, fleet):
             yield nodes, message
 
     def _requested_milli(self, required: PodRequirements) -> int:

@@ -30,6 +30,7 @@ from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.node_groups import NO_SOURCES, GroupSources
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
@@ -64,6 +65,7 @@ def build_view(
     volcano_queues: VolcanoQueues = NO_VOLCANO_QUEUES,
     group_sources: GroupSources = NO_SOURCES,
     schedulers: Schedulers = NO_SCHEDULERS,
+    peers: PeerSelectors = NO_PEERS,
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, device_classes = Fleet(nodes), tuple(device_classes)
@@ -93,7 +95,7 @@ def build_view(
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
     view = view.with_volcano_queues(volcano_queues)
     view = view.with_devices(build_device_view(resource_slices, resource_claims, device_classes, fleet))
-    return view.with_group_sources(group_sources).with_schedulers(schedulers)
+    return view.with_group_sources(group_sources).with_schedulers(schedulers).with_peers(peers)
 
 
 class BuiltView(NamedTuple):

@@ -34,8 +34,10 @@ from webhook.model.node_groups import (
     NodeOverlay,
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.peer_selectors import Service, StatefulSet
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
+from webhook.model.schedulers import counts_peers
 from webhook.model.storage_objects import (
     CSIDriver,
     CSINode,
@@ -149,6 +151,10 @@ NODE_POOLS = _group_resource(NODE_POOL_API_VERSION, "nodepools", KarpenterPool)
 MACHINE_DEPLOYMENTS = _group_resource(MACHINE_API_VERSION, "machinedeployments", MachineDeployment)
 MACHINE_SETS = _group_resource(MACHINE_API_VERSION, "machinesets", MachineSet)
 
+SERVICES = WatchedResource("services", "/api/v1/services", Service, may_be_forbidden=True)
+STATEFUL_SETS = WatchedResource("statefulsets", "/apis/apps/v1/statefulsets", StatefulSet, may_be_forbidden=True)
+"""What default topology spread counts pods by. Where they are forbidden, its pods keep their requests."""
+
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 
 
@@ -255,6 +261,11 @@ class ClusterInformers:
         reflectors.add(NODE_POOLS, self._publisher.node_pools)
         reflectors.add(MACHINE_DEPLOYMENTS, self._publisher.machine_deployments)
         reflectors.add(MACHINE_SETS, self._publisher.machine_sets)
+        if counts_peers(holder.view.schedulers):
+            self._publisher.peer_watches = (
+                reflectors.add(SERVICES, self._publisher.services),
+                reflectors.add(STATEFUL_SETS, self._publisher.stateful_sets),
+            )
         self._cluster_states = reflectors.states
         reflectors.add(policy_resource(), self.policies.policies)
         reflectors.add(exception_resource(namespace), self.policies.exceptions)

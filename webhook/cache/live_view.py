@@ -26,6 +26,7 @@ from webhook.model.filters.pod_ties import TieKey
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.peer_selectors import NO_PEERS, PeerSelectors, Service, StatefulSet
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
@@ -107,6 +108,8 @@ class ViewPublisher:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
             priority_classes, local_queues, cluster_queues, flavors, volcano_queues, overlays, node_pools,
             machine_deployments, machine_sets: The stores, one per reflector.
+        services, stateful_sets: The stores of what default topology spread counts pods by.
+        peer_watches: The status of their watches, if there are any.
         storage: The stores of objects about storage.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
@@ -142,6 +145,10 @@ class ViewPublisher:
         self.flavors: ObjectStore[ResourceFlavor] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self.volcano_queues: ObjectStore[VolcanoQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
         self._charging, self._schedulers = holder.view.queues.charging, holder.view.schedulers
+        self.services: ObjectStore[Service] = ObjectStore(_namespaced_object_key, self._on_peer_change)
+        self.stateful_sets: ObjectStore[StatefulSet] = ObjectStore(_namespaced_object_key, self._on_peer_change)
+        self.peer_watches: tuple[WatchStatus, ...] = ()
+        self._peers, self._peers_changed = NO_PEERS, False
         self.overlays: ObjectStore[NodeOverlay] = ObjectStore(_cluster_object_key, self._on_group_change)
         self.node_pools: ObjectStore[KarpenterPool] = ObjectStore(_cluster_object_key, self._on_group_change)
         self.machine_deployments: ObjectStore[MachineDeployment] = ObjectStore(
@@ -269,7 +276,7 @@ class ViewPublisher:
             view = view.with_queues(self._kueue_queues())
             view = view.with_volcano_queues(VolcanoQueues(self.volcano_queues.items.values()))
         view = view.with_group_sources(self._group_sources)
-        view = view.with_schedulers(self._schedulers)
+        view = view.with_schedulers(self._schedulers).with_peers(self._current_peers())
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         if changes.ties:
@@ -335,6 +342,19 @@ class ViewPublisher:
     def _on_queue_change(self, _key: str, _before: object, _after: object) -> None:
         self._changes.queues = True
         self._wake.set()
+
+    def _on_peer_change(self, _key: str, before: object, after: object) -> None:
+        if before != after:
+            self._peers_changed = True
+            self._wake.set()
+
+    def _current_peers(self) -> PeerSelectors:
+        """Return what selects the peers of pods; nothing is known unless it is watched, and everything was listed."""
+        are_known = bool(self.peer_watches) and all(each.synced and not each.forbidden for each in self.peer_watches)
+        if self._peers_changed or are_known != self._peers.are_known:
+            services, stateful_sets = self.services.items.values(), self.stateful_sets.items.values()
+            self._peers, self._peers_changed = PeerSelectors(services, stateful_sets, are_known=are_known), False
+        return self._peers
 
     def _on_group_change(self, _key: str, before: object, after: object) -> None:
         if before != after:  # most changes of a NodePool are about its conditions
@@ -445,6 +465,6 @@ def _cluster_object_key(
 
 
 def _namespaced_object_key(
-    item: LimitRange | ResourceQuota | ResourceClaimTemplate | LocalQueue | MachineDeployment,
+    item: LimitRange | ResourceQuota | ResourceClaimTemplate | LocalQueue | MachineDeployment | Service | StatefulSet,
 ) -> str:
     return f"{object_namespace(item)}/{item.metadata.name}"

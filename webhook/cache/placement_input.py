@@ -9,7 +9,7 @@ from functools import reduce
 import msgspec
 
 from webhook.cache.build_view import free_resources_by_node
-from webhook.cache.snapshot_objects import SnapshotObject, snapshot_schedulers
+from webhook.cache.snapshot_objects import SnapshotObject, snapshot_peers, snapshot_schedulers
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
 from webhook.model.claims import DeviceClass, ResourceClaim
@@ -26,6 +26,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import Namespace, Node
+from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
@@ -57,6 +58,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         nominated: Those of the pods that are nominated for one of the nodes.
         classes: RuntimeClasses and PriorityClasses.
         schedulers: The rules of schedulers whose configuration is known.
+        peers: What selects the pods that default topology spread counts.
         devices: Devices of ResourceSlices, and the claims that have them.
     """
 
@@ -71,6 +73,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     nominated: tuple[Pod, ...] = ()
     classes: PodClasses = NO_POD_CLASSES
     schedulers: Schedulers = NO_SCHEDULERS
+    peers: PeerSelectors = NO_PEERS
     devices: DeviceView = NO_DEVICES
 
     def volume_rejections(self, pod: Pod) -> list[VolumeRejection] | None:
@@ -133,6 +136,7 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     schedulers = snapshot_schedulers(objects)
     return PlacementInput(
         *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers),
+        peers=snapshot_peers(objects),
         devices=_device_view(fleet, objects),
     )
 

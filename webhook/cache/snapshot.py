@@ -22,6 +22,7 @@ from webhook.cache.snapshot_objects import (
     expand_lists,
     read_snapshot_object,
     skipped_kind,
+    snapshot_peers,
     snapshot_schedulers,
 )
 from webhook.cache.stored_objects import object_namespace
@@ -197,6 +198,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         volcano_queues=VolcanoQueues([item for item in objects if isinstance(item, VolcanoQueue)]),
         group_sources=_snapshot_groups(objects),
         schedulers=snapshot_schedulers(objects),
+        peers=snapshot_peers(objects),
     )
     return view.with_api_minor(max(map(_kubelet_minor, nodes), default=0))
 

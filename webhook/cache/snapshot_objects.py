@@ -30,6 +30,7 @@ from webhook.model.node_groups import (
     NodeOverlay,
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.peer_selectors import PeerSelectors, Service, StatefulSet
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
@@ -87,6 +88,8 @@ SnapshotObject = (
     | CSIStorageCapacity
     | LocalQueue
     | MachineDeployment
+    | Service
+    | StatefulSet
 )
 """The objects of a snapshot."""
 
@@ -95,6 +98,7 @@ _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver,
     CSIStorageCapacity, VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue, NodeOverlay,
     KarpenterPool, MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
+    Service, StatefulSet,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
@@ -119,6 +123,7 @@ _API_VERSIONS = {
     "ClusterQueue": KUEUE_API_VERSION,
     "ResourceFlavor": KUEUE_API_VERSION,
     "Queue": VOLCANO_API_VERSION,
+    "StatefulSet": "apps/v1",
     "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
     "Configuration": f"config.{KUEUE_API_VERSION}",
     "NodeOverlay": NODE_OVERLAY_API_VERSION,
@@ -296,3 +301,15 @@ def _object_title(raw: RawObject) -> str:
 def snapshot_schedulers(objects: Iterable[SnapshotObject]) -> Schedulers:
     """Return the rules of the schedulers whose configuration is among the objects of a snapshot."""
     return collect_schedulers(item for item in objects if isinstance(item, KubeSchedulerConfiguration))
+
+
+def snapshot_peers(objects: Iterable[SnapshotObject]) -> PeerSelectors:
+    """Return what selects the peers of pods. Every cluster has a Service: a snapshot without one has none of them."""
+    services: list[Service] = []
+    stateful_sets: list[StatefulSet] = []
+    for item in objects:
+        if isinstance(item, Service):
+            services.append(item)
+        elif isinstance(item, StatefulSet):
+            stateful_sets.append(item)
+    return PeerSelectors(services, stateful_sets, are_known=bool(services))

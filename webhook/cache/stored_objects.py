@@ -9,6 +9,7 @@ from typing import Any
 from webhook.model.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.model.node_groups import MachineDeployment
 from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.peer_selectors import Service, StatefulSet
 from webhook.model.pods import DEFAULT_NAMESPACE, NamedVolume, ObjectMeta, Pod, PodSpec
 from webhook.model.queues import LocalQueue
 from webhook.model.storage_objects import CSIStorageCapacity, PersistentVolumeClaim
@@ -39,6 +40,8 @@ class StoredPod(Pod, frozen=True):
 
 def object_namespace(
     item: LimitRange
+    | Service
+    | StatefulSet
     | ResourceQuota
     | Pod
     | ResourceClaim

@@ -23,6 +23,7 @@ from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE
+from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.usage import UsageView
 from webhook.policy.fair_share import FairShare
 from webhook.policy.loader import LoadResult, load_policies
@@ -64,11 +65,11 @@ def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> Evaluat
     if flags.cluster != LIVE:
         policies = load_policy_set(flags.policies, verbose=verbose)
         view = read_cluster_view(flags.cluster, flags.labels, flags.access, verbose=verbose)
+        view = view.with_schedulers(read_scheduler_config(flags.scheduler_config, view.schedulers))
     else:
         with open_live_cluster(flags.access) as cluster:
             policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=verbose)
-            view = read_live_view(cluster, flags.labels, verbose=verbose)
-    view = with_scheduler_config(view, flags.scheduler_config)
+            view = read_live_view(cluster, flags.labels, flags.scheduler_config, verbose=verbose)
     return EvaluationContext(policies, view, flags.now, usage, flags.namespace)
 
 
@@ -206,20 +207,22 @@ def snapshot_path(cluster: str) -> str:
     return shipped_path("examples", "cluster") if cluster == DEMO else cluster
 
 
-def read_live_view(cluster: ClusterReader, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
-    """List a live cluster."""
-    view = cluster.view()
+def read_live_view(
+    cluster: ClusterReader, labels: Mapping[str, str], scheduler_config: Path | None = None, *, verbose: bool = False
+) -> ClusterView:
+    """List a live cluster, whose schedulers have a configuration."""
+    view = cluster.view(schedulers=read_scheduler_config(scheduler_config))
     if verbose:
         note_cluster(cluster.server, view.fleet)
     return with_namespace_labels(view, labels)
 
 
-def with_scheduler_config(view: ClusterView, path: Path | None) -> ClusterView:
-    """Return a view with the schedulers of a configuration file instead of its own. Exits if it cannot be used."""
+def read_scheduler_config(path: Path | None, present: Schedulers = NO_SCHEDULERS) -> Schedulers:
+    """Return the schedulers of a configuration file; without one, those that are present. Exits if it is invalid."""
     if path is None:
-        return view
+        return present
     try:
-        return view.with_schedulers(read_schedulers(str(path)))
+        return read_schedulers(str(path))
     except RightsliceError as error:
         exit_with_error(f"--scheduler-config: {error}")
 

@@ -18,7 +18,7 @@ from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster, with_scheduler_config
+from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster, read_scheduler_config
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -65,13 +65,14 @@ def read_placement_and_context(
     if name == LIVE:
         with open_live_cluster(access) as cluster:
             policies = load_cluster_policies(cluster, policy_paths, policy_namespace, verbose=verbose)
-            placement, view = _placement_of_cluster(cluster, verbose=verbose), cluster.view()
+            placement = _placement_of_cluster(cluster, verbose=verbose)
+            view = cluster.view(schedulers=read_scheduler_config(scheduler_config))
     else:
         snapshot = _read_placement_snapshot(name, access, verbose=verbose)
         policies = load_policy_set(policy_paths, verbose=verbose)
         placement, view = build_placement_input(snapshot.view.fleet, snapshot.objects), snapshot.view
-    view = with_scheduler_config(view, scheduler_config)
-    return replace(placement, schedulers=view.schedulers), EvaluationContext(policies, view, now)
+        view = view.with_schedulers(read_scheduler_config(scheduler_config, view.schedulers))
+    return replace(placement, schedulers=view.schedulers, peers=view.peers), EvaluationContext(policies, view, now)
 
 
 def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> PlacementInput:

@@ -38,7 +38,7 @@ from webhook.model.node_groups import GroupSources
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import PodVolumes
-from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec
+from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodLabelSelector, PodSpec
 from webhook.model.pools import QuotaPool
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PoolHolders
@@ -162,6 +162,12 @@ class RecordingView(ClusterView):
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Record the query."""
         return self._record_answer(ClusterView.exclusion_by_pods, namespace, labels)
+
+    def find_peers(
+        self, namespace: str, labels: tuple[tuple[str, str], ...], owner: OwnerReference | None
+    ) -> PodLabelSelector | None:
+        """Record the query."""
+        return self._record_answer(ClusterView.find_peers, namespace, labels, owner)
 
     def find_tied_nodes(
         self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int

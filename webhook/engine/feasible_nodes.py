@@ -13,9 +13,10 @@ from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
+from webhook.model.peer_selectors import controller_of
 from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
-from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodLabelSelector, Toleration
 from webhook.model.queues import ResourceFlavor
 from webhook.model.schedulers import USUAL_RULES, rules_of_scheduler, with_default_spread
 
@@ -189,8 +190,12 @@ class FeasibleNodes:
     def ties(self) -> PodTies:
         """Return what ties the pod to others. Computed once."""
         if self._ties is None:
-            self._ties = ties_of(with_default_spread(self.pod, self._rules), self.identity)
+            self._ties = ties_of(with_default_spread(self.pod, self._rules, self._find_peers), self.identity)
         return self._ties
+
+    def _find_peers(self) -> PodLabelSelector | None:
+        namespace, labels = self.identity
+        return self.view.find_peers(namespace, tuple(labels.items()), controller_of(self.pod))
 
     def with_free_ports(self, nodes: int) -> int:
         """Return the nodes of a mask on which no running or waiting pod holds a host port of the pod."""

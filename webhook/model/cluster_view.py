@@ -44,11 +44,12 @@ from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, n
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
+from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
-from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, Pod
+from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, OwnerReference, Pod, PodLabelSelector
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_escrow import PodVersions
@@ -140,6 +141,7 @@ class ClusterView:
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         queues: The queues of Kueue.
         volcano_queues: The queues of Volcano.
+        peers: What selects the pods that default topology spread counts.
         schedulers: The rules of schedulers whose configuration is known.
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         api_minor: The minor version of its API server; 0 if unknown.
@@ -194,6 +196,7 @@ class ClusterView:
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
         self.volcano_queues = NO_VOLCANO_QUEUES
+        self.peers = NO_PEERS
         self.group_sources = NO_SOURCES
         self.schedulers = NO_SCHEDULERS
         self._usage = QuotaUsage(fleet, pods or {})
@@ -680,7 +683,17 @@ class ClusterView:
     def view_new_nodes(self) -> ClusterView:
         """Return the view of one empty new node of each node group that may grow. Computed on first use."""
         view = _view_of_new_nodes(self.fleet, self.group_sources)
-        return view.with_schedulers(self.schedulers)
+        return view.with_schedulers(self.schedulers).with_peers(self.peers)
+
+    def with_peers(self, peers: PeerSelectors) -> ClusterView:
+        """Return the view with what selects the peers of pods replaced."""
+        return self if peers is self.peers else self._copy_with(peers=peers)
+
+    def find_peers(
+        self, namespace: str, labels: tuple[tuple[str, str], ...], owner: OwnerReference | None
+    ) -> PodLabelSelector | None:
+        """Return what selects the peers of a pod by its labels and its controller; None if nothing does."""
+        return self.peers.find(namespace, dict(labels), owner)
 
     def with_schedulers(self, schedulers: Schedulers) -> ClusterView:
         """Return the view with the rules of schedulers replaced."""

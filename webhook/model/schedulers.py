@@ -8,16 +8,14 @@ Source: `k8s.io/kube-scheduler/config/v1`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from webhook.model.api_struct import ApiStruct
-from webhook.model.pod_groups import UNKNOWN_KEY
 from webhook.model.pods import (
     NodeAffinity,
-    NodeSelectorRequirement,
     NodeSelectorTerm,
     ObjectMeta,
     Pod,
@@ -30,10 +28,6 @@ SCHEDULER_API_VERSION = "kubescheduler.config.k8s.io/v1"
 DEFAULT_SCHEDULER = "default-scheduler"
 LIST = "List"
 REQUIRED = "DoNotSchedule"
-
-TEMPLATE_HASH = "pod-template-hash"
-SELECTING_CONTROLLERS = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
-"""Kinds of controllers by whose selectors default constraints count pods."""
 
 MODELED_PLUGINS = frozenset(
     {
@@ -176,28 +170,22 @@ def _rules_of_profile(profile: SchedulerProfile, extender: str) -> SchedulerRule
     )
 
 
-def with_default_spread(pod: Pod, rules: SchedulerRules) -> Pod:
-    """Return a pod with the topology spread that its scheduler gives it; itself if it has some, or gets none."""
+def counts_peers(schedulers: Schedulers) -> bool:
+    """Return whether a scheduler keeps pods off nodes by default topology spread, which counts the peers of a pod."""
+    return any(rules.spread for rules in schedulers.values())
+
+
+def with_default_spread(pod: Pod, rules: SchedulerRules, find_peers: Callable[[], PodLabelSelector | None]) -> Pod:
+    """Return a pod with the topology spread that its scheduler gives it; itself if it has some, or gets none.
+
+    Args:
+        find_peers: Returns what selects the pods that count; None if nothing selects the pod.
+    """
     spec = pod.spec
     if not rules.spread or spec.topology_spread_constraints:
         return pod
-    constraints = _default_constraints(pod, rules.spread)
-    return replace(pod, spec=replace(spec, topology_spread_constraints=constraints)) if constraints else pod
-
-
-def _default_constraints(
-    pod: Pod, constraints: tuple[TopologySpreadConstraint, ...]
-) -> tuple[TopologySpreadConstraint, ...]:
-    """Return default constraints with the pods that they count: those of the Services and the controller of the pod.
-
-    The pods of a ReplicaSet have a label of their own. Services and other controllers are not known here, unless a pod
-    without labels has neither.
-    """
-    labels, owner = pod.metadata.labels, next((each for each in pod.metadata.owner_references if each.controller), None)
-    if owner is not None and owner.kind == "ReplicaSet" and TEMPLATE_HASH in labels:
-        selector = PodLabelSelector({TEMPLATE_HASH: labels[TEMPLATE_HASH]})
-    elif labels or (owner is not None and owner.kind in SELECTING_CONTROLLERS):
-        selector = PodLabelSelector(match_expressions=(NodeSelectorRequirement(UNKNOWN_KEY, "Exists"),))
-    else:
-        return ()
-    return tuple(replace(each, label_selector=selector) for each in constraints)
+    selector = find_peers()
+    if selector is None:
+        return pod
+    constraints = tuple([replace(each, label_selector=selector) for each in rules.spread])
+    return replace(pod, spec=replace(spec, topology_spread_constraints=constraints))

@@ -20,7 +20,6 @@ from webhook.cli.inputs import (
     parse_now,
     read_evaluation_context,
     read_live_view,
-    with_scheduler_config,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
 from webhook.errors import ApiError
@@ -108,7 +107,7 @@ def explain_command(
             pod = read_live_pod(live, namespace, pod_name)
             events = pod_event_lines(live, pod)
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
-            view = with_scheduler_config(read_live_view(live, given.labels, verbose=verbose), scheduler_config)
+            view = read_live_view(live, given.labels, scheduler_config, verbose=verbose)
         evaluation = EvaluationContext(known, view, given.now, observed, namespace)
         results = [audit_pod(pod, evaluation, without_right_sizing(known))]
     else:
