@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_node, make_pod
+from tests.device_builders import NVIDIA, allocated, card, resource_claim, resource_slice
 from webhook.cache.build_view import build_view
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.stored_objects import StoredPod
 from webhook.model import node_groups
-from webhook.model.claims import DeviceClass, ResourceClaimTemplate
+from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.filters.pod_ties import ties_of
 from webhook.model.node_groups import NodeOverlay
@@ -55,6 +57,8 @@ KINDS: dict[str, Any] = {
     "runtime_classes": RuntimeClass,
     "priority_classes": PriorityClass,
     "overlays": NodeOverlay,
+    "resource_slices": ResourceSlice,
+    "resource_claims": ResourceClaim,
 }
 
 
@@ -127,6 +131,19 @@ def priority_class(name: str, default: bool) -> Json:
     return {"metadata": {"name": name}, "globalDefault": default}
 
 
+def devices(name: str, on: str, cards: int) -> Json:
+    """Return one of two slices of a pool; without cards it has the counters."""
+    spec: Json = {"devices": [card(f"{name}-{number}") for number in range(cards)]}
+    if not cards:
+        spec = {"sharedCounters": [{"name": f"set-{name}", "counters": {"memory": {"value": "1"}}}]}
+    return resource_slice(name, NVIDIA, "pool", 2, nodeName=on, **spec)
+
+
+def claim(name: str, *held: tuple[str, int]) -> Json:
+    """Return a claim with devices."""
+    return resource_claim(name, *[allocated("pool", f"{slice_name}-{number}") for slice_name, number in held])
+
+
 class ViewHarness(NamedTuple):
     """A view publisher and its holder."""
 
@@ -140,7 +157,11 @@ class ViewHarness(NamedTuple):
 
     def write(self, kind: str, action: str, *objects: Json) -> None:
         """Write as a reflector does: "upsert", "remove", or "list" of all objects."""
-        writer = getattr(self.publisher, kind)
+        devices: dict[str, Any] = {
+            "resource_slices": self.publisher.devices.slices,
+            "resource_claims": self.publisher.devices.claims,
+        }
+        writer = devices.get(kind) or getattr(self.publisher, kind)
         if action == "list":
             writer.begin()
         for data in objects:
@@ -199,6 +220,16 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for in_use in [view.nodes_with_ports_in_use((HostPort(number, "TCP", ALL_INTERFACES),))]
         },
         "pod_classes": view.pod_classes,
+        "pools_of_nodes": {
+            name: view.devices.pools.pools_of_node(bit.bit_length() - 1) for name, bit in places.items()
+        },
+        "allocated": view.devices.allocated,
+        "device_classes": (view.devices.classes, view.devices.class_by_resource),
+        "resource_claims": {
+            (name, claim.metadata.name): (claim.spec, claim.status)
+            for name in namespaces
+            for claim in view.namespace_claims(name).claims.values()
+        },
         "pools": [(view.pool_usage(pool), view.pool_holders(pool)) for pool in POOLS],
     }
 
@@ -220,7 +251,8 @@ def _tied_nodes(view: ClusterView, label: str, kind: str) -> Any:
 def snapshot_view(objects: dict[str, dict[str, Json]]) -> ClusterView:
     """Return the view of a snapshot with these objects."""
     found = {kind: [msgspec.convert(data, KINDS[kind]) for data in objects[kind].values()] for kind in KINDS}
-    view = build_view(*found.values())
+    slices, claims = found.pop("resource_slices"), found.pop("resource_claims")
+    view = build_view(*found.values(), resource_slices=slices, resource_claims=claims)
     complete = view._copy_with(complete=True)
     assert isinstance(complete, ClusterView)
     return complete
@@ -250,6 +282,12 @@ OBJECTS = {
     "device_classes": st.builds(device_class, st.sampled_from(["gpus", "more"]), st.sampled_from(["", "x.com/gpu"])),
     "runtime_classes": st.builds(runtime_class, st.sampled_from(["kata", "runc"]), st.sampled_from(["", "1", "2"])),
     "priority_classes": st.builds(priority_class, st.sampled_from(["low", "high"]), st.booleans()),
+    "resource_slices": st.builds(devices, st.sampled_from("st"), st.sampled_from("ab"), st.integers(0, 2)),
+    "resource_claims": st.builds(
+        lambda name, held: claim(name, *held),
+        st.sampled_from("xy"),
+        st.lists(st.tuples(st.sampled_from("st"), st.integers(0, 2)), max_size=2),
+    ),
 }
 PUBLISH = st.just(("publish",))
 PUTS = {

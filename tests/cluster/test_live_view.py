@@ -16,6 +16,7 @@ from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.predicted_outcomes import API_MINOR
+from tests.device_builders import NVIDIA, allocated, card, resource_claim, resource_slice
 from webhook.cache import informers
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.errors import ApiError
@@ -23,6 +24,7 @@ from webhook.kube import reflector
 from webhook.kube.api import KubeClient
 from webhook.kube.reflector import Reflector, WatchedResource, WatchStatus
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.device_pools import PoolId
 
 GPU = "nvidia.com/gpu"
 
@@ -105,6 +107,19 @@ async def test_kubectl_changes_are_visible_within_two_seconds(plane: Plane, node
         await run_blocking(plane.api.create, f"{devices}/deviceclasses", {"metadata": {"name": namespace}, "spec": {}})
         seconds.append(await until(lambda: "t" in site.view.claim_context(namespace).templates))
         seconds.append(await until(lambda: namespace in site.view.claim_context(namespace).classes))
+        path, name = f"{devices}/resourceslices", f"{namespace}-slice"
+        published = resource_slice(name, NVIDIA, namespace, nodeName=nodes[0], devices=[card("gpu-0")])
+        await run_blocking(plane.api.create, path, published)
+        seconds.append(await until(lambda: PoolId(NVIDIA, namespace) in site.view.devices.pools.slices))
+        claims = f"{devices}/namespaces/{namespace}/resourceclaims"
+        claim = await run_blocking(plane.api.create, claims, resource_claim("c", namespace=namespace))
+        taken = resource_claim("c", allocated(namespace, "gpu-0"))["status"]
+        await run_blocking(plane.api.replace, f"{claims}/c/status", claim | {"status": taken})
+        seconds.append(await until(lambda: PoolId(NVIDIA, namespace) in site.view.devices.allocated))
+        await run_blocking(plane.api.delete, f"{claims}/c")
+        seconds.append(await until(lambda: PoolId(NVIDIA, namespace) not in site.view.devices.allocated))
+        await run_blocking(plane.api.delete, f"{path}/{name}")
+        seconds.append(await until(lambda: PoolId(NVIDIA, namespace) not in site.view.devices.pools.slices))
         await run_blocking(plane.api.delete, f"{devices}/deviceclasses/{namespace}")
         seconds.append(await until(lambda: namespace not in site.view.claim_context(namespace).classes))
         await run_blocking(plane.kubectl, "label", "namespace", namespace, "tier=research")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 from webhook.cache.build_view import BuiltView, build_live_view, unreserved_on_node
+from webhook.cache.device_index import DeviceIndex
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.storage_index import StorageIndex
@@ -111,6 +112,7 @@ class ViewPublisher:
         services, stateful_sets: The stores of what default topology spread counts pods by.
         peer_watches: The status of their watches, if there are any.
         storage: The stores of objects about storage.
+        devices: The stores of ResourceSlices and ResourceClaims.
         failing: True if the last attempt to build a view failed.
         pods_status: The status of the watch of pods; None if there is none.
     """
@@ -159,6 +161,7 @@ class ViewPublisher:
         self.pods = NodeUsage(self)
         self.storage = StorageIndex(self.pods, self._on_storage_change)
         self._storage, self._users = StorageObjects(), VolumeUsers()
+        self.devices = DeviceIndex(lambda: self._wake.set())
         self._changes = ViewChanges(fleet=True)
         self._listed: ViewChanges | None = None
         self._built: BuiltView | None = None
@@ -198,6 +201,7 @@ class ViewPublisher:
         is_fleet_due = loop.time() >= self._built_at + self._fleet_seconds
         if built is None or self._changes.relisted or (self._changes.fleet and is_fleet_due):
             built = await self._rebuild_view(built)
+        await self.devices.update_pools(built.view.fleet)
         if self._groups_changed or built is not self._built:
             await self._find_node_groups(built.view)
         try:
@@ -270,6 +274,7 @@ class ViewPublisher:
             )
         if changes.device_classes:
             view = view.with_classes(device_classes_by_name(self.device_classes.items.values()))
+        view = view.with_devices(self.devices.take_view(self.device_classes.items.values()))
         if changes.pod_classes or view.pod_classes is NO_POD_CLASSES:  # a view that was just built has none
             view = view.with_pod_classes(self._pod_classes())
         if changes.queues or view.queues is NO_QUEUES:

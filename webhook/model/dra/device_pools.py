@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.dra.devices import Device
-from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.packed_slices import PackedSlice
 from webhook.model.fleet import Fleet
 from webhook.model.pods import NodeSelector
 from webhook.model.quantity import parse_nano
 
-MAX_CACHED_NODES = 1024
-"""Nodes whose pools are cached."""
+MAX_CACHED_NODES = 64
+"""Nodes whose pools are cached: unpacked, those of eight cards that can be partitioned take a quarter of a megabyte."""
 
 
 class PoolId(NamedTuple):
@@ -74,18 +74,18 @@ class NodePool(NamedTuple):
     unreachable: tuple[Device, ...] = ()
 
 
-SlicesByPool = Mapping[PoolId, Sequence[ResourceSlice]]
+SlicesByPool = Mapping[PoolId, Sequence[PackedSlice]]
 
 
-def slices_by_pool(slices: Iterable[ResourceSlice]) -> SlicesByPool:
+def slices_by_pool(slices: Iterable[PackedSlice]) -> SlicesByPool:
     """Group slices by pool, sorted by name."""
-    grouped: defaultdict[PoolId, list[ResourceSlice]] = defaultdict(list)
-    for one in sorted(slices, key=lambda one: one.metadata.name):
+    grouped: defaultdict[PoolId, list[PackedSlice]] = defaultdict(list)
+    for one in sorted(slices, key=lambda one: one.name):
         grouped[pool_of_slice(one)].append(one)
     return grouped
 
 
-def pool_of_slice(one: ResourceSlice) -> PoolId:
+def pool_of_slice(one: PackedSlice) -> PoolId:
     return PoolId(one.spec.driver, one.spec.pool.name)
 
 
@@ -105,19 +105,31 @@ class DevicePools:
         counting: defaultdict[str, set[PoolId]] = defaultdict(set)
         for pool, some in slices.items():
             for one in some:
-                if one.spec.shared_counters:
+                if one.counters:
                     counting[pool.pool].add(pool)
                 elif one.spec.node_name:
                     self._by_node[one.spec.node_name].add(pool)
                 else:
                     self._of_any_node.add(pool)
         self.shared_counter_names = frozenset(name for name, pools in counting.items() if len(pools) > 1)
-        self._of_counters = frozenset(pool for pools in counting.values() for pool in pools)
-        self._unusable = [each for each in map(self._pool_of_counters, sorted(self._of_counters)) if each is not None]
+        self._unusable = [each for each in map(self._pool_of_counters, self._pools_to_check(counting)) if each]
         self._cached: BoundedCache[int, tuple[NodePool, ...]] = BoundedCache(MAX_CACHED_NODES)
 
     def __bool__(self) -> bool:
         return bool(self.slices)
+
+    def _pools_to_check(self, counting: Mapping[str, set[PoolId]]) -> list[PoolId]:
+        """Return the pools with counters, but of those with equal content only one unless that is unusable."""
+        usable: dict[tuple[object, ...], bool] = {}
+        found: list[PoolId] = []
+        for pool in sorted(pool for pools in counting.values() for pool in pools):
+            content = tuple([(id(each.content), each.spec.pool.generation) for each in self.slices[pool]])
+            key = (content, self.slices[pool][0].spec.pool.resource_slice_count)
+            if key not in usable:
+                usable[key] = self._pool_of_counters(pool) is None
+            if not usable[key]:
+                found.append(pool)
+        return found
 
     def pools_of_node(self, node: int) -> tuple[NodePool, ...]:
         """Return the pools that a node sees, in the order in which the scheduler tries them. Cached."""
@@ -136,17 +148,17 @@ class DevicePools:
 
     def _pool_on_node(self, pool: PoolId, node: int) -> NodePool | None:
         """Return a pool as a node sees it; None if the node can use no slice, or if it is being replaced."""
-        relevant = [one for one in self.slices[pool] if one.spec.shared_counters or self._is_usable_slice(one, node)]
+        relevant = [one for one in self.slices[pool] if one.counters or self._is_usable_slice(one, node)]
         if not relevant:
             return None
         return self._gather_pool(pool, relevant, node)
 
     def _pool_of_counters(self, pool: PoolId) -> NodePool | None:
         """Return a pool with counters that no node can use, as nodes without its devices see it too."""
-        found = self._gather_pool(pool, [one for one in self.slices[pool] if one.spec.shared_counters], None)
+        found = self._gather_pool(pool, [one for one in self.slices[pool] if one.counters], None)
         return found if found and (found.incomplete or found.invalid) else None
 
-    def _gather_pool(self, pool: PoolId, relevant: Sequence[ResourceSlice], node: int | None) -> NodePool | None:
+    def _gather_pool(self, pool: PoolId, relevant: Sequence[PackedSlice], node: int | None) -> NodePool | None:
         newest = max(one.spec.pool.generation for one in relevant)
         relevant = [one for one in relevant if one.spec.pool.generation == newest]
         wanted = relevant[0].spec.pool.resource_slice_count
@@ -157,36 +169,36 @@ class DevicePools:
         every = [one for one in self.slices[pool] if one.spec.pool.generation == newest]
         if len(every) != wanted:
             return NodePool(pool, incomplete=True)
-        known = {one.metadata.name for one in relevant}
-        return self._build_pool(pool, relevant, [one for one in every if one.metadata.name not in known], node)
+        known = {one.name for one in relevant}
+        return self._build_pool(pool, relevant, [one for one in every if one.name not in known], node)
 
     def _build_pool(
-        self, pool: PoolId, relevant: Sequence[ResourceSlice], others: Sequence[ResourceSlice], node: int | None
+        self, pool: PoolId, relevant: Sequence[PackedSlice], others: Sequence[PackedSlice], node: int | None
     ) -> NodePool:
         devices = tuple(
             NodeDevice(device, node is None or self._is_usable_device(one, device, node))
             for one in relevant
-            if not one.spec.shared_counters
-            for device in one.spec.devices
+            if not one.counters
+            for device in one.devices()
         )
-        unreachable = tuple([device for one in others for device in one.spec.devices])
+        unreachable = tuple([device for one in others for device in one.devices()])
         counters: dict[str, Mapping[str, int]] = {}
-        for counter_set in (each for one in relevant for each in one.spec.shared_counters):
+        for counter_set in (each for one in relevant for each in one.counters):
             if counter_set.name in counters:
                 return NodePool(pool, invalid=f"duplicate counter set name {counter_set.name}")
             counters[counter_set.name] = {name: parse_nano(each.value) for name, each in counter_set.counters.items()}
         invalid = _invalid_reason([each.device for each in devices], unreachable, counters)
         return NodePool(pool, invalid=invalid) if invalid else NodePool(pool, False, "", devices, counters, unreachable)
 
-    def _is_usable_slice(self, one: ResourceSlice, node: int) -> bool:
+    def _is_usable_slice(self, one: PackedSlice, node: int) -> bool:
         spec = one.spec
         if spec.node_name or spec.all_nodes or spec.node_selector:
             return self._matches_node(node, spec.node_name, spec.all_nodes, spec.node_selector)
         return spec.per_device_node_selection is True and any(
-            self._is_usable_device(one, device, node) for device in spec.devices
+            self._is_usable_device(one, device, node) for device in one.devices()
         )
 
-    def _is_usable_device(self, one: ResourceSlice, device: Device, node: int) -> bool:
+    def _is_usable_device(self, one: PackedSlice, device: Device, node: int) -> bool:
         """Return whether a node can use a device of a slice that it can use."""
         if not one.spec.per_device_node_selection:
             return True

@@ -10,6 +10,7 @@ from webhook.model.claims import ClaimSpec, DeviceClass, DeviceClasses, Resource
 from webhook.model.dra.allocated_devices import AllocatedDevices, allocated_devices
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
 from webhook.model.dra.extended_resources import ClassByResource, classes_by_resource
+from webhook.model.dra.packed_slices import pack_slices
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE
@@ -42,10 +43,6 @@ class DeviceView(NamedTuple):
     class_by_resource: ClassByResource = MappingProxyType({})
     claims: ClaimsByNamespace = MappingProxyType({})
 
-    def with_fleet(self, fleet: Fleet) -> DeviceView:
-        """Return the view of the same slices on other nodes."""
-        return self._replace(pools=DevicePools(self.pools.slices, fleet))
-
 
 NO_DEVICES = DeviceView(DevicePools({}, Fleet(())))
 
@@ -57,7 +54,7 @@ def build_device_view(
     fleet: Fleet,
 ) -> DeviceView:
     """Build the view of a snapshot."""
-    claims, classes, pools = tuple(claims), tuple(classes), slices_by_pool(slices)
+    claims, classes, pools = tuple(claims), tuple(classes), slices_by_pool(pack_slices(slices))
     if not (claims or classes or pools):
         return NO_DEVICES
     by_namespace: dict[str, dict[str, ResourceClaim]] = {}
