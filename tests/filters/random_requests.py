@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.builders import Json
+from tests.controlplane.build import is_minor_or_newer
 
 GPU, MIG, DONGLE, RDMA = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "example.com/dongle", "rdma/hca"
 COUNTED = (GPU, GPU, GPU, MIG, DONGLE, RDMA)
@@ -54,7 +55,7 @@ def _container(random: Random, name: str) -> Json:
     if random.random() < 0.9:
         container["resources"] = _resources(random)
     if random.random() < 0.05:
-        action = random.choice(("Restart", "RestartAllContainers"))
+        action = random.choice(("Restart", "RestartAllContainers" if is_minor_or_newer(36) else "Restart"))
         exits = {"operator": "In", "values": [1]}
         container |= {"restartPolicy": "Never", "restartPolicyRules": [{"action": action, "exitCodes": exits}]}
     return container

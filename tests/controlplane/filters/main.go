@@ -53,6 +53,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	schedulercache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkplugins "k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
@@ -281,7 +282,11 @@ func profiles(whole config.KubeSchedulerProfile, plugins []string) []config.Kube
 	if len(plugins) == 0 {
 		found, plugins = append(found, whole), filterPlugins
 	}
+	known := frameworkplugins.NewInTreeRegistry()
 	for _, name := range plugins {
+		if known[name] == nil {
+			continue // this version of Kubernetes does not have it yet
+		}
 		single := *whole.DeepCopy()
 		single.SchedulerName = name
 		single.Plugins = &config.Plugins{MultiPoint: config.PluginSet{
