@@ -64,7 +64,10 @@ PLUGIN_BY_MESSAGE = {
 }
 """The plugin of each reason, by how the reason begins."""
 
-COMPARED_PLUGINS = frozenset(PLUGIN_BY_MESSAGE.values())
+SINCE_36 = frozenset({"NodeDeclaredFeatures"})
+"""Plugins that reject nothing before Kubernetes 1.36, which stores no pod that would need them."""
+
+COMPARED_PLUGINS = frozenset(PLUGIN_BY_MESSAGE.values()) - (frozenset() if is_minor_or_newer(36) else SINCE_36)
 MODELS_TESTED_VERSION = not is_minor_or_newer(37)
 """True if selectors of namespaces that no labels satisfy mean in the tested scheduler what they mean to `place`."""
 WAITS_FOR_CLAIM = ('persistentvolumeclaim "', "waiting for ephemeral volume controller", UNBOUND_IMMEDIATE, NO_VOLUME)
