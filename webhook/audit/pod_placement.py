@@ -9,6 +9,7 @@ from functools import cache, partial, reduce
 import msgspec
 
 from webhook.audit.admission import AdmittedPod, admitted_pods, denial_codes
+from webhook.audit.device_filter import find_device_reasons, without_served_resources
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
@@ -48,6 +49,8 @@ from webhook.placement.nvlink import gpu_mask
 from webhook.policy.policy_set import PolicySet
 from webhook.report.placement import GangPlacement, PlacementResult, node_domain
 from webhook.report.results import CheckResult
+
+DEVICES_OF_REPLICAS = "devices that the other replicas take"
 
 
 def place_pods(
@@ -123,13 +126,16 @@ def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
         node: (*filter_reasons(snapshot, required, node), *stock.get(node, ()))
         for node in range(len(snapshot.fleet.nodes))
     }
+    devices = find_device_reasons(pod, placement, lambda: union_masks(1 << node for node in found if not found[node]))
+    found |= {node: (*found[node], reason) for node, reason in devices.reasons.items()}
     return {node: reasons for node, reasons in found.items() if reasons}
 
 
 def _pod_requirements(pod: Pod, placement: PlacementInput) -> PodRequirements:
     """Return what a pod requires, on the nodes that its scheduler may choose from."""
     fleet, rules = placement.snapshot.fleet, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
-    required, allowed = pod_requirements(pod, fleet), fleet.select_nodes({}, rules.terms)
+    required = without_served_resources(pod_requirements(pod, fleet), placement)
+    allowed = fleet.select_nodes({}, rules.terms)
     return msgspec.structs.replace(required, selected_nodes=required.selected_nodes & allowed)
 
 
@@ -170,6 +176,14 @@ def _find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
     for node, reasons in pod_tie_reasons(pod, placement.tied_pods, placement.snapshot.fleet).items():
         found[node] = (*found.get(node, ()), *reasons)
     return found
+
+
+def _open_nodes(
+    snapshot: SchedulingSnapshot, required: PodRequirements, filtered: Mapping[int, tuple[FilterReason, ...]]
+) -> int:
+    """Return the mask of the nodes that no filter excludes."""
+    nodes = (node for node in bit_positions(required.selected_nodes) if node not in filtered)
+    return union_masks(1 << node for node in nodes if not filter_reasons(snapshot, required, node))
 
 
 def _exclusion_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
@@ -213,6 +227,8 @@ def _place_pod(
         suitable = msgspec.structs.replace(required, selected_nodes=required.selected_nodes & daemon_nodes)
         without_pod = snapshot.fleet.all_nodes & ~daemon_nodes
         filtered |= {node: (*filtered.get(node, ()), NO_DAEMON_POD) for node in bit_positions(without_pod)}
+    devices = find_device_reasons(pod, placement, partial(_open_nodes, snapshot, suitable, filtered))
+    filtered = filtered | {node: (*filtered.get(node, ()), reason) for node, reason in devices.reasons.items()}
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
@@ -226,6 +242,9 @@ def _place_pod(
     for node in (each.node for each in ranked):
         most = 1 if one_each >> node & 1 else UNLIMITED_PODS
         capacity[node] = count_fitting_pods(requests, free[node], min(most, int(pod_capacity[node])))
+    nearest = None
+    if not ranked and not devices.needed:
+        nearest = find_preemption(snapshot, suitable, placement.pods, pod, free, placement.tied_pods)
     return PlacementResult(
         title=checked.title,
         denied=denial_codes(checked),
@@ -233,7 +252,7 @@ def _place_pod(
         snapshot=snapshot,
         feasible=tuple(ranked),
         reasons={node: (*filter_reasons(snapshot, required, node), *filtered.get(node, ())) for node in others},
-        nearest=None if ranked else find_preemption(snapshot, suitable, placement.pods, pod, free, placement.tied_pods),
+        nearest=nearest,
         replicas=replicas,
         admitted=allowed,
         on_each_node=daemon,
@@ -241,6 +260,7 @@ def _place_pod(
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
         unevaluated=(
+            *filter(None, (devices.unevaluated, DEVICES_OF_REPLICAS if devices.needed and replicas > 1 else "")),
             *unsupported_constraints(pod),
             *together,
             *_unknown_volumes(pod, placement),

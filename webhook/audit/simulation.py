@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
+from webhook.audit.device_filter import RESOURCE_CLAIMS, names_devices
 from webhook.cache.placement_input import PlacementInput, subtract_others
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
@@ -303,6 +304,8 @@ class SimulatedCluster:
 
 def unsimulated_constraints(pod: Pod, placement: PlacementInput) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that no simulation checks; none for most pods."""
+    if names_devices(pod):
+        yield RESOURCE_CLAIMS
     yield from unsupported_constraints(pod)
     if rule := rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name).unmodeled:
         yield rule

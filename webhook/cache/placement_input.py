@@ -8,11 +8,17 @@ from functools import reduce
 
 import msgspec
 
-from webhook.cache.build_view import free_resources_by_node
+from webhook.cache.build_view import free_resources_by_node, group_by_namespace
 from webhook.cache.snapshot_objects import SnapshotObject, snapshot_peers, snapshot_schedulers
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
-from webhook.model.claims import DeviceClass, ResourceClaim
+from webhook.model.claims import (
+    ClaimSpec,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    claim_templates_by_name,
+)
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, build_device_view
 from webhook.model.dra.resource_slices import ResourceSlice
@@ -60,6 +66,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         schedulers: The rules of schedulers whose configuration is known.
         peers: What selects the pods that default topology spread counts.
         devices: Devices of ResourceSlices, and the claims that have them.
+        claim_templates: Templates of claims, by namespace and name.
     """
 
     snapshot: SchedulingSnapshot
@@ -75,6 +82,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     schedulers: Schedulers = NO_SCHEDULERS
     peers: PeerSelectors = NO_PEERS
     devices: DeviceView = NO_DEVICES
+    claim_templates: Mapping[str, Mapping[str, ClaimSpec]] = {}
 
     def volume_rejections(self, pod: Pod) -> list[VolumeRejection] | None:
         """Return what excludes a pod's volumes from nodes; None if the snapshot has no claims and volumes."""
@@ -138,7 +146,13 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
         *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers),
         peers=snapshot_peers(objects),
         devices=_device_view(fleet, objects),
+        claim_templates=_claim_templates(objects),
     )
+
+
+def _claim_templates(objects: Iterable[SnapshotObject]) -> dict[str, Mapping[str, ClaimSpec]]:
+    grouped = group_by_namespace(item for item in objects if isinstance(item, ResourceClaimTemplate))
+    return {namespace: claim_templates_by_name(some) for namespace, some in grouped.items()}
 
 
 def _device_view(fleet: Fleet, objects: Iterable[SnapshotObject]) -> DeviceView:

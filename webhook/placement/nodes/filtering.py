@@ -34,11 +34,11 @@ from webhook.model.filters.pod_topology_spread import (
 from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volumes import rejections_by_node
 from webhook.model.fleet import Fleet, FleetNode, is_gpu_setup_settled
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_groups import is_unknown_selection
-from webhook.model.pod_resources import effective_requests, negative_resources
+from webhook.model.pod_resources import negative_resources
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 from webhook.model.taints import tolerates_all
@@ -334,8 +334,6 @@ def constraints_between_replicas(pod: Pod) -> Iterator[str]:
 
 def unsupported_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that nothing here checks; none for most pods."""
-    if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
-        yield "resource claims"
     if any(map(is_unknown_selection, ties_of(pod).selections())):
         yield "affinity or spread of pods that are not known: by an index, a scheduler's default, or too large a term"
     if has_inline_disk(pod):

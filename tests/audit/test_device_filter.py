@@ -1,0 +1,141 @@
+"""Placement of pods that need devices of ResourceSlices."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.audit.test_pod_placement import nodes, place_pod
+from tests.builders import Json, make_node, make_pod
+from tests.device_builders import (
+    NVIDIA,
+    allocated,
+    card,
+    device_class,
+    partitionable_gpus,
+    resource_claim,
+    resource_slice,
+)
+from tests.placement.clusters import gpu_node
+from webhook.report.placement import placement_document, placement_lines
+
+TYPE = f"device.attributes['{NVIDIA}'].type"
+CLASSES = [
+    device_class("gpu", f"device.driver == '{NVIDIA}' && {TYPE} == 'gpu'", "nvidia.com/gpu"),
+    device_class("mig", f"device.driver == '{NVIDIA}' && {TYPE} == 'mig'"),
+    device_class("unguarded", f"{TYPE} == 'gpu'"),
+]
+CARDS = [make_node("cards", {}), resource_slice("cards", NVIDIA, "cards", nodeName="cards", devices=[card("gpu-0")])]
+CUT = [make_node("cut", {}), *partitionable_gpus("cut")]
+PORTS = [make_node("ports", {}), resource_slice("ports", "dra.net", "ports", nodeName="ports", devices=[{"name": "p"}])]
+COUNTERS = CUT[1]["spec"]["sharedCounters"]
+CLUSTER = [*CLASSES, *CARDS, *CUT]
+
+
+def template(name: str, device_class_name: str, count: int = 1) -> Json:
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class_name, "count": count}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    metadata = {"name": name, "namespace": "team"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def claiming(**source: str) -> Json:
+    """Return a pod with one claim."""
+    return make_pod().spec(resourceClaims=[{"name": "gpu", **source}]).build()
+
+
+BY_TEMPLATE = claiming(resourceClaimTemplateName="t")
+BY_NAME = claiming(resourceClaimName="c")
+WHOLE = make_pod().gpus(1).build()
+SMALL = make_pod().requests("deviceclass.resource.kubernetes.io/mig", "1").build()
+
+PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
+    "a claim of a template": (BY_TEMPLATE, [*CLUSTER, template("t", "mig")], ["cut"], ""),
+    "a claim by name": (BY_NAME, [*CLUSTER, resource_claim("c")], ["cards", "cut"], ""),
+    "a claim while another one has the card": (
+        BY_TEMPLATE,
+        [*CLUSTER, template("t", "gpu"), resource_claim("other", allocated("cards", "gpu-0"))],
+        ["cut"],
+        "",
+    ),
+    "a claim for more devices than a node has": (
+        BY_TEMPLATE,
+        [*CLUSTER, template("t", "gpu", 2)],
+        [],
+        "it has too few free devices that match the pod's claims",
+    ),
+    "an attribute that devices of one node lack": (
+        BY_TEMPLATE,
+        [*CLUSTER, *PORTS, template("t", "unguarded")],
+        [],
+        "this ends scheduling on all nodes",
+    ),
+    "an attribute that devices lack of a node that the pod excludes": (
+        make_pod()
+        .spec(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+        .spec(nodeSelector={"kubernetes.io/hostname": "cards"})
+        .build(),
+        [*CLUSTER, *PORTS, template("t", "unguarded")],
+        ["cards"],
+        "",
+    ),
+    "a template that does not exist": (BY_TEMPLATE, CLUSTER, [], "resource claim template t does not exist"),
+    "a claim that does not exist": (BY_NAME, CLUSTER, [], '"c" not found'),
+    "a class that does not exist": (
+        BY_TEMPLATE,
+        [*CLUSTER, template("t", "missing")],
+        [],
+        "device class missing does not exist",
+    ),
+    "an extended resource of a class": (WHOLE, CLUSTER, ["cards", "cut"], ""),
+    "the implicit name of a class": (SMALL, CLUSTER, ["cut"], ""),
+}
+
+
+@pytest.mark.parametrize(("pod", "objects", "fits", "reason"), PLACED.values(), ids=PLACED)
+def test_nodes_with_devices_for_a_pod(pod: Json, objects: list[Json], fits: list[str], reason: str) -> None:
+    found = place_pod(pod, *objects)
+    assert sorted(nodes(found)) == fits
+    assert list(placement_document(found)["unevaluated"]) == []
+    assert any(reason in line for line in placement_lines(found))
+
+
+UNEVALUATED = {
+    "no object about devices": (BY_TEMPLATE, [make_node("n", {})], "resource claims"),
+    "a resource that a device plugin offers on another node": (
+        WHOLE,
+        [*CLUSTER, gpu_node("plugin", 1)],
+        "extended resources that device plugins offer on some nodes, and device classes on others",
+    ),
+    "counters of two drivers whose pools have one name": (
+        BY_TEMPLATE,
+        [
+            *CLUSTER,
+            template("t", "mig"),
+            resource_slice("x", "example.com", "cut", nodeName="cut", sharedCounters=COUNTERS),
+        ],
+        "resource claims: pools of several drivers have one name",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "objects", "unevaluated"), UNEVALUATED.values(), ids=UNEVALUATED)
+def test_devices_that_cannot_be_told_are_named(pod: Json, objects: list[Json], unevaluated: str) -> None:
+    assert list(placement_document(place_pod(pod, *objects))["unevaluated"]) == [unevaluated]
+
+
+def test_replicas_are_said_to_compete_for_devices() -> None:
+    spec = {**BY_TEMPLATE["spec"], "containers": [{"name": "a", "image": "a"}]}
+    pod_template = {"metadata": {"labels": {"app": "a"}}, "spec": spec}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "a", "namespace": "team"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": pod_template},
+    }
+    found = place_pod(workload, *CLUSTER, template("t", "mig"))
+    assert list(placement_document(found)["unevaluated"]) == ["devices that the other replicas take"]
+
+
+def test_a_pod_of_the_device_plugin_is_placed_as_before() -> None:
+    found = place_pod(WHOLE, *CLASSES[1:], *CUT, gpu_node("plugin", 1))
+    assert (nodes(found), list(placement_document(found)["unevaluated"])) == (["plugin"], [])
