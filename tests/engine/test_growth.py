@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, review, tainted, view_of, whole_node
+from tests.storage_builders import ZONE, make_claim, make_class, make_csi_node, make_volume
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -202,6 +203,69 @@ CASES = {
     ),
     "a MachineDeployment with a taint": Case(KeepReason.NO_OFFER, (*EMPTY, machines(taints="team=a:NoSchedule"))),
 }
+
+
+def mounting(claim: str) -> PodMaker:
+    """Return a small pod that uses a claim."""
+    return small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": claim}}])
+
+
+def with_own_claim(storage_class: str = "fast") -> PodMaker:
+    """Return a small pod for which a claim is created."""
+    size = {"requests": {"storage": "10Gi"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": size}
+    return small().spec(volumes=[{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}])
+
+
+ZONED = (
+    make_node("whole", A100 | {ZONE: "a"}, **{GPU: 8}),
+    slices(more={ZONE: "a"}),
+    *users(),
+    make_class(),
+)
+
+
+def volume(**reach: Any) -> tuple[Json, Json]:
+    """Return a claim, and its volume."""
+    return make_claim("data", volume="v"), make_volume("v", claim="data", **reach)
+
+
+VOLUMES = {
+    "a volume that every node reaches": Case(SMALL, (*ZONED, *volume()), mounting("data")),
+    "a volume in the zone of the group": Case(SMALL, (*ZONED, *volume(zones=("a",))), mounting("data")),
+    "a volume in another zone": Case(KeepReason.VOLUME_UNREACHABLE, (*ZONED, *volume(zones=("b",))), mounting("data")),
+    "a volume on one node, which has no slice free": Case(
+        KeepReason.NO_GROWTH, (*ZONED, *volume(nodes=("mig",))), mounting("data")
+    ),
+    "a group in the zone of the volume, and free slices elsewhere": Case(
+        SMALL, (*ZONED, make_node("far", MIXED | {ZONE: "b"}, **{SMALL: 7}), *volume(zones=("a",))), mounting("data")
+    ),
+    "a claim of its own that is bound where it runs": Case(SMALL, ZONED, with_own_claim()),
+    "a claim of its own whose class has other zones": Case(
+        KeepReason.VOLUME_UNREACHABLE, (*ZONED[:-1], make_class(zones=("b",))), with_own_claim()
+    ),
+    "a claim of its own whose class provisions nothing": Case(
+        KeepReason.VOLUME_UNREACHABLE,
+        (*ZONED[:-1], make_class(provisioner="kubernetes.io/no-provisioner")),
+        with_own_claim(),
+    ),
+    "a claim that others may use, and is bound where its first pod runs": Case(
+        KeepReason.VOLUME_SHARED, (*ZONED, make_node("far", A100 | {ZONE: "b"}, **{GPU: 8}), make_claim("data")),
+        mounting("data"),
+    ),
+    "a claim that others may use, in a cluster of one zone": Case(
+        KeepReason.NO_GROWTH, (slices(more={ZONE: "a"}), *users(), make_class(), make_claim("data")), mounting("data")
+    ),
+    "a node of the cluster attaches fewer volumes than the pod has": Case(
+        KeepReason.NO_GROWTH, (*ZONED, make_csi_node("whole", limit=0)), with_own_claim()
+    ),
+    "a claim that does not exist": Case(KeepReason.VOLUME_UNKNOWN, ZONED, mounting("data")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VOLUMES.values(), ids=VOLUMES)
+def test_a_pod_with_volumes_gets_a_new_node_that_reaches_them(case: Case) -> None:
+    assert outcome(case) == case.want
 
 
 def outcome(case: Case) -> str | KeepReason:

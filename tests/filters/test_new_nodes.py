@@ -14,10 +14,14 @@ from tests.engine.test_growth import GROW, SMALL, settings
 from tests.example_cluster import A100, MIXED, apply_patch, review, view_of
 from tests.filters.random_clusters import NAMESPACES, RandomCluster, random_namespace, random_node, random_pod
 from tests.filters.random_requests import GPU, MIG
+from tests.filters.random_volumes import random_volumes
 from tests.filters.scheduler import SchedulerFilters
 from webhook.model.decisions import OfferChoice
 
 GROUPS, PODS = 150, 10
+OTHERS = ["whole", "other", "third", "fourth"]
+"""Nodes that CSI drivers and local volumes know."""
+
 ADDITIONS = {
     "hints": "{tolerations: auto, nodeAffinity: auto, spread: preferred}",
     "a label that some templates lack": "{nodeAffinity: {required: [{key: disk, operator: In, values: [ssd]}]}}",
@@ -34,12 +38,15 @@ def test_a_pod_for_a_new_node_passes_the_filters_of_the_scheduler_on_its_templat
     for cluster, rejections in zip(clusters, scheduler_filters.rejections(clusters), strict=True):
         for pod in cluster.pods:
             assert rejections[pod["metadata"]["name"]].get("template", {}) == {}, (pod, cluster.of_kind("Node"))
-    assert sum(len(cluster.pods) for cluster in clusters) > GROUPS // 2
+    grown = [pod for cluster in clusters for pod in cluster.pods]
+    assert len(grown) > GROUPS // 2
+    assert sum(bool(pod["spec"].get("volumes")) for pod in grown) > GROUPS // 30
 
 
 def right_sized_for_template(random: Random, policy: str) -> RandomCluster:
     """Return a random template as the only node, and the pods that were right-sized for its group."""
     template = random_node(random, "template") | {"spec": {"taints": random_node(random, "")["spec"]["taints"]}}
+    template["metadata"]["labels"]["kubernetes.io/hostname"] = "template"  # each node has a name of its own
     amounts = template["status"]["allocatable"]
     for amount in (GPU, MIG):
         amounts.pop(amount, None)
@@ -50,8 +57,8 @@ def right_sized_for_template(random: Random, policy: str) -> RandomCluster:
         agentLabels=MIXED,
         resources={name: amount for name, amount in amounts.items() if name != "pods"},
     )
-    namespaces = [random_namespace(random, name) for name in NAMESPACES]
-    view = view_of(*namespaces, make_node("whole", A100, **{GPU: 8}), group)
+    cluster = [random_namespace(random, name) for name in NAMESPACES] + random_volumes(random, NAMESPACES, OTHERS)
+    view = view_of(*cluster, make_node("whole", A100, **{GPU: 8}), group)
     grown = []
     for number in range(PODS):
         pod = with_one_gpu(random_pod(random, f"pod-{number}", ["whole"]))
@@ -60,7 +67,7 @@ def right_sized_for_template(random: Random, policy: str) -> RandomCluster:
         assert review(changed, policy, view=view).patch == (), "a second call changes its own output"
         if isinstance(decision.outcome, OfferChoice):
             grown.append(changed)
-    return RandomCluster([*namespaces, template], grown)
+    return RandomCluster([*cluster, template], grown)
 
 
 def with_one_gpu(pod: Json) -> Json:

@@ -32,6 +32,9 @@ from webhook.model.node_groups import (
 from webhook.model.objects import Node
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+OF_NEW_NODE = {"kubernetes.io/hostname": "new node of mig"}
+"""Its name is not known, but that of no other node."""
+
 EKS, KARPENTER = "eks.amazonaws.com/nodegroup", "karpenter.sh/nodepool"
 
 
@@ -51,7 +54,7 @@ def test_a_new_node_has_what_all_siblings_have_in_common() -> None:
     other = node("b", {EKS: "mig", "zone": "b", "team": "x"}, **{SMALL: 5})
     (group,) = find_node_groups(Fleet([one, other]), NO_SOURCES)
     assert (group.name, group.source, offered(group)) == ("mig", EKS, {SMALL: "5"})
-    assert group.new_node.metadata.labels == {EKS: "mig", "team": "x"}
+    assert group.new_node.metadata.labels == {EKS: "mig", "team": "x"} | OF_NEW_NODE
     assert group.new_node.status.allocatable["cpu"] == "57600m"
 
 
@@ -70,7 +73,7 @@ def test_a_sibling_that_is_starting_does_not_hide_what_a_new_node_offers(taint: 
     ready = node("a", {EKS: "mig"} | product, **{SMALL: 7})
     (group,) = find_node_groups(Fleet([ready, msgspec.convert(starting, Node)]), NO_SOURCES)
     assert offered(group) == {SMALL: "7"}
-    assert group.new_node.metadata.labels == {EKS: "mig"} | product
+    assert group.new_node.metadata.labels == {EKS: "mig"} | product | OF_NEW_NODE
     assert group.new_node.spec.taints == ()
 
 

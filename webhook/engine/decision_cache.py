@@ -159,6 +159,10 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.fit_volumes, namespace, uses) if uses else ANY_VOLUMES
 
+    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+        """Record the query."""
+        return self._record_answer(ClusterView.fit_volumes_on_new_nodes, namespace, uses)
+
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Record the query."""
         return self._record_answer(ClusterView.exclusion_by_pods, namespace, labels)

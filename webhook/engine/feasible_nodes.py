@@ -55,6 +55,7 @@ class FeasibleNodes:
             not added to the pod, and is ignored.
         identity: Its namespace and labels as they will be stored; None if they are those of the pod.
         exclusion: The nodes from which other pods exclude it; None if the view is to tell.
+        volumes: The nodes on which it can use its volume claims; None if the view is to tell.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
 
     Attributes:
@@ -97,6 +98,7 @@ class FeasibleNodes:
         leaves_enough: NodeMaskTest | None = None,
         identity: PodIdentity | None = None,
         exclusion: ExclusionByOthers | None = None,
+        volumes: VolumeFit | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -121,7 +123,7 @@ class FeasibleNodes:
         self.tolerated = fleet.tolerated_nodes(tolerations)
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
-        self._volumes: VolumeFit | None = None
+        self._volumes = volumes
         self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
         if features := required_features(pod):
             self._accepting &= fleet.nodes_declaring(features)

@@ -49,7 +49,13 @@ _VOLUME_REASONS = {
 }
 
 _CURED_BY_GROWTH = frozenset(
-    {KeepReason.NO_FREE_CAPACITY, KeepReason.NO_OFFER, KeepReason.UNREACHABLE, KeepReason.HOST_PORT}
+    {
+        KeepReason.NO_FREE_CAPACITY,
+        KeepReason.NO_OFFER,
+        KeepReason.UNREACHABLE,
+        KeepReason.HOST_PORT,
+        KeepReason.VOLUME_UNREACHABLE,
+    }
 )
 """Reasons that a new node may remove."""
 

@@ -37,7 +37,7 @@ from webhook.model.filters.pod_ties import (
     find_exclusion_by_pending,
     find_tied_nodes,
 )
-from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes
+from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes, fit_volumes_on_new_nodes
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
 from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, new_nodes
@@ -383,6 +383,13 @@ class ClusterView:
         if not uses:
             return ANY_VOLUMES
         return fit_volumes(namespace, uses, self.storage, self._assumed.claims, max(0, 2 * self.replicas - 1))
+
+    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+        """Return the new nodes of node groups on which a new pod can use its claims, whatever other pods take first."""
+        fleet = new_nodes(self.fleet, self.group_sources)
+        storage = StorageView(fleet, self.storage.objects, self.storage.users)
+        unseen = max(0, 2 * self.replicas - 1)
+        return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen)
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""

@@ -60,7 +60,8 @@ AUTOSCALER_GPUS = (WHOLE_GPU, "microsoft.com/directx", "amd.com/gpu", "gpu.intel
 AGENT_LABELS = ("nvidia.com/", "feature.node.kubernetes.io/", f"{GROUP}/")
 """Prefixes of labels that agents add to a node after it was created."""
 
-OWN_LABELS = ("kubernetes.io/hostname", "node.kubernetes.io/instance-id")
+HOSTNAME = "kubernetes.io/hostname"
+OWN_LABELS = (HOSTNAME, "node.kubernetes.io/instance-id")
 """Labels that differ between all nodes of a group."""
 
 STARTING_TAINTS = frozenset(
@@ -405,8 +406,8 @@ def _count_cards(node: FleetNode) -> int:
 def _new_node(
     name: str, labels: Mapping[str, str], taints: Iterable[Taint], resources: Mapping[str, QuantityText]
 ) -> Node:
-    status = NodeStatus(allocatable=dict(resources), capacity=dict(resources))
-    return Node(NodeMetadata(f"new node of {name}", dict(labels)), NodeSpec(tuple(taints)), status)
+    status, own = NodeStatus(allocatable=dict(resources), capacity=dict(resources)), f"new node of {name}"
+    return Node(NodeMetadata(own, {HOSTNAME: own, **labels}), NodeSpec(tuple(taints)), status)
 
 
 def _common_labels(fleet: Fleet, nodes: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.model.csi_migration import CSI_DRIVERS
-from webhook.model.filters.node_volume_limits import new_volumes, reject_by_limits
+from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES, new_volumes, reject_by_limits
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
     NODE_CONFLICT,
@@ -26,6 +26,9 @@ from webhook.model.filters.volume_zone import ZONE_CONFLICT, nodes_outside_zones
 from webhook.model.pod_volumes import PodClaims, PodVolumes, VolumeUse
 from webhook.model.storage_objects import PersistentVolume
 from webhook.model.storage_view import PendingStorage, StorageView, TakenStorage, is_for_one_pod
+
+MANY = 1 << 30
+"""More volumes than a pod has."""
 
 MAX_PENDING_KINDS = 512
 """Different sets of claims of pods without a node that are read; of more, they may take anything."""
@@ -121,6 +124,40 @@ def fit_volumes(
     fit = _fit_on_nodes(claims, pending, unseen)
     followed = [claim for use, claim in claims.unbound() if not _keeps_location(use, claim, fit.nodes, storage)]
     return VolumeFit(0, rejections=(_shared_rejection(followed[0], storage),)) if followed else fit
+
+
+def fit_volumes_on_new_nodes(
+    namespace: str, uses: PodVolumes, storage: StorageView, assumed: Mapping[PodClaims, int] = NO_PODS, unseen: int = 0
+) -> VolumeFit:
+    """Return the new nodes that the volume plugins allow, whatever other pods take first.
+
+    A new node has no volumes yet, and attaches as many as the live ones. A claim that other pods may use must be bound
+    already: else it would be bound wherever the new node is.
+
+    Args:
+        storage: With the new nodes as its fleet, and all else of the cluster.
+        assumed: Numbers of pods that were admitted a moment ago, by their claims.
+        unseen: Pods like this one that may be admitted at the same time.
+    """
+    unbound = _PodClaims(namespace, uses, storage).unbound()
+    shared = (claim for use, claim in unbound if not (use.is_own or is_for_one_pod(claim.spec)))
+    rejection = next((_shared_rejection(claim, storage) for claim in shared), None) or _reject_by_usual_limits(
+        namespace, uses, storage
+    )
+    if rejection is not None:
+        return VolumeFit(0, rejections=(rejection,))
+    return fit_volumes(namespace, uses, storage, assumed, unseen)
+
+
+def _reject_by_usual_limits(namespace: str, uses: PodVolumes, storage: StorageView) -> VolumeRejection | None:
+    """Return the driver of which some node of the cluster cannot attach all volumes of a pod, even without others."""
+    needed = Counter(volume.driver for volume, _ in new_volumes(namespace, uses, storage))
+    for node in storage.objects.csi_nodes.values() if needed else ():
+        for driver in node.spec.drivers:
+            if needed[driver.name] > (driver.allocatable.count if driver.allocatable.count is not None else MANY):
+                detail = f"no more volumes of {driver.name} may fit"
+                return VolumeRejection(VolumeProblem.UNREACHABLE, storage.fleet.all_nodes, TOO_MANY_VOLUMES, detail)
+    return None
 
 
 def bind_volumes(namespace: str, uses: PodVolumes, node: str, storage: StorageView) -> StorageView:
