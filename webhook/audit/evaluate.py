@@ -16,6 +16,7 @@ from webhook.audit.null_amounts import find_null_amounts, with_null_amounts
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.audit.validation import KUBERNETES_GROUPS, check_counts, check_fields, check_pod
+from webhook.engine.claim_review import CLAIM_GROUP, CLAIM_KINDS
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation, quote_text
@@ -32,6 +33,7 @@ from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
 
 POD = ("", "Pod")
+CLAIMS = frozenset((CLAIM_GROUP, kind) for kind in CLAIM_KINDS)
 
 POLICY_KEYS = {
     "GPU-S": "security.deny",
@@ -195,7 +197,7 @@ def find_unknown_pods(source: SourceObject, context: EvaluationContext) -> Unkno
         ReviewError: it is an invalid Pod.
     """
     kind, kinds = _group_kind(source), context.policies.workload_kinds
-    if kind == POD:
+    if kind == POD or kind in CLAIMS:
         return None
     if kind not in kinds:
         return describe_unknown_kind(source.data, kind[0])
@@ -208,6 +210,7 @@ def is_unknown_kind(source: SourceObject, context: EvaluationContext) -> bool:
     kind = _group_kind(source)
     return (
         kind != POD
+        and kind not in CLAIMS
         and kind not in context.policies.workload_kinds
         and not describe_unknown_kind(source.data, kind[0]).quiet
     )

@@ -25,6 +25,7 @@ from itertools import chain
 
 import msgspec
 
+from webhook.engine.claim_review import CLAIM_GROUP, CLAIM_KINDS, review_claim
 from webhook.engine.demand import estimate_need
 from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
@@ -72,8 +73,8 @@ def decide(
     """Evaluate one object.
 
     A pod is evaluated and may be changed. A workload with pod templates gets warnings about its future pods, and a
-    LimitRange or ResourceQuota gets warnings about its side effects. Other objects and operations give an empty
-    decision.
+    LimitRange or ResourceQuota gets warnings about its side effects, as does a new resource claim or template about
+    devices. Other objects and operations give an empty decision.
 
     Args:
         now: Time at which exemptions are evaluated, with a time zone.
@@ -84,6 +85,8 @@ def decide(
         return decide_pod(request, request.pod, policies, view, usage, now).decision
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
+    if request.kind in CLAIM_KINDS and request.group == CLAIM_GROUP:
+        return review_claim(request, view) if request.operation == "CREATE" else EMPTY_DECISION
     return _decide_workload(request, policies, view, usage, now)
 
 

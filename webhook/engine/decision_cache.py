@@ -29,6 +29,7 @@ from webhook.engine.decide import decide
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.dra.device_view import DeviceView
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
@@ -198,6 +199,10 @@ class RecordingView(ClusterView):
     def pool_usage(self, pool: QuotaPool) -> int:
         """Record the query."""
         return self._record_answer(ClusterView.pool_usage, pool)
+
+    def known_devices(self) -> DeviceView:
+        """Record the query."""
+        return self._record_answer(ClusterView.known_devices)
 
     def pool_holders(self, pool: QuotaPool) -> PoolHolders:
         """Record the query."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
+from webhook.engine.claim_review import pod_claim_findings
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
 from webhook.engine.limitrange.default_sources import DefaultSources
@@ -58,6 +59,10 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
+    if created and context.pod.spec.resource_claims and view.known_devices().pools:
+        reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
+        found = pod_claim_findings(context.pod, view, request.namespace)
+        violations += [(reporting, each) for each in found]
     if created and context.pod.metadata.annotations and not request.sub_resource:
         reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         violations += [(reporting, each) for each in invalid_annotations(context.pod)]

@@ -667,6 +667,10 @@ class ClusterView:
         """Return the view with other devices and claims."""
         return self if devices is self.devices else self._copy_with(devices=devices)
 
+    def known_devices(self) -> DeviceView:
+        """Return the devices and claims, as they decide about pods that have claims."""
+        return self.devices
+
     def namespace_claims(self, namespace: str) -> NamespaceClaims:
         """Return the ResourceClaims and claim templates of a namespace."""
         return NamespaceClaims(self.devices.claims.get(namespace, {}), self._templates.get(namespace, {}))

@@ -22,6 +22,7 @@ from webhook.model.annotations import (
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 OBJECT_LINT = "(objects)"
+CLAIM_CHECK = "(claims)"
 
 
 class FindingCode(NamedTuple):
@@ -29,7 +30,7 @@ class FindingCode(NamedTuple):
 
     Attributes:
         section: The policy section that reports it, as its key under `spec`; "" for Rightslice itself, OBJECT_LINT for
-            findings about LimitRanges and ResourceQuotas.
+            findings about LimitRanges and ResourceQuotas, CLAIM_CHECK for those about resource claims.
         title: The finding in a few words.
         reason: Why it matters.
         fix: What to do.
@@ -50,6 +51,7 @@ _security_code = partial(FindingCode, "security")
 _limits_code = partial(FindingCode, "limits")
 _lint_code = partial(FindingCode, OBJECT_LINT)
 _quota_code = partial(FindingCode, "quotas")
+_claim_code = partial(FindingCode, CLAIM_CHECK)
 _right_sizing_code = partial(FindingCode, "rightSizing")
 _injection_code = partial(FindingCode, "injection")
 _topology_code = partial(FindingCode, "topology")
@@ -389,6 +391,52 @@ CODES: dict[str, FindingCode] = {
         "a field could not be added",
         "The addition would contradict the pod's own fields or another policy.",
         "Remove the contradicting field, or ask the admin to change the policy.",
+    ),
+    "GPU-D101": _claim_code(
+        "the selectors of a request match no device",
+        "No device of this cluster satisfies all conditions of the request and its class: the pod will stay Pending "
+        "with 'cannot allocate all claims', unless such a device is published.",
+        "Change the condition in the message, which the nearest device fails.",
+    ),
+    "GPU-D102": _claim_code(
+        "a selector reads a key that some devices lack",
+        "A missing attribute or capacity is an error, not a device that does not match: as soon as the scheduler looks "
+        "at such a device, scheduling of the pod ends on all nodes, also on those with other devices.",
+        "Test whether the key exists first, as in the message.",
+    ),
+    "GPU-D103": _claim_code(
+        "a bound is just above what a device has",
+        "MIG devices publish a little less memory than their names say: a 1g.10gb of an H100 has 9850Mi, less than "
+        "10Gi. Such a bound excludes it, and the claim gets a device that is twice as large.",
+        "Write the bound in the message, if that is enough.",
+    ),
+    "GPU-D104": _claim_code(
+        "no node has as many devices as a claim requests",
+        "All devices of a claim come from one node: the pod will stay Pending. Devices that other claims have are "
+        "counted here as if they were free.",
+        "Request fewer devices, or a class with more.",
+    ),
+    "GPU-D105": _claim_code(
+        "no devices satisfy the constraints of a claim",
+        "Some node has enough devices that match, but none has some with equal or different values as required.",
+        "Remove the constraint, or request fewer devices.",
+    ),
+    "GPU-D106": _claim_code(
+        "the device class does not exist",
+        "A pod with such a claim stays Pending until the class is created.",
+        "Write one of the classes in the message.",
+    ),
+    "GPU-D107": _claim_code(
+        "a selector does not compile",
+        "The API server rejects the object with status 422. An expression on a device may use `device.driver`, "
+        "`device.attributes['DOMAIN'].NAME`, `device.capacity['DOMAIN'].NAME` and `device.allowMultipleAllocations`.",
+        "Correct the expression at the position in the message.",
+    ),
+    "GPU-D108": _claim_code(
+        "administrative access is not allowed in this namespace",
+        "The API server rejects claims and templates with adminAccess, except in namespaces with the label "
+        "resource.kubernetes.io/admin-access: true.",
+        "Remove adminAccess, or ask the admin for the label.",
     ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from webhook.model.codes import CODES, OBJECT_LINT, FindingCode
+from webhook.model.codes import CLAIM_CHECK, CODES, OBJECT_LINT, FindingCode
 from webhook.model.decisions import KeepReason
 
 GROUPS = {
@@ -14,6 +14,7 @@ GROUPS = {
     "Q": "Quota",
     "R": "Right-sizing",
     "I": "Injection",
+    "D": "Devices of resource claims",
     "T": "Topology and placement",
     "C": "CUDA compatibility",
     "P": "Policy files",
@@ -27,6 +28,8 @@ def code_source(code: FindingCode) -> str:
         return "Rightslice itself, when it loads policies."
     if code.section == OBJECT_LINT:
         return "Rightslice itself, about a LimitRange or ResourceQuota; never more than a warning."
+    if code.section == CLAIM_CHECK:
+        return "Rightslice itself, about a resource claim or a pod that has one; never more than a warning."
     when = "evaluated by /mutate, which may change the pod" if code.from_mutation else "evaluated on the final pod"
     return f"spec.{code.section} of a policy; {when}."
 

@@ -85,6 +85,10 @@ class DeviceKey(NamedTuple):
         """Return the condition that a device has the key."""
         return f"'{self.name}' in device.{self.group}['{self.domain}']"
 
+    def names_beside(self, device: CelMap) -> list[str]:
+        """Return the names that a device has in the domain of the key."""
+        return list(device.get(self.group).get(self.domain))
+
 
 def selector_conditions(program: DeviceSelectorProgram) -> tuple[SelectorCondition, ...]:
     """Return the conditions of a selector, each with its text."""

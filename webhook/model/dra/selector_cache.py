@@ -7,7 +7,7 @@ parts exceed `MAX_CACHED_NODES`, and with all other caches of parts of requests.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
@@ -63,6 +63,19 @@ def select_device(expression: str, driver: str, device: Device) -> bool:
     if isinstance(found, str):
         raise SelectorRuntimeError(found)
     return found
+
+
+def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
+    """Return the keys by whose values some selectors can tell devices apart; None if one reads more than keys.
+
+    Raises:
+        SelectorRuntimeError: A selector does not compile.
+        UnmodelledExpressionError: One is not evaluated here.
+    """
+    cached = [_cached_program(expression) for expression in expressions]
+    if any(one.keys is None for one in cached):
+        return None
+    return tuple(sorted({key for one in cached for key in one.keys or ()}))
 
 
 def _result(program: DeviceSelectorProgram, driver: str, device: Device) -> bool | str:

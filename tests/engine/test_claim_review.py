@@ -1,0 +1,191 @@
+"""Findings about resource claims, their templates, and pods that have claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import Json, make_node
+from tests.device_builders import (
+    NVIDIA,
+    card,
+    device_class,
+    mig_device,
+    partitionable_gpus,
+    resource_slice,
+)
+from tests.example_cluster import review, view_of
+from webhook.model.findings import Finding
+
+ATTRIBUTES, MEMORY = "device.attributes['gpu.nvidia.com']", "device.capacity['gpu.nvidia.com'].memory"
+CLASSES = [
+    device_class("gpu", f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'gpu'"),
+    device_class("mig", f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'mig'"),
+]
+A10 = card("gpu-0", "NVIDIA A10", memory="23028Mi")
+CLUSTER = [
+    make_node("h100", {}),
+    make_node("a10", {}),
+    *partitionable_gpus("h100", 2),
+    resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[A10]),
+    *CLASSES,
+]
+
+
+def request(*expressions: str, name: str = "gpu", **fields: Any) -> Json:
+    """Return a request for devices of a class."""
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    return {"name": "g", "exactly": {"deviceClassName": name, "selectors": selectors, **fields}}
+
+
+def claim(*requests: Json, **devices: Any) -> Json:
+    """Return a ResourceClaim."""
+    spec = {"devices": {"requests": list(requests), **devices}}
+    metadata = {"name": "c", "namespace": "team"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def template(*requests: Json) -> Json:
+    """Return a ResourceClaimTemplate."""
+    return claim() | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
+
+
+def findings(data: Json, *cluster: Json) -> list[Finding]:
+    """Return the findings about a new object."""
+    return list(review(data, view=view_of(*(cluster or CLUSTER))).findings)
+
+
+CODES: dict[str, tuple[Json, list[str]]] = {
+    "a whole GPU": (claim(request()), []),
+    "a slice that is there": (claim(request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig")), []),
+    "a profile that no card has": (claim(request(f"{ATTRIBUTES}.profile == '1g.5gb'", name="mig")), ["GPU-D101"]),
+    "a misspelt attribute": (claim(request(f"{ATTRIBUTES}.productname == 'NVIDIA A10'")), ["GPU-D102"]),
+    "an attribute that whole GPUs lack, in a class that has it": (
+        claim(request(f"{ATTRIBUTES}.parentUUID != ''", name="mig")),
+        [],
+    ),
+    "a bound just above a slice": (
+        claim(request(f"{MEMORY}.compareTo(quantity('10Gi')) >= 0", name="mig")),
+        ["GPU-D103"],
+    ),
+    "a bound that a slice meets": (claim(request(f"{MEMORY}.compareTo(quantity('9500Mi')) >= 0", name="mig")), []),
+    "a bound that no card meets": (claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")), ["GPU-D101"]),
+    "two cards": (claim(request(count=2)), []),
+    "more cards than a node has": (claim(request(count=3)), ["GPU-D104"]),
+    "cards of one product on different roots": (
+        claim(
+            request(f"{ATTRIBUTES}.productName == 'NVIDIA A10'"),
+            constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}],
+        ),
+        [],
+    ),
+    "cards with one UUID": (
+        claim(request(count=2), constraints=[{"matchAttribute": "gpu.nvidia.com/uuid"}]),
+        ["GPU-D105"],
+    ),
+    "a class that does not exist": (claim(request(name="gpus")), ["GPU-D106"]),
+    "a field that devices lack": (claim(request("device.attribute['x'].y == 1")), ["GPU-D107"]),
+    "administrative access": (claim(request(adminAccess=True)), ["GPU-D108"]),
+    "a choice that nothing matches": (
+        claim(
+            {
+                "name": "g",
+                "firstAvailable": [
+                    {"name": "a", "deviceClassName": "mig"},
+                    {"name": "b", "deviceClassName": "gpu", "selectors": [{"cel": {"expression": "false"}}]},
+                ],
+            }
+        ),
+        ["GPU-D101"],
+    ),
+    "a selector that is not evaluated here": (claim(request("duration('1h') < duration('1m')")), []),
+    "a template": (template(request("device.driver == 'other'")), ["GPU-D101"]),
+    "a claim of the scheduler": (
+        claim(request(name="gpus"))
+        | {"metadata": {"name": "c", "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}}},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "codes"), CODES.values(), ids=CODES)
+def test_a_claim_is_reviewed(data: Json, codes: list[str]) -> None:
+    assert [each.code for each in findings(data)] == codes
+
+
+def test_the_nearest_device_and_the_condition_that_it_fails_are_named() -> None:
+    [found] = findings(claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")))
+    assert str(found) == (
+        "[GPU-D101] spec.devices.requests[0].exactly.selectors[0].cel.expression: must match a device of this cluster, "
+        "found none of 39; the nearest, gpu-0 of h100 (NVIDIA H100 80GB HBM3), fails "
+        f"{MEMORY}.compareTo(quantity('80Gi')) >= 0. "
+        f"If 81559Mi is enough, write {MEMORY}.compareTo(quantity('81559Mi')) >= 0"
+    )
+
+
+def test_a_missing_key_is_named_with_the_guarded_expression() -> None:
+    [found] = findings(claim(request(f"{ATTRIBUTES}.brand == 'x' && {ATTRIBUTES}.nvlink == 'y'", name="gpu")))
+    assert found.code == "GPU-D101", "the first condition already excludes all"
+    [found] = findings(claim(request(f"{ATTRIBUTES}.brand == 'Nvidia' && {ATTRIBUTES}.nvlink == 'y'", name="gpu")))
+    assert "lacks nvlink" in found.message
+    assert (
+        found.fix == f"Write {ATTRIBUTES}.brand == 'Nvidia' && 'nvlink' in {ATTRIBUTES} && {ATTRIBUTES}.nvlink == 'y'"
+    )
+
+
+def test_a_misspelt_key_names_the_right_one() -> None:
+    [found] = findings(claim(request(f"{ATTRIBUTES}.productname == 'NVIDIA A10'")))
+    assert found.fix == "No device has productname. Write productName."
+
+
+def test_a_bound_that_fits_is_written() -> None:
+    [found] = findings(claim(request(f"{MEMORY}.compareTo(quantity('10Gi')) >= 0", name="mig")))
+    assert "has 9850Mi of memory: less than 10Gi" in found.message
+    assert found.fix == f"If 9850Mi is enough, write {MEMORY}.compareTo(quantity('9850Mi')) >= 0"
+
+
+def test_an_expression_that_does_not_compile_is_located() -> None:
+    [found] = findings(claim(request("device.driver == 'a' &&\n  device.attribute['x'] == 1")))
+    assert found.message == "must be CEL on a device, found at line 2, column 3: undefined field 'attribute'"
+
+
+def test_a_missing_class_names_the_nearest() -> None:
+    [found] = findings(claim(request(name="gpus")))
+    assert (found.message, found.fix) == ("must be a device class of this cluster, found gpus", "Write gpu.")
+
+
+def test_administrative_access_is_allowed_in_labelled_namespaces() -> None:
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}}
+    assert not findings(claim(request(adminAccess=True)), *CLUSTER, namespace)
+
+
+def test_nothing_is_said_about_devices_of_a_cluster_without_slices() -> None:
+    assert not findings(claim(request("device.driver == 'other'")), make_node("n", {}), *CLASSES)
+
+
+def test_a_pod_is_told_about_its_templates() -> None:
+    pod: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "team"},
+        "spec": {
+            "containers": [{"name": "main", "image": "a", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "c"}],
+        },
+    }
+    [found] = findings(pod, *CLUSTER, template(request("device.driver == 'other'")))
+    assert (found.code, found.path) == ("GPU-D101", ("spec", "resourceClaims", 0))
+    assert found.message.startswith("devices.requests[0].exactly.selectors[0].cel.expression of template c must match")
+
+
+def test_static_slices_of_a_card_are_compared_by_memory() -> None:
+    devices = [mig_device(f"gpu-0-mig-{name}", name, "GPU-0", memory=memory) for name, memory in SIZES.items()]
+    cluster = [make_node("n", {}), resource_slice("n", NVIDIA, "n", nodeName="n", devices=devices), *CLASSES]
+    [found] = findings(claim(request(f"{MEMORY}.isGreaterThan(quantity('10Gi'))", name="mig")), *cluster)
+    assert found.code == "GPU-D103"
+    assert not findings(claim(request(f"{MEMORY}.isGreaterThan(quantity('15Gi'))", name="mig")), *cluster)
+
+
+SIZES = {"1g.10gb": 9850, "2g.20gb": 20000}

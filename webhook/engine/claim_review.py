@@ -1,0 +1,245 @@
+"""Review resource claims and their templates: what the scheduler will not be able to allocate, or only worse.
+
+Findings are warnings: devices may still be published. Nothing is said where no devices are known, nor about selectors
+that are not evaluated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from webhook.engine.claim_matches import RequestSelector, compile_selector, match_findings
+from webhook.engine.policy_findings import PolicyFinding
+from webhook.model.admission import AdmissionRequest
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.claims import ClaimSpec, DeviceClasses, DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import Decision
+from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
+from webhook.model.dra.device_pools import DevicePools
+from webhook.model.dra.device_selectors import SelectorCompileError
+from webhook.model.dra.published_devices import MAX_KINDS, published_devices
+from webhook.model.dra.selector_cache import keys_told_apart, select_device
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.findings import Finding
+from webhook.model.pods import Pod
+
+CLAIM_GROUP = "resource.k8s.io"
+CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
+    "ResourceClaim": ResourceClaim,
+    "ResourceClaimTemplate": ResourceClaimTemplate,
+}
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that the scheduler makes itself."""
+
+ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+MAX_KNOWN_CLAIMS = 256
+"""Claims whose findings are remembered."""
+
+MAX_STEPS = 50_000
+"""Devices and requests that are looked at on all nodes together: about 100 ms."""
+
+
+def review_claim(request: AdmissionRequest, view: ClusterView) -> Decision:
+    """Return the findings of a claim or a template of claims."""
+    try:
+        found = msgspec.convert(request.load_object(), CLAIM_KINDS[request.kind])
+    except msgspec.ValidationError:
+        return Decision()
+    path: FieldPath = ("spec", "spec") if isinstance(found, ResourceClaimTemplate) else ("spec",)
+    spec = found.spec.spec if isinstance(found, ResourceClaimTemplate) else found.spec
+    if EXTENDED_RESOURCE_CLAIM in found.metadata.annotations:
+        return Decision()
+    problems = claim_findings(spec, view, request.namespace, path)
+    findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in problems]
+    return Decision(findings=tuple(findings), involves_gpus=bool(findings))
+
+
+def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
+    """Yield the findings of the claims of a pod, each with the place in the template or claim."""
+    known = view.namespace_claims(namespace)
+    templates = view.claim_context(namespace).templates
+    for index, one in enumerate(pod.spec.resource_claims):
+        if one.resource_claim_name:
+            claim = known.claims.get(one.resource_claim_name)
+            spec = claim.spec if claim is not None and claim.status.allocation is None else None
+            source = f"claim {one.resource_claim_name}"
+        else:
+            spec = templates.get(one.resource_claim_template_name)
+            source = f"template {one.resource_claim_template_name}"
+        if spec is not None:
+            for each in claim_findings(spec, view, namespace, ()):
+                message = f"{format_path(each.path)} of {source} {each.message}"
+                yield msgspec.structs.replace(each, path=("spec", "resourceClaims", index), message=message)
+
+
+class _KnownFindings(NamedTuple):
+    """The findings about devices of a claim, and the device classes for which they hold."""
+
+    classes: DeviceClasses
+    findings: Sequence[PolicyFinding]
+
+
+_known: WeakKeyDictionary[DevicePools, BoundedCache[bytes, _KnownFindings]] = WeakKeyDictionary()
+
+
+def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath) -> list[PolicyFinding]:
+    """Return everything that prevents a claim from getting devices, or that gives it larger ones than it needs.
+
+    What concerns devices is remembered until slices or classes change.
+
+    Args:
+        path: Where the specification stands in its object.
+    """
+    cache = _known.get(view.devices.pools)
+    if cache is None:
+        cache = _known[view.devices.pools] = BoundedCache(MAX_KNOWN_CLAIMS)
+    key = msgspec.json.encode(spec)
+    found = cache.get(key)
+    if found is None or found.classes is not view.classes:
+        found = cache.store(key, _KnownFindings(view.classes, _device_findings(spec, view)))
+    forbidden = _forbidden_access(spec, view.labels_of(namespace), ("devices",))
+    return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*forbidden, *found.findings)]
+
+
+def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
+    devices: FieldPath = ("devices",)
+    found: list[PolicyFinding] = []
+    requests = list(_requests_of(spec, devices))
+    unknown = False
+    for request, where in requests:
+        findings, is_known = _request_findings(request, where, view)
+        found += findings
+        unknown = unknown or not is_known
+    if found or unknown or not requests or not view.devices.pools:
+        return found
+    try:
+        return _allocation_findings(spec, view, devices)
+    except UnmodelledExpressionError:
+        return []
+
+
+def _requests_of(spec: ClaimSpec, path: FieldPath) -> Iterator[tuple[DeviceRequest, FieldPath]]:
+    for index, request in enumerate(spec.devices.requests):
+        if request.exactly is not None:
+            yield request.exactly, (*path, "requests", index, "exactly")
+        for place, choice in enumerate(request.first_available):
+            yield choice, (*path, "requests", index, "firstAvailable", place)
+
+
+def _forbidden_access(spec: ClaimSpec, labels: Mapping[str, str], path: FieldPath) -> Iterator[PolicyFinding]:
+    if labels.get(ADMIN_ACCESS_LABEL) == "true":
+        return
+    for request, where in _requests_of(spec, path):
+        if request.admin_access:
+            message = f"must not be true without the label {ADMIN_ACCESS_LABEL}: true of the namespace"
+            yield _warning("GPU-D108", (*where, "adminAccess"), message, "Remove it.")
+
+
+def _request_findings(request: DeviceRequest, path: FieldPath, view: ClusterView) -> tuple[list[PolicyFinding], bool]:
+    """Return the findings of a request, and whether everything about it is known."""
+    name = request.device_class_name
+    if view.classes and name not in view.classes:
+        return [_missing_class(name, path, view.classes)], False
+    try:
+        selectors = list(_selectors_of(request, path, view.classes))
+        if not view.devices.pools:
+            return [], False
+        keys = keys_told_apart(one.program.expression for one in selectors)
+        published = published_devices(view.devices.pools, view.fleet, keys)
+        return match_findings(selectors, published), name in view.classes
+    except _RejectedSelectorError as error:
+        return [error.finding], False
+    except UnmodelledExpressionError:
+        return [], False
+
+
+class _RejectedSelectorError(Exception):
+    """A selector that the API server rejects, as a finding."""
+
+    def __init__(self, finding: PolicyFinding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+def _selectors_of(request: DeviceRequest, path: FieldPath, classes: DeviceClasses) -> Iterator[RequestSelector]:
+    """Yield the selectors of a request's class, then those of the request, as the scheduler evaluates them."""
+    name = request.device_class_name
+    for selector in classes[name].selectors if name in classes else ():
+        yield _compile(selector.cel.expression, (*path, "deviceClassName"), name)
+    for index, selector in enumerate(request.selectors):
+        yield _compile(selector.cel.expression, (*path, "selectors", index, "cel", "expression"), "")
+
+
+def _compile(expression: str, path: FieldPath, class_name: str) -> RequestSelector:
+    try:
+        return compile_selector(expression, path, class_name)
+    except SelectorCompileError as error:
+        before = expression[: error.offset].split("\n")
+        place = f"line {len(before)}, column {len(before[-1]) + 1}"
+        message = f"must be CEL on a device, found at {place}: {error.reason}"
+        raise _RejectedSelectorError(_warning("GPU-D107", path, message, "")) from None
+
+
+def _missing_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyFinding:
+    near = get_close_matches(name, classes, n=1) or sorted(classes)[:3]
+    message = f"must be a device class of this cluster, found {name}"
+    return _warning("GPU-D106", (*path, "deviceClassName"), message, f"Write {' or '.join(near)}.")
+
+
+def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> list[PolicyFinding]:
+    """Return why no node could allocate a claim even if all its devices were free."""
+    outcome = _allocate_anywhere(spec, view)
+    if outcome is not AllocationOutcome.REJECTED:
+        return []
+    if spec.devices.constraints:
+        devices = msgspec.structs.replace(spec.devices, constraints=())
+        if _allocate_anywhere(msgspec.structs.replace(spec, devices=devices), view) is AllocationOutcome.ALLOCATED:
+            message = "must hold for some devices of one node, found none; without them a node has enough devices"
+            return [_warning("GPU-D105", (*path, "constraints"), message, "Remove the constraint that does not hold.")]
+    message = "must be devices that one node has, found no node of this cluster that has all of them"
+    return [_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
+
+
+def _allocate_anywhere(spec: ClaimSpec, view: ClusterView) -> AllocationOutcome:
+    """Return whether some node could allocate a claim if all its devices were free."""
+    pools, steps, shared = view.devices.pools, 0, view.devices.pools.shared_counter_names
+    claims: Sequence[NamedClaim] = (NamedClaim("claim", spec),)
+    for node in _nodes_to_try(spec, view):
+        of_node = pools.pools_of_node(node)
+        found = allocate_on_node(claims, of_node, {}, view.classes, select_device, shared_names=shared)
+        if found.outcome is not AllocationOutcome.REJECTED:
+            return found.outcome
+        steps += found.steps
+        if steps > MAX_STEPS:
+            return AllocationOutcome.UNKNOWN
+    return AllocationOutcome.REJECTED
+
+
+def _nodes_to_try(spec: ClaimSpec, view: ClusterView) -> Sequence[int]:
+    """Return a node of each kind; constraints may tell all nodes apart.
+
+    Raises:
+        UnmodelledExpressionError: There are too many.
+    """
+    expressions = [
+        selector.cel.expression
+        for request, _ in _requests_of(spec, ())
+        for selector in (*view.classes[request.device_class_name].selectors, *request.selectors)
+    ]
+    kinds = published_devices(view.devices.pools, view.fleet, keys_told_apart(expressions)).nodes
+    nodes = range(len(view.fleet.nodes)) if kinds is None or spec.devices.constraints else kinds
+    if len(nodes) > MAX_KINDS:
+        raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of nodes")
+    return nodes
+
+
+def _warning(code: str, path: FieldPath, message: str, fix: str) -> PolicyFinding:
+    return PolicyFinding(code, path, message, fix, at_most=PolicyMode.WARN)

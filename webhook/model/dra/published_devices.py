@@ -1,0 +1,138 @@
+"""The devices of a cluster between which some selectors can tell, one of each kind.
+
+Slices of equal cards share their content, apart from texts such as UUIDs, which few selectors read. So slices are of
+one kind if their content is one and the texts of the attributes that are read are equal, and so are nodes with such
+slices. What was found is kept with the pools: it changes when a slice does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.dra.device_pools import DevicePools, PoolId
+from webhook.model.dra.devices import Device
+from webhook.model.dra.packed_slices import PackedSlice, SliceContent
+from webhook.model.dra.selector_advice import DeviceKey
+from webhook.model.fleet import Fleet
+
+MAX_SLICES = 10_000
+"""Slices that are compared: more take longer than a review may."""
+
+MAX_KINDS = 512
+"""Kinds of slices, or of nodes, that are looked at: more take too long."""
+
+MAX_CACHED_KEYS = 64
+"""Sets of keys for which kinds are kept."""
+
+
+class PublishedDevice(NamedTuple):
+    """A device, and its pool."""
+
+    pool: PoolId
+    device: Device
+
+
+class PublishedDevices(NamedTuple):
+    """One device of each kind.
+
+    Attributes:
+        kinds: The devices.
+        total: How many devices there are.
+        nodes: A node of each kind, by index; None if slices without the name of a node belong to many of them.
+    """
+
+    kinds: tuple[PublishedDevice, ...]
+    total: int
+    nodes: tuple[int, ...] | None
+
+
+SliceKind = tuple[object, ...]
+
+_kept: WeakKeyDictionary[DevicePools, BoundedCache[tuple[DeviceKey, ...] | None, PublishedDevices]] = (
+    WeakKeyDictionary()
+)
+
+
+def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | None) -> PublishedDevices:
+    """Return one device of each kind, by the keys that selectors read; None if they read more.
+
+    Raises:
+        UnmodelledExpressionError: There are too many slices, or kinds of them.
+    """
+    cache = _kept.get(pools)
+    if cache is None:
+        cache = _kept[pools] = BoundedCache(MAX_CACHED_KEYS)
+    found = cache.get(keys)
+    return cache.store(keys, _find_kinds(pools, fleet, keys)) if found is None else found
+
+
+def _find_kinds(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | None) -> PublishedDevices:
+    if sum(map(len, pools.slices.values())) > MAX_SLICES:
+        raise UnmodelledExpressionError(f"there are more than {MAX_SLICES} slices")
+    kind_of = _slice_kinds(keys)
+    slices: dict[SliceKind, tuple[PoolId, PackedSlice]] = {}
+    of_node: defaultdict[str, list[SliceKind]] = defaultdict(list)
+    total, are_local = 0, True
+    for pool, one in _current_slices(pools):
+        kind = (pool.driver, *kind_of(one))
+        slices.setdefault(kind, (pool, one))
+        if len(slices) > MAX_KINDS:
+            raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of slices")
+        total += len(one.content.devices)
+        are_local = are_local and bool(one.spec.node_name or one.counters)
+        of_node[one.spec.node_name or ""].append(kind)
+    kinds = tuple(PublishedDevice(pool, device) for pool, one in slices.values() for device in one.devices())
+    return PublishedDevices(kinds, total, _node_kinds(of_node, fleet) if are_local else None)
+
+
+def _current_slices(pools: DevicePools) -> Iterator[tuple[PoolId, PackedSlice]]:
+    """Yield the slices of the newest generation of each pool, unless some of them are missing."""
+    for pool, some in pools.slices.items():
+        newest = max(one.spec.pool.generation for one in some)
+        current = [one for one in some if one.spec.pool.generation == newest]
+        if len(current) == current[0].spec.pool.resource_slice_count:
+            yield from ((pool, one) for one in current)
+
+
+def _slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], SliceKind]:
+    """Return a function that returns the kind of a slice: its content, and the texts that are read."""
+    positions: dict[int, list[int]] = {}
+
+    def kind_of(one: PackedSlice) -> SliceKind:
+        content = one.content
+        if keys is None:
+            return (id(content), one.texts)
+        if id(content) not in positions:
+            positions[id(content)] = sorted(set(_positions_read(content, keys, one.spec.driver)))
+        return (id(content), *[one.texts[position] for position in positions[id(content)]])
+
+    return kind_of
+
+
+def _positions_read(content: SliceContent, keys: Sequence[DeviceKey], driver: str) -> Iterator[int]:
+    names = [name for key in keys if key.group == "attributes" for name in _names_of(key, driver)]
+    for device in content.devices:
+        for name in names:
+            attribute = device.attributes.get(name)
+            if attribute is not None and attribute.string_value is not None:
+                yield int(attribute.string_value)
+
+
+def _names_of(key: DeviceKey, driver: str) -> tuple[str, ...]:
+    """Return the names by which drivers publish an attribute."""
+    qualified = f"{key.domain}/{key.name}"
+    return (qualified, key.name) if key.domain == driver else (qualified,)
+
+
+def _node_kinds(of_node: dict[str, list[SliceKind]], fleet: Fleet) -> tuple[int, ...] | None:
+    """Return the first node with each set of slices; None if there are too many."""
+    first: dict[tuple[SliceKind, ...], int] = {}
+    for index, node in enumerate(fleet.nodes):
+        if node.name in of_node:
+            first.setdefault(tuple(of_node[node.name]), index)
+    return tuple(first.values()) if len(first) <= MAX_KINDS else None
