@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
+import pytest
+
+from tests.server.site import PATIENCE, serve_site
+from webhook.web import limits, listener
 from webhook.web.limits import LARGE_BODIES_BYTES, FreeMemory
 
 MIB = 2**20
@@ -40,3 +45,12 @@ def test_up_to_a_mebibyte_of_bodies_costs_nothing() -> None:
     asyncio.run(memory.return_if_large())
     assert resident_mib() > before - 20
     assert len(kept) == 30
+
+
+def test_a_server_returns_memory_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What leaves no large bodies uses memory too: many reviews at once, or a list of all pods."""
+    returned = threading.Event()
+    monkeypatch.setattr(listener, "RETURN_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "return_free_memory", returned.set)
+    with serve_site():
+        assert returned.wait(PATIENCE)

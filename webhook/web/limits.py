@@ -21,8 +21,12 @@ LARGE_BODIES_BYTES = 1024 * 1024
 """Bytes of large bodies after which memory is returned."""
 
 
+RETURN_SECONDS = 60.0
+"""After this time, memory is returned in any case: what a burst or a list of all objects has used does not stay."""
+
+
 class FreeMemory:
-    """Counts large bodies, and returns free memory after `LARGE_BODIES_BYTES` of them."""
+    """Counts large bodies, and returns free memory after `LARGE_BODIES_BYTES` of them, and every minute."""
 
     __slots__ = ("_bytes",)
 
@@ -36,8 +40,12 @@ class FreeMemory:
     async def return_if_large(self) -> None:
         """Return what large bodies have left: about 1 ms of CPU, so this is called between requests."""
         if self._bytes > LARGE_BODIES_BYTES:
-            self._bytes = 0
-            return_free_memory()
+            await self.return_all()
+
+    async def return_all(self) -> None:
+        """Return what anything has left."""
+        self._bytes = 0
+        return_free_memory()
 
 
 def return_free_memory() -> None:

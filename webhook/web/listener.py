@@ -22,6 +22,7 @@ from aiohttp import http_parser
 from webhook.telemetry.logs import StructuredLogger
 from webhook.web.acceptor import ConnectionAcceptor
 from webhook.web.connection import ConnectionRegistry
+from webhook.web.limits import RETURN_SECONDS
 from webhook.web.tls import ServerTls
 
 POLL_SECONDS = 2.0
@@ -88,6 +89,7 @@ class HttpListener:
             partial(_poll_forever, self.sweep_seconds, self.registry.close_expired),
             partial(_poll_forever, self.sweep_seconds, acceptor.close_expired),
             partial(_poll_forever, self.sweep_seconds, self.registry.load.free_memory.return_if_large),
+            partial(_poll_forever, RETURN_SECONDS, self.registry.load.free_memory.return_all),
             *(partial(_poll_forever, self.poll_seconds, poll) for poll in self.polls),
             *self.tasks,
         ]
