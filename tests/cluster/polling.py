@@ -15,6 +15,10 @@ PATIENCE_SECONDS = 180
 """The usual deadline: what takes a second on an idle machine takes half a minute on a busy one."""
 
 
+COMMAND_SECONDS = 600
+"""The deadline of a program that takes seconds on an idle machine: longer only if it hangs."""
+
+
 def eventually(
     get_result: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = PATIENCE_SECONDS
 ) -> T:

@@ -21,7 +21,7 @@ from tests.cluster.credentials import kubeconfig
 from tests.cluster.installation import is_ready, with_local_address
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import ContinuousCaller
 from tests.conftest import ROOT
@@ -189,7 +189,7 @@ def test_no_request_is_forbidden(site: CertManagerSite) -> None:
 
 def rightslice(plane: Plane, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={plane.kubeconfig}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
 def test_install_refuses_to_add_its_own_certificates(site: CertManagerSite) -> None:

@@ -245,6 +245,14 @@ def _end(process: Process) -> None:
     process.end()
 
 
+def time_until_called(store: CertificateStore) -> float:
+    """Return the seconds until both bundles are right and the API server calls the webhooks."""
+    start = time.monotonic()
+    eventually(lambda: store.bundles() == {store.secret_state.bundle})
+    eventually(store.is_called)
+    return time.monotonic() - start
+
+
 def test_three_processes_share_a_certificate_and_repair_it(store: CertificateStore, replicas: list[Process]) -> None:
     eventually(store.is_called, within=60)
     eventually(lambda: [read_readyz(process.port)[0] for process in replicas] == [200, 200, 200])
@@ -253,14 +261,13 @@ def test_three_processes_share_a_certificate_and_repair_it(store: CertificateSto
     leaders = [process for process in replicas if "leader this replica" in read_readyz(process.port)[1]]
     assert len(leaders) == 1
 
-    repairs = []
+    undisturbed, repairs = [], []
     for path in store.paths:
-        start = time.monotonic()
+        undisturbed.append(time_until_called(store))
         store.set_bundle(path, b"")
-        eventually(lambda: store.bundles() == {store.secret_state.bundle})
-        eventually(store.is_called)
-        repairs.append(time.monotonic() - start)
-    assert median(repairs) < 2, "a changed bundle is noticed by a watch, not at the interval of five seconds"
+        repairs.append(time_until_called(store))
+    busy = max(undisturbed)  # what the calls take while other programs use the processors
+    assert median(repairs) < 2 + busy, "a changed bundle is noticed by a watch, not at the interval of five seconds"
 
     with ContinuousCaller(store) as caller:
         before = _leaf(store)

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.test_crds import POLICIES, is_served
 from tests.conftest import ROOT
 from tests.policy.policy_texts import exception_text
@@ -30,7 +30,9 @@ def rightslice(plane: Plane, *arguments: str, stdin: str = "") -> subprocess.Com
     """Run a command as the admin of the plane."""
     cluster_flags = ["--cluster", "live", "--kubeconfig", str(plane.kubeconfig)]
     command = [sys.executable, "-m", "webhook.cli", *arguments, *cluster_flags]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, cwd=ROOT
+    )
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_an_audit_lists_page_by_page(plane: Plane, namespace: str, pods: list[st
         "    print(len(view.fleet.nodes), cluster.active_pods, names)\n"
     )
     command = [sys.executable, "-c", code, str(plane.kubeconfig)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True, cwd=ROOT)
     count, on_nodes, names = ran.stdout.split(" ", 2)
     assert int(count) == len(plane.api.get("/api/v1/nodes")["items"])
     assert int(on_nodes) >= len(pods)

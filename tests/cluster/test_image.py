@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.polling import COMMAND_SECONDS
 from tests.cluster.processes import Process, free_port, mount_namespace
 from tests.conftest import ROOT
 from tests.house.checkout import read_checkout_file
@@ -59,7 +60,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def run(command: list[str]) -> None:
     """Run a command in the checkout."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -96,7 +97,7 @@ def entrypoint() -> list[str]:
 
 def run_captured(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command, and capture its output."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
 def test_the_version_is_printed(layout: Path) -> None:

@@ -22,7 +22,7 @@ from tests.cluster.credentials import kubeconfig
 from tests.cluster.installation import dry_run_succeeds, with_local_address
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.prometheus_operator import scrape_service
 from tests.conftest import ROOT
@@ -358,7 +358,7 @@ def doctor_results(site: InstalledSite) -> list[Json]:
     with pytest.raises(RefusedError, match="failed calling webhook"):
         plane.api.create(GPU_POD, make_pod("held").namespace("default").gpus(1).build(), dryRun="All")
     doctor = [sys.executable, "-m", "webhook.cli", "doctor", "-o", "json", f"--kubeconfig={plane.kubeconfig}"]
-    done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     assert done.returncode == 1, done.stderr
     found: list[Json] = json.loads(done.stdout)
     return found

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.test_agent import GPUNODES, kind
 from tests.conftest import ROOT
 from tests.device_builders import allocated, partitionable_gpus, resource_claim
@@ -58,7 +58,9 @@ def reader_kubeconfig(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[
 
 def rightslice(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "webhook.cli", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, cwd=ROOT
+    )
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.test_crds import is_served
 from tests.conftest import ROOT
 from tests.controlplane.definitions import definitions
@@ -57,7 +57,7 @@ def run_audit(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subp
     """Run an audit with --write."""
     cluster_flags = ["--cluster", "live", "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
     command = [sys.executable, "-m", "webhook.cli", "audit", "--write", *cluster_flags, *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, cwd=ROOT)
 
 
 def run_publish(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_run: bool = False) -> list[str]:

@@ -17,7 +17,7 @@ from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.installation import fetch_page
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_manifests import MANIFESTS, kustomize_build, system_namespace
 from tests.controlplane.build import control_plane, wanted_version
@@ -44,7 +44,7 @@ def test_a_scheduler_accepts_the_configuration(plane: Plane, name: str, tmp_path
     command = [str(control_plane(wanted_version())["kube-scheduler"]), f"--config={file}", "--secure-port=0"]
 
     done = subprocess.run(
-        [*command, f"--write-config-to={written}"], capture_output=True, text=True, timeout=60, check=False
+        [*command, f"--write-config-to={written}"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
 
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,9 @@ from webhook.audit.evaluate import api_group
 from webhook.certs.issuer import create_self_signed
 from webhook.model.decisions import PatchOperation
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
+"""On an idle machine it takes one; a process that ends is noticed at once."""
+
 STOP_SECONDS = 10.0
 HOST = "127.0.0.1"
 REVIEW_TIMEOUT_SECONDS = 10.0

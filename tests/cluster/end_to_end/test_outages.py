@@ -12,7 +12,7 @@ from tests.cluster.end_to_end.test_pods import GPU, SLICE, TAINT, container_requ
 from tests.cluster.installation import Installation
 from tests.cluster.plane import Plane
 from tests.cluster.pod_creation import CreateResult, create_pods
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.conftest import ROOT
 
 CREATES = 2000
@@ -53,7 +53,7 @@ def audit(plane: Plane, team: str) -> set[str]:
     """Return the pods of a namespace that an audit would change or reject."""
     flags = ["--cluster=live", f"--kubeconfig={plane.kubeconfig}", "--policies=policies", "-o", "json"]
     command = [sys.executable, "-m", "webhook.cli", "audit", *flags, "--fail-on=never"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True, cwd=ROOT)
     objects = [item for item in json.loads(ran.stdout)["objects"] if item["namespace"] == team]
     return {item["name"] for item in objects if item["verdict"] == "denied" or item["patch"]}
 
