@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.audit.test_pod_placement import nodes, place_pod
+from tests.audit.test_simulation import simulate_replicas
 from tests.builders import Json, make_node, make_pod
 from tests.device_builders import (
     NVIDIA,
@@ -15,8 +16,11 @@ from tests.device_builders import (
     resource_claim,
     resource_slice,
 )
-from tests.placement.clusters import gpu_node
+from tests.placement.clusters import gpu_node, placement_input
+from webhook.audit.simulation import unsimulated_constraints
+from webhook.model.pods import parse_pod
 from webhook.report.placement import placement_document, placement_lines
+from webhook.report.simulation import SimulationResult
 
 TYPE = f"device.attributes['{NVIDIA}'].type"
 CLASSES = [
@@ -28,6 +32,9 @@ CARDS = [make_node("cards", {}), resource_slice("cards", NVIDIA, "cards", nodeNa
 CUT = [make_node("cut", {}), *partitionable_gpus("cut")]
 PORTS = [make_node("ports", {}), resource_slice("ports", "dra.net", "ports", nodeName="ports", devices=[{"name": "p"}])]
 COUNTERS = CUT[1]["spec"]["sharedCounters"]
+HALF = {"default": "40779Mi"}
+SHARED = card("gpu-0") | {"allowMultipleAllocations": True}
+SHARED["capacity"] = {"memory": {"value": "81558Mi", "requestPolicy": HALF}}
 CLUSTER = [*CLASSES, *CARDS, *CUT]
 
 
@@ -139,3 +146,67 @@ def test_replicas_are_said_to_compete_for_devices() -> None:
 def test_a_pod_of_the_device_plugin_is_placed_as_before() -> None:
     found = place_pod(WHOLE, *CLASSES[1:], *CUT, gpu_node("plugin", 1))
     assert (nodes(found), list(placement_document(found)["unevaluated"])) == (["plugin"], [])
+
+
+def simulate(pod: Json, count: int, *objects: Json) -> SimulationResult:
+    """Place replicas of a pod, one after another."""
+    maker = make_pod()
+    maker.data = pod
+    return simulate_replicas(placement_input(*objects), maker, count)
+
+
+SIMULATED: dict[str, tuple[Json, int, list[Json], tuple[int, int, int], dict[str, int]]] = {
+    "slices of one card until it is used up": (
+        BY_TEMPLATE,
+        9,
+        [*CLUSTER, template("t", "mig")],
+        (7, 1001, 1287),
+        {"cannot allocate all claims": 2},
+    ),
+    "whole cards": (
+        BY_TEMPLATE,
+        3,
+        [*CLUSTER, template("t", "gpu")],
+        (2, 2000, 3000),
+        {"cannot allocate all claims": 1},
+    ),
+    "cards by the name of the device plugin": (WHOLE, 3, CLUSTER, (2, 2000, 3000), {"cannot allocate all claims": 1}),
+    "one claim that all replicas use": (BY_NAME, 3, [*CLUSTER, resource_claim("c")], (3, 1000, 1000), {}),
+    "a card that another claim has": (
+        BY_TEMPLATE,
+        1,
+        [*CARDS, *CLASSES, template("t", "gpu"), resource_claim("other", allocated("cards", "gpu-0"))],
+        (0, 1000, 2000),
+        {"cannot allocate all claims": 1},
+    ),
+    "shares of a card": (
+        BY_TEMPLATE,
+        2,
+        [
+            make_node("n", {}),
+            *CLASSES,
+            template("t", "gpu"),
+            resource_slice("n", NVIDIA, "n", nodeName="n", devices=[SHARED]),
+        ],
+        (2, 1000, 1000),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "count", "objects", "figures", "reasons"), SIMULATED.values(), ids=SIMULATED)
+def test_simulated_pods_take_devices(
+    pod: Json, count: int, objects: list[Json], figures: tuple[int, int, int], reasons: dict[str, int]
+) -> None:
+    found = simulate(pod, count, *objects)
+    last = found.steps[-1]
+    assert (last.placed, last.allocated, last.requested) == figures
+    assert found.reasons == reasons
+    assert found.capacity == 1000 * sum(each["kind"] == "Node" for each in objects)
+
+
+def test_simulate_names_devices_that_it_cannot_tell() -> None:
+    assert list(unsimulated_constraints(parse_pod(BY_TEMPLATE), placement_input(make_node("n", {})))) == [
+        "resource claims"
+    ]
+    assert list(unsimulated_constraints(parse_pod(BY_TEMPLATE), placement_input(*CLUSTER, template("t", "gpu")))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,7 +12,15 @@ from webhook.cache.placement_input import PlacementInput
 from webhook.cache.stored_objects import object_namespace
 from webhook.model.dra.allocator import CANNOT_ALLOCATE, AllocationOutcome, NodeAllocation
 from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
-from webhook.model.dra.pod_devices import CANNOT_FIT, NOT_ON_NODE, PodClaims, allocate_for_pod, resolve_claims
+from webhook.model.dra.gpu_devices import CardUsage, cards_of_node, chosen_milli
+from webhook.model.dra.pod_devices import (
+    CANNOT_FIT,
+    NOT_ON_NODE,
+    PodClaims,
+    allocate_for_pod,
+    resolve_claims,
+    with_devices_bound,
+)
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
@@ -40,12 +49,17 @@ class DeviceFilterResult(NamedTuple):
     Attributes:
         reasons: Reasons against nodes by their position.
         unevaluated: Conditions that could not be evaluated; "" for none.
-        needed: True if it needs devices.
+        claims: Its claims; None if it needs no devices, or nothing is known about them.
+        allocations: The devices that they would get, by the position of the node.
     """
 
     reasons: Mapping[int, FilterReason] = NO_REASONS
     unevaluated: str = ""
-    needed: bool = False
+    claims: PodClaims | None = None
+    allocations: Mapping[int, NodeAllocation] = MappingProxyType({})
+
+
+NO_DEVICES_NEEDED = DeviceFilterResult()
 
 
 def find_device_reasons(pod: Pod, placement: PlacementInput, open_nodes: Callable[[], int]) -> DeviceFilterResult:
@@ -58,19 +72,58 @@ def find_device_reasons(pod: Pod, placement: PlacementInput, open_nodes: Callabl
             these only. An error on one of them ends scheduling on all.
     """
     devices, fleet = placement.devices, placement.snapshot.fleet
-    if devices is NO_DEVICES:
-        return DeviceFilterResult(unevaluated=RESOURCE_CLAIMS if names_devices(pod) else "")
-    namespace = object_namespace(pod)
-    templates = placement.claim_templates.get(namespace, {})
-    claims = resolve_claims(pod, NamespaceClaims(devices.claims.get(namespace, {}), templates), devices, fleet)
-    if claims.is_empty() and claims.nodes == fleet.all_nodes:
-        return DeviceFilterResult()
-    if claims.extended and _is_partly_served(claims, fleet):
-        return DeviceFilterResult(unevaluated=PARTLY_SERVED)
+    claims, unevaluated = _claims_of_pod(pod, placement)
+    if claims is None:
+        return DeviceFilterResult(unevaluated=unevaluated)
     found = {
         node: allocate_for_pod(pod, claims, node, devices, fleet, select_device) for node in bit_positions(open_nodes())
     }
-    return _filter_result(found, fleet)
+    return _filter_result(found, fleet)._replace(claims=claims, allocations=found)
+
+
+def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | None, str]:
+    """Return the claims of a pod, None without any, and what cannot be evaluated about its devices."""
+    devices, fleet, namespace = placement.devices, placement.snapshot.fleet, object_namespace(pod)
+    if devices is NO_DEVICES:
+        return None, RESOURCE_CLAIMS if names_devices(pod) else ""
+    known = NamespaceClaims(devices.claims.get(namespace, {}), placement.claim_templates.get(namespace, {}))
+    claims = resolve_claims(pod, known, devices, fleet)
+    if claims.is_empty() and claims.nodes == fleet.all_nodes:
+        return None, ""
+    if claims.extended and _is_partly_served(claims, fleet):
+        return None, PARTLY_SERVED
+    return claims, ""
+
+
+def unevaluated_devices(pod: Pod, placement: PlacementInput) -> str:
+    """Return what cannot be evaluated about the devices of a pod, on any node; "" for nothing."""
+    return _claims_of_pod(pod, placement)[1]
+
+
+def requested_device_milli(pod: Pod, placement: PlacementInput) -> int:
+    """Return the thousandths of GPUs that a pod would get on the first node that could serve it if it were empty."""
+    claims, _ = _claims_of_pod(pod, placement)
+    fleet, empty = placement.snapshot.fleet, placement.devices._replace(allocated={})
+    for node in bit_positions(claims.nodes if claims is not None else 0):
+        found = allocate_for_pod(pod, claims, node, empty, fleet, select_device) if claims is not None else None
+        if found is not None and found.outcome is AllocationOutcome.ALLOCATED:
+            return chosen_milli(found, empty.pools.pools_of_node(node))
+    return 0
+
+
+def with_devices_of_pod(
+    pod: Pod, placement: PlacementInput, result: DeviceFilterResult, node: int
+) -> tuple[PlacementInput, int]:
+    """Return the cluster after a pod got its devices on a node, and the thousandths of GPUs that these are."""
+    found = result.allocations.get(node)
+    if result.claims is None or found is None:
+        return placement, 0
+    name, milli = (
+        placement.snapshot.fleet.nodes[node].name,
+        chosen_milli(found, placement.devices.pools.pools_of_node(node)),
+    )
+    devices = with_devices_bound(placement.devices, object_namespace(pod), result.claims, found, name)
+    return replace(placement, devices=devices), milli
 
 
 def names_devices(pod: Pod) -> bool:
@@ -88,14 +141,14 @@ def _filter_result(found: Mapping[int, NodeAllocation], fleet: Fleet) -> DeviceF
         if allocation.outcome is AllocationOutcome.FAILED:
             text = f"{allocation.reason}, on node {fleet.nodes[node].name}: this ends scheduling on all nodes"
             reason = FilterReason(ENDS_SCHEDULING, text)
-            return DeviceFilterResult(dict.fromkeys(range(len(fleet.nodes)), reason), needed=True)
+            return DeviceFilterResult(dict.fromkeys(range(len(fleet.nodes)), reason))
     reasons = {
         node: FilterReason(allocation.reason, DETAILS.get(allocation.reason, allocation.reason))
         for node, allocation in found.items()
         if allocation.outcome is AllocationOutcome.REJECTED
     }
     unknown = [each.reason for each in found.values() if each.outcome is AllocationOutcome.UNKNOWN]
-    return DeviceFilterResult(reasons, f"{RESOURCE_CLAIMS}: {unknown[0]}" if unknown else "", needed=True)
+    return DeviceFilterResult(reasons, f"{RESOURCE_CLAIMS}: {unknown[0]}" if unknown else "")
 
 
 def without_served_resources(required: PodRequirements, placement: PlacementInput) -> PodRequirements:
@@ -106,3 +159,18 @@ def without_served_resources(required: PodRequirements, placement: PlacementInpu
         return required
     resource, count = left[0] if left else ("", 0)
     return replace(required, resource=resource, count=count, other_gpus=tuple(left[1:]), container_requests=())
+
+
+def exclusions_by_devices(result: DeviceFilterResult) -> list[tuple[int, str]]:
+    """Return the nodes that lack devices, as masks with the scheduler's message."""
+    masks: dict[str, int] = {}
+    for node, reason in result.reasons.items():
+        masks[reason.scheduler_message] = masks.get(reason.scheduler_message, 0) | 1 << node
+    return [(nodes, message) for message, nodes in masks.items()]
+
+
+def published_cards(placement: PlacementInput) -> list[CardUsage]:
+    """Return the GPUs of ResourceSlices, of nodes on which no device plugin advertises GPUs."""
+    devices, nodes = placement.devices, placement.snapshot.fleet.nodes
+    without_plugin = [i for i, node in enumerate(nodes) if not node.gpus]
+    return [card for i in without_plugin for card in cards_of_node(devices.pools.pools_of_node(i), devices.allocated)]

@@ -243,7 +243,7 @@ def _place_pod(
         most = 1 if one_each >> node & 1 else UNLIMITED_PODS
         capacity[node] = count_fitting_pods(requests, free[node], min(most, int(pod_capacity[node])))
     nearest = None
-    if not ranked and not devices.needed:
+    if not ranked and devices.claims is None:
         nearest = find_preemption(snapshot, suitable, placement.pods, pod, free, placement.tied_pods)
     return PlacementResult(
         title=checked.title,
@@ -260,7 +260,7 @@ def _place_pod(
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, snapshot, capacity, ranked[0].node) if ranked else None,
         unevaluated=(
-            *filter(None, (devices.unevaluated, DEVICES_OF_REPLICAS if devices.needed and replicas > 1 else "")),
+            *filter(None, (devices.unevaluated, DEVICES_OF_REPLICAS if devices.claims and replicas > 1 else "")),
             *unsupported_constraints(pod),
             *together,
             *_unknown_volumes(pod, placement),

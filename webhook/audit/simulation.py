@@ -11,9 +11,20 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
-from webhook.audit.device_filter import RESOURCE_CLAIMS, names_devices
+from webhook.audit.device_filter import (
+    NO_DEVICES_NEEDED,
+    DeviceFilterResult,
+    exclusions_by_devices,
+    find_device_reasons,
+    published_cards,
+    requested_device_milli,
+    unevaluated_devices,
+    with_devices_of_pod,
+    without_served_resources,
+)
 from webhook.cache.placement_input import PlacementInput, subtract_others
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
+from webhook.model.dra.gpu_devices import CARD_MILLI
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
 from webhook.model.filters.node_ports import HostPort, held_ports, index_host_ports, nodes_by_name
 from webhook.model.filters.node_resources_fit import other_requests
@@ -235,22 +246,30 @@ class SimulatedCluster:
 
     def _place_pod(self, pod: Pod, only: int) -> PlacementOutcome:
         """Place a pod on one of some nodes. Failures are remembered until the next pod is placed."""
-        required = pod_requirements(pod, self.snapshot.fleet)
+        required = without_served_resources(pod_requirements(pod, self.snapshot.fleet), self._cluster)
         required = structs.replace(required, selected_nodes=required.selected_nodes & only)
+        devices = NO_DEVICES_NEEDED
         if required.selected_nodes:
             found = list(self._exclusions(pod))
             selected = required.selected_nodes & ~union_masks(nodes for nodes, _ in found)
+            devices = find_device_reasons(pod, self._cluster, lambda: selected)
+            found += exclusions_by_devices(devices)
+            selected = required.selected_nodes & ~union_masks(nodes for nodes, _ in found)
             if not selected:
                 most = max(found, key=lambda each: (each[0] & required.selected_nodes).bit_count())
-                return PlacementOutcome(self._requested_milli(required), most[1])
+                return self._failure(pod, PlacementOutcome(self._requested_milli(required), most[1]))
             required = structs.replace(required, selected_nodes=selected)
         if required not in self._unplaceable:
             ranked = self._ranking.rank(required)
             if ranked:
-                return self._bind_pod(pod, required, ranked[0])
+                return self._bind_pod(pod, required, ranked[0], devices)
             obstacle = _main_obstacle(self.snapshot, required)
             self._unplaceable[required] = PlacementOutcome(self._requested_milli(required), obstacle)
-        return self._unplaceable[required]
+        return self._failure(pod, self._unplaceable[required])
+
+    def _failure(self, pod: Pod, outcome: PlacementOutcome) -> PlacementOutcome:
+        """Return the outcome of a pod that was not placed, with the devices that it requests."""
+        return outcome._replace(milli=outcome.milli + requested_device_milli(pod, self._cluster))
 
     def _exclusions(self, pod: Pod) -> Iterator[tuple[int, str]]:
         """Yield the nodes that each filter excludes which does not look at CPU, memory and GPUs, and its message."""
@@ -276,7 +295,9 @@ class SimulatedCluster:
     def _requested_milli(self, required: PodRequirements) -> int:
         return _required_milli(self.snapshot, required, range(len(self.snapshot.fleet.nodes)))
 
-    def _bind_pod(self, pod: Pod, required: PodRequirements, best: RankedNode) -> PlacementOutcome:
+    def _bind_pod(
+        self, pod: Pod, required: PodRequirements, best: RankedNode, devices: DeviceFilterResult
+    ) -> PlacementOutcome:
         position = best.node
         node = self.snapshot.fleet.nodes[position]
         after = self.snapshot.with_pod(required, position, best.links.gpus if best.links else ())
@@ -285,12 +306,13 @@ class SimulatedCluster:
         others = subtract_others(after.free[position].others, pod)
         free = structs.replace(after.free[position], full=left <= 0, pods=left, others=others)
         self._cluster = self._cluster.with_pod_bound(pod, node.name, pod_volumes(pod))
+        self._cluster, device_milli = with_devices_of_pod(pod, self._cluster, devices, position)
         if ports := held_ports(pod):
             self._ports = self._ports.with_ports_held(ports, 1 << position)
         self._bind_in_view(pod, node, self.snapshot.free[position], free)
         self._ranking.set_nodes({position: (free, after.devices[position])})
         self._unplaceable.clear()
-        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)))
+        return PlacementOutcome(_required_milli(self.snapshot, required, (position,)) + device_milli)
 
     def _bind_in_view(self, pod: Pod, node: FleetNode, before: FreeResources, after: FreeResources) -> None:
         """Add a placed pod to what the webhook sees; a full node has no free GPUs."""
@@ -304,8 +326,8 @@ class SimulatedCluster:
 
 def unsimulated_constraints(pod: Pod, placement: PlacementInput) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that no simulation checks; none for most pods."""
-    if names_devices(pod):
-        yield RESOURCE_CLAIMS
+    if unevaluated := unevaluated_devices(pod, placement):
+        yield unevaluated
     yield from unsupported_constraints(pod)
     if rule := rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name).unmodeled:
         yield rule
@@ -347,6 +369,9 @@ def simulate_pods(
         for resource in node.gpus
         if (offer := snapshot.fleet.offer_on(resource, position))
     )
+    cards = published_cards(placement)
+    capacity += CARD_MILLI * len(cards)
+    allocated += sum(card.allocated_milli for card in cards)
     fragmentation = FgdScorer(snapshot.capacity, placement.mix.with_gpus())
     simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
     simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)

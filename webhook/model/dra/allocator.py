@@ -89,10 +89,17 @@ class NodeAllocation(NamedTuple):
 
 
 class NamedClaim(NamedTuple):
-    """A claim that is to be allocated; the name is used in messages."""
+    """A claim that is to be allocated.
+
+    Attributes:
+        name: Its name in messages.
+        spec: Its specification.
+        existing: The name of a claim that exists; "" if it is made for the pod.
+    """
 
     name: str
     spec: ClaimSpec
+    existing: str = ""
 
 
 def allocate_on_node(
@@ -371,7 +378,7 @@ class _Search:
         if candidate.device.allow_multiple_allocations:
             before = self._taken_capacity.get(device)
             consumed = consumed_amounts(candidate.device, want.request.capacity.requests)
-            self._taken_capacity[device] = _sum_amounts(before or NO_AMOUNTS, consumed)
+            self._taken_capacity[device] = sum_amounts(before or NO_AMOUNTS, consumed)
             self.results[claim].append(ChosenDevice(want.full_name, device, admin, consumed))
 
             def unshare() -> None:
@@ -499,7 +506,8 @@ def _requests(claim: NamedClaim) -> Sequence[ClaimRequest]:
     return claim.spec.devices.requests
 
 
-def _sum_amounts(one: Amounts, other: Amounts) -> Amounts:
+def sum_amounts(one: Amounts, other: Amounts) -> Amounts:
+    """Return the sums of two amounts of each capacity."""
     return {
         name: one.get(name, 0) + other.get(name, 0) for name in (*one, *(each for each in other if each not in one))
     }

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
-from webhook.model.dra.allocator import PoolCounters
+from webhook.model.dra.allocator import ChosenDevice, NodeAllocation, PoolCounters
 from webhook.model.dra.constraints import find_attribute
-from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool
+from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, PoolId
 from webhook.model.dra.devices import Device
 from webhook.model.mig_catalogue import mig_card_spec, profile_milli
 from webhook.model.quantity import parse_mebibytes, parse_nano
@@ -198,6 +198,23 @@ def _card_usage(
     memory = max((gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None), default=None)
     parts = {profile: count for profile, count in fits.items() if profile}
     return CardUsage(gpus[0].id.device, gpus[0].product, memory, used, min(left, CARD_MILLI - used), blocked, parts)
+
+
+def chosen_milli(found: NodeAllocation, pools: Iterable[NodePool]) -> int:
+    """Return the thousandths of GPUs that claims would get."""
+    by_id = {pool.id: pool for pool in pools}
+    chosen = [each for some in found.claims for each in some if not each.admin_access]
+    return sum(_device_milli(each, by_id[PoolId(each.device.driver, each.device.pool)]) for each in chosen)
+
+
+def _device_milli(chosen: ChosenDevice, pool: NodePool) -> int:
+    name, gpu = chosen.device.device, gpus_of_pool(pool).get(chosen.device.device)
+    if gpu is None:
+        return 0
+    device = next(each.device for each in pool.devices if each.device.name == name)
+    if chosen.consumed is None:
+        return _allocated_milli(gpu, device, PoolAllocations(frozenset({name})))
+    return _allocated_milli(gpu, device, PoolAllocations(shared=frozenset({name}), consumed={name: chosen.consumed}))
 
 
 def _allocated_milli(gpu: PublishedGpu, device: Device, allocated: PoolAllocations) -> int:

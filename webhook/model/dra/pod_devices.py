@@ -8,14 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.model.claims import DeviceClasses
+from msgspec.structs import replace
+
+from webhook.model.claims import (
+    ClaimAllocation,
+    DeviceAllocation,
+    DeviceAllocations,
+    DeviceClasses,
+    ResourceClaim,
+)
+from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import (
     AllocationOutcome,
+    ChosenDevice,
     NamedClaim,
     NodeAllocation,
     SelectDevice,
     allocate_on_node,
+    sum_amounts,
 )
+from webhook.model.dra.device_pools import PoolId
 from webhook.model.dra.device_view import DeviceView, NamespaceClaims
 from webhook.model.dra.extended_resources import (
     ClassByResource,
@@ -24,7 +36,7 @@ from webhook.model.dra.extended_resources import (
     requested_extended_resources,
 )
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.pods import Pod
+from webhook.model.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 
 NOTHING_NEEDED = NodeAllocation(AllocationOutcome.ALLOCATED)
 EXTENDED_RESOURCES = "<extended-resources>"
@@ -72,7 +84,8 @@ def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet
             return PodClaims((), 0, f'resourceclaim "{one.resource_claim_name}" is being deleted')
         allocation = claim.status.allocation
         if allocation is None:
-            unallocated.append(NamedClaim(f"{claim.metadata.namespace}/{claim.metadata.name}", claim.spec))
+            name = claim.metadata.name
+            unallocated.append(NamedClaim(f"{claim.metadata.namespace}/{name}", claim.spec, existing=name))
         elif allocation.node_selector is not None:
             nodes &= fleet.select_nodes({}, allocation.node_selector.node_selector_terms)
     requested = requested_extended_resources(pod)
@@ -133,3 +146,42 @@ def _split_by_provider(
     offered = {name for amounts in (node.gpus, node.others) for name, amount in amounts.items() if amount > 0}
     by_class = [name for name in requested if name in classes and name not in offered]
     return by_class, missing_resources(requested, by_class, advertised)
+
+
+def with_devices_bound(
+    view: DeviceView, namespace: str, claims: PodClaims, found: NodeAllocation, node: str
+) -> DeviceView:
+    """Return the view after a pod was bound to a node with the devices that its claims would get there.
+
+    Args:
+        view: The devices before.
+        namespace: Namespace of the pod.
+        claims: Its claims.
+        found: The devices that they get.
+        node: Name of the node.
+    """
+    allocated = dict(view.allocated)
+    for chosen in (each for some in found.claims for each in some if not each.admin_access):
+        pool = PoolId(chosen.device.driver, chosen.device.pool)
+        allocated[pool] = _with_device(allocated.get(pool, NOTHING_ALLOCATED), chosen)
+    known = dict(view.claims.get(namespace, {}))
+    for claim, some in zip(claims.unallocated, found.claims, strict=False):
+        if claim.existing:
+            known[claim.existing] = _with_allocation(known[claim.existing], some, node)
+    return view._replace(allocated=allocated, claims={**view.claims, namespace: known})
+
+
+def _with_device(pool: PoolAllocations, chosen: ChosenDevice) -> PoolAllocations:
+    name = chosen.device.device
+    if chosen.consumed is None:
+        return pool._replace(whole=pool.whole | {name})
+    consumed = sum_amounts(pool.consumed.get(name, {}), chosen.consumed)
+    return pool._replace(shared=pool.shared | {name}, consumed={**pool.consumed, name: consumed})
+
+
+def _with_allocation(claim: ResourceClaim, devices: Sequence[ChosenDevice], node: str) -> ResourceClaim:
+    """Return a claim with devices that only one node can use."""
+    results = tuple([DeviceAllocation(each.request, *each.device) for each in devices])
+    terms = (NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", (node,)),)),)
+    allocation = ClaimAllocation(DeviceAllocations(results), NodeSelector(terms))
+    return replace(claim, status=replace(claim.status, allocation=allocation))
