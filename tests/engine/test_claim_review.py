@@ -87,7 +87,7 @@ CODES: dict[str, tuple[Json, list[str]]] = {
     "a class that does not exist": (claim(request(name="gpus")), ["GPU-D106"]),
     "a field that devices lack": (claim(request("device.attribute['x'].y == 1")), ["GPU-D107"]),
     "administrative access": (claim(request(adminAccess=True)), ["GPU-D108"]),
-    "a choice that nothing matches": (
+    "one of two choices that nothing matches": (
         claim(
             {
                 "name": "g",
@@ -97,7 +97,19 @@ CODES: dict[str, tuple[Json, list[str]]] = {
                 ],
             }
         ),
-        ["GPU-D101"],
+        [],
+    ),
+    "two choices that nothing matches": (
+        claim(
+            {
+                "name": "g",
+                "firstAvailable": [
+                    {"name": name, "deviceClassName": name, "selectors": [{"cel": {"expression": "false"}}]}
+                    for name in ("gpu", "mig")
+                ],
+            }
+        ),
+        ["GPU-D101", "GPU-D101"],
     ),
     "a selector that is not evaluated here": (claim(request("duration('1h') < duration('1m')")), []),
     "a template": (template(request("device.driver == 'other'")), ["GPU-D101"]),

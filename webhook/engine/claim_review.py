@@ -18,7 +18,14 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
-from webhook.model.claims import ClaimSpec, DeviceClasses, DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from webhook.model.claims import (
+    ClaimRequest,
+    ClaimSpec,
+    DeviceClasses,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
@@ -40,6 +47,7 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that the scheduler makes itself."""
 
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+NO_MATCH = "GPU-D101"
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
 
@@ -112,13 +120,14 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
 def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     devices: FieldPath = ("devices",)
     found: list[PolicyFinding] = []
-    requests = list(_requests_of(spec, devices))
-    unknown = False
-    for request, where in requests:
-        findings, is_known = _request_findings(request, where, view)
-        found += findings
-        unknown = unknown or not is_known
-    if found or unknown or not requests or not view.devices.pools:
+    is_known = bool(spec.devices.requests and view.devices.pools)
+    for index, request in enumerate(spec.devices.requests):
+        choices = [
+            _request_findings(one, where, view) for one, where in _choices_of(request, (*devices, "requests", index))
+        ]
+        found += _needed_findings([findings for findings, _ in choices])
+        is_known = is_known and all(known for _, known in choices)
+    if found or not is_known:
         return found
     try:
         return _allocation_findings(spec, view, devices)
@@ -126,12 +135,22 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
         return []
 
 
+def _needed_findings(choices: Sequence[list[PolicyFinding]]) -> list[PolicyFinding]:
+    """Return the findings of the choices of a request; one may match no device if another does."""
+    unmatched = [any(one.code == NO_MATCH for one in findings) for findings in choices]
+    return [one for findings in choices for one in findings if one.code != NO_MATCH or all(unmatched)]
+
+
 def _requests_of(spec: ClaimSpec, path: FieldPath) -> Iterator[tuple[DeviceRequest, FieldPath]]:
     for index, request in enumerate(spec.devices.requests):
-        if request.exactly is not None:
-            yield request.exactly, (*path, "requests", index, "exactly")
-        for place, choice in enumerate(request.first_available):
-            yield choice, (*path, "requests", index, "firstAvailable", place)
+        yield from _choices_of(request, (*path, "requests", index))
+
+
+def _choices_of(request: ClaimRequest, path: FieldPath) -> Iterator[tuple[DeviceRequest, FieldPath]]:
+    if request.exactly is not None:
+        yield request.exactly, (*path, "exactly")
+    for place, choice in enumerate(request.first_available):
+        yield choice, (*path, "firstAvailable", place)
 
 
 def _forbidden_access(spec: ClaimSpec, labels: Mapping[str, str], path: FieldPath) -> Iterator[PolicyFinding]:

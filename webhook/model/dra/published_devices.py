@@ -2,7 +2,7 @@
 
 Slices of equal cards share their content, apart from texts such as UUIDs, which few selectors read. So slices are of
 one kind if their content is one and the texts of the attributes that are read are equal, and so are nodes with such
-slices. What was found is kept with the pools: it changes when a slice does.
+slices. Slices that are being replaced count too. What was found is kept with the pools: it changes when a slice does.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _find_kinds(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | 
     slices: dict[SliceKind, tuple[PoolId, PackedSlice]] = {}
     of_node: defaultdict[str, list[SliceKind]] = defaultdict(list)
     total, are_local = 0, True
-    for pool, one in _current_slices(pools):
+    for pool, one in ((pool, one) for pool, some in pools.slices.items() for one in some):
         kind = (pool.driver, *kind_of(one))
         slices.setdefault(kind, (pool, one))
         if len(slices) > MAX_KINDS:
@@ -88,15 +88,6 @@ def _find_kinds(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | 
         of_node[one.spec.node_name or ""].append(kind)
     kinds = tuple(PublishedDevice(pool, device) for pool, one in slices.values() for device in one.devices())
     return PublishedDevices(kinds, total, _node_kinds(of_node, fleet) if are_local else None)
-
-
-def _current_slices(pools: DevicePools) -> Iterator[tuple[PoolId, PackedSlice]]:
-    """Yield the slices of the newest generation of each pool, unless some of them are missing."""
-    for pool, some in pools.slices.items():
-        newest = max(one.spec.pool.generation for one in some)
-        current = [one for one in some if one.spec.pool.generation == newest]
-        if len(current) == current[0].spec.pool.resource_slice_count:
-            yield from ((pool, one) for one in current)
 
 
 def _slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], SliceKind]:
