@@ -167,6 +167,23 @@ def test_a_missing_class_names_the_nearest() -> None:
     assert (found.message, found.fix) == ("must be a device class of this cluster, found gpus", "Write gpu.")
 
 
+def test_a_quota_that_will_reject_a_claim_is_reported() -> None:
+    key = "gpu.deviceclass.resource.k8s.io/devices"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "devices", "namespace": "team"},
+        "spec": {"hard": {key: "2"}},
+        "status": {"hard": {key: "2"}, "used": {key: "1"}},
+    }
+    assert not findings(claim(request()), *CLUSTER, quota)
+    [found] = findings(claim(request(count=2)), *CLUSTER, quota)
+    assert found.code == "GPU-D109"
+    figures = f"requested: {key}=2, used: {key}=1, limited: {key}=2"
+    assert found.message == f"must fit the quotas of the namespace: exceeded quota: devices, {figures}"
+    assert not findings(template(request(count=2)), *CLUSTER, quota)
+
+
 def test_administrative_access_is_allowed_in_labelled_namespaces() -> None:
     labels = {"resource.kubernetes.io/admin-access": "true"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}}

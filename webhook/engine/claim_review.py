@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.engine.claim_matches import RequestSelector, compile_selector, match_findings
 from webhook.engine.policy_findings import PolicyFinding
+from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
@@ -25,6 +26,7 @@ from webhook.model.claims import (
     DeviceRequest,
     ResourceClaim,
     ResourceClaimTemplate,
+    claim_charge,
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
@@ -66,6 +68,8 @@ def review_claim(request: AdmissionRequest, view: ClusterView) -> Decision:
     if EXTENDED_RESOURCE_CLAIM in found.metadata.annotations:
         return Decision()
     problems = claim_findings(spec, view, request.namespace, path)
+    if isinstance(found, ResourceClaim):
+        problems += _quota_findings(spec, view, request.namespace)
     findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in problems]
     return Decision(findings=tuple(findings), involves_gpus=bool(findings))
 
@@ -86,6 +90,14 @@ def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[
             for each in claim_findings(spec, view, namespace, ()):
                 message = f"{format_path(each.path)} of {source} {each.message}"
                 yield msgspec.structs.replace(each, path=("spec", "resourceClaims", index), message=message)
+
+
+def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
+    """Yield the quotas that will reject a new claim, in the API server's words."""
+    charge = claim_charge(spec, view.classes)
+    for refusal in predict_claim_refusals(charge, view.quotas(namespace), view.classes):
+        message = f"must fit the quotas of the namespace: {refusal.message}"
+        yield _warning("GPU-D109", ("spec",), message, "Request fewer devices, or delete claims that are not in use.")
 
 
 class _KnownFindings(NamedTuple):

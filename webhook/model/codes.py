@@ -438,6 +438,12 @@ CODES: dict[str, FindingCode] = {
         "resource.kubernetes.io/admin-access: true.",
         "Remove adminAccess, or ask the admin for the label.",
     ),
+    "GPU-D109": _claim_code(
+        "a quota will reject the claim",
+        "The API server counts claims, and the devices of each class that they request, of alternatives the most for "
+        "each class. It rejects the claim with status 403.",
+        "Request fewer devices, delete claims that are not in use, or ask the admin for a higher quota.",
+    ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",
         "With time slicing, two shares can be two time slices of one GPU: they add no memory and no speed.",
