@@ -1,6 +1,6 @@
-"""Kueue beside a control plane: its controllers, without a cluster and without its own webhooks.
+"""Kueue and JobSet beside a control plane: their controllers, without a cluster and without their own webhooks.
 
-Jobs are created as its webhook would have made them: suspended, with the label of their queue.
+Jobs and JobSets are created as these webhooks would have made them: suspended, with the label of their queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.cluster.client import Json
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port, mount_namespace
-from tests.controlplane.build import kueue_program
+from tests.controlplane.build import jobset_program, kueue_program
 from tests.controlplane.definitions import definitions
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -39,6 +39,36 @@ def run_kueue(plane: Plane, folder: Path) -> Iterator[None]:
             yield
         finally:
             process.kill()
+
+
+@contextmanager
+def run_jobset(plane: Plane, folder: Path) -> Iterator[None]:
+    """Run the controller of JobSets for the block, with an empty folder for its files."""
+    with serve_operator_kinds(plane, "jobset", "jobsets.jobset.x-k8s.io"), plane.namespace_called("jobset-system"):
+        process = _jobset_process(plane, folder)
+        process.start()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _jobset_process(plane: Plane, folder: Path) -> Process:
+    health, config = free_port(), folder / "config.json"
+    for name in ("crt", "key"):
+        (folder / f"tls.{name}").write_bytes((plane.ca.parent / f"server.{name}").read_bytes())
+    settings = {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": free_port(), "certDir": str(folder)},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+    }
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    command = [str(jobset_program()), f"--config={config}", f"--kubeconfig={plane.kubeconfig}"]
+    return Process("jobset", command, folder / "jobset.log", lambda: _is_up(f"http://127.0.0.1:{health}/readyz"))
 
 
 def _kueue_process(plane: Plane, folder: Path) -> Process:
@@ -67,7 +97,7 @@ def configuration(health: int, folder: Path) -> Json:
         "internalCertManagement": {"enable": False},
         "featureGates": {"VisibilityOnDemand": False},
         "clientConnection": {"qps": 500, "burst": 1000},
-        "integrations": {"frameworks": ["batch/job"]},
+        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
     }
 
 

@@ -25,6 +25,7 @@ from tests.controlplane.programs import (
     KUBERNETES,
     Program,
     filters,
+    jobset,
     karpenter,
     kueue,
     plane,
@@ -85,6 +86,12 @@ def kueue_program(report: Printer = print_message) -> Path:
     """Return the program of Kueue; it is built first if it is missing."""
     program = kueue()
     return ensure([program], cache() / "kueue" / program.version / "bin", report)[program.name]
+
+
+def jobset_program(report: Printer = print_message) -> Path:
+    """Return the controller of JobSets; it is built first if it is missing."""
+    program = jobset()
+    return ensure([program], cache() / "jobset" / program.version / "bin", report)[program.name]
 
 
 def karpenter_program(report: Printer = print_message) -> Path:
@@ -150,6 +157,7 @@ def main() -> int:
         selectors_program(KUBERNETES)
         prometheus_program()
         kueue_program()
+        jobset_program()
         karpenter_program()
         for name in OPERATORS:
             definitions(name)

@@ -17,6 +17,8 @@ KWOK = "0.8.0"
 PROMETHEUS = "0.315.0"
 """The version of release 3.15.0 in Go's module proxy."""
 KUEUE = "0.19.0"
+JOBSET = "0.12.0"
+"""The version that this Kueue is built with."""
 KARPENTER = "1.14.1"
 """The newest release that Go 1.26 builds."""
 
@@ -92,6 +94,11 @@ def prometheus() -> Program:
 def kueue() -> Program:
     """Return Kueue, which the tests of queued workloads start beside the control plane."""
     return Program("kueue", MODULES / "kueue" / KUEUE, "sigs.k8s.io/kueue/cmd/kueue", 400)
+
+
+def jobset() -> Program:
+    """Return the controller of JobSets, which the tests of queued workloads start beside Kueue."""
+    return Program("jobset", MODULES / "jobset" / JOBSET, "sigs.k8s.io/jobset", 60)
 
 
 def karpenter() -> Program:

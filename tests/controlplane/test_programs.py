@@ -11,11 +11,27 @@ from tests.controlplane import build
 from tests.controlplane.build_cache import cache
 from tests.controlplane.definitions import OPERATORS, PINNED, definitions, version_of
 from tests.controlplane.errors import BuildError
-from tests.controlplane.programs import KUBERNETES, MODULES, Program, karpenter, kueue, plane, prometheus, versions
+from tests.controlplane.programs import (
+    KUBERNETES,
+    MODULES,
+    Program,
+    jobset,
+    karpenter,
+    kueue,
+    plane,
+    prometheus,
+    versions,
+)
 from tests.controlplane.toolchain import release
 
 PLANE_PROGRAMS = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-PROGRAMS = [*(program for version in versions() for program in plane(version)), prometheus(), kueue(), karpenter()]
+PROGRAMS = [
+    *(program for version in versions() for program in plane(version)),
+    prometheus(),
+    kueue(),
+    jobset(),
+    karpenter(),
+]
 
 
 def test_four_successive_minors_can_be_built_and_one_of_them_is_the_default() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.client import Json
 from tests.cluster.installation import Installation, install_from_page
-from tests.cluster.kueue import GPU, SLICE, run_kueue, serve_queue
+from tests.cluster.kueue import GPU, SLICE, run_jobset, run_kueue, serve_queue
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
@@ -19,10 +19,11 @@ POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 
 @pytest.fixture(scope="package")
 def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Install everything beside Kueue, with the example cluster's nodes."""
+    """Install everything beside Kueue and JobSet, with the example cluster's nodes."""
     nodes = add_nodes(plane, demo_nodes())
     try:
         with (
+            run_jobset(plane, tmp_path_factory.mktemp("jobset")),
             run_kueue(plane, tmp_path_factory.mktemp("kueue")),
             install_from_page(plane, tmp_path_factory.mktemp("installed")) as installation,
         ):

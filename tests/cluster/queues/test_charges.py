@@ -1,9 +1,15 @@
-"""A real Kueue charges what the stored template requests: a slice for a right-sized one, whatever its pods hold."""
+"""A real Kueue charges what the stored template requests: a slice for a right-sized one, whatever its pods hold.
+
+Its workloads are Jobs, and JobSets with the real controller of JobSet.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
@@ -14,7 +20,9 @@ from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import register_patching_webhook
 
 QUEUED_JOBS = int(os.environ.get("RIGHTSLICE_QUEUED_JOBS", "12"))
-"""Jobs that go through a full queue."""
+"""Jobs that go through a full queue, and JobSets."""
+
+JOBS, JOBSETS = "/apis/batch/v1/namespaces/{}/jobs", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
 
 def queued_job(name: str, team: str, **annotations: str) -> Json:
@@ -28,6 +36,24 @@ def queued_job(name: str, team: str, **annotations: str) -> Json:
         "spec": {
             "suspend": True,
             "template": {"metadata": metadata, "spec": pod["spec"] | {"restartPolicy": "Never"}},
+        },
+    }
+
+
+def queued_jobset(name: str, team: str) -> Json:
+    """Return a JobSet of one Job with one pod, which says that it is the only worker, as JobSet's webhook stores it."""
+    job = queued_job(name, team, **{"rightslice.dev/gang-size": "1"})
+    spec = {"template": job["spec"]["template"], "completionMode": "Indexed", "completions": 1, "parallelism": 1}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": job["metadata"],
+        "spec": {
+            "suspend": True,
+            "successPolicy": {"operator": "All"},
+            "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "replicatedJobs": [{"name": "main", "replicas": 1, "template": {"spec": spec}}],
         },
     }
 
@@ -104,18 +130,42 @@ def test_a_rewrite_of_pods_alone_leaves_the_charge_of_a_card(site: Installation,
     assert admitted_amounts(site.plane, team) == {"whole": {"cpu": "1", GPU: "1"}}
 
 
-def test_jobs_go_through_a_full_queue_once_each(site: Installation, team: str) -> None:
+def test_the_pod_of_a_right_sized_jobset_is_charged_as_a_slice_and_gets_one(site: Installation, team: str) -> None:
+    stored = site.plane.api.create(JOBSETS.format(team), queued_jobset("small", team))
+    [replicated] = stored["spec"]["replicatedJobs"]
+    assert limits_of(replicated["template"]["spec"]["template"]) == {SLICE: "1"}
+
+    amounts = eventually(lambda: admitted_amounts(site.plane, team), within=120)
+    assert amounts == {"small": {"cpu": "1", SLICE: "1"}}
+    [pod] = eventually(lambda: pods_of_job(site.plane, team, "small-main-0"), within=120)
+    assert limits_of(pod) == {SLICE: "1"}
+
+
+KINDS: dict[str, tuple[str, Callable[[str, str], Json], Callable[[Json], bool]]] = {
+    "Jobs": (JOBS, queued_job, lambda status: bool(status.get("succeeded"))),
+    "JobSets": (JOBSETS, queued_jobset, lambda status: status.get("terminalState") == "Completed"),
+}
+
+
+@pytest.mark.parametrize(("path", "queued", "is_done"), KINDS.values(), ids=KINDS)
+def test_workloads_go_through_a_full_queue_once_each(
+    site: Installation,
+    team: str,
+    path: str,
+    queued: Callable[[str, str], Json],
+    is_done: Callable[[Json], bool],
+) -> None:
     """None is lost, none is created again, and none is charged twice."""
-    plane, names = site.plane, [f"job-{number}" for number in range(QUEUED_JOBS)]
-    uids = {name: create_job(plane, queued_job(name, team))["metadata"]["uid"] for name in names}
+    plane, names, path = site.plane, [f"job-{number}" for number in range(QUEUED_JOBS)], path.format(team)
+    uids = {name: plane.api.create(path, queued(name, team))["metadata"]["uid"] for name in names}
     most: dict[str, int] = {}
 
     def unfinished() -> list[str]:
         for name, amount in reserved_amounts(plane, team).items():
             most[name] = max(most.get(name, 0), amount)
-        jobs: Any = plane.api.get(f"/apis/batch/v1/namespaces/{team}/jobs")["items"]
+        jobs: Any = plane.api.get(path)["items"]
         assert {job["metadata"]["name"]: job["metadata"]["uid"] for job in jobs} == uids
-        return [job["metadata"]["name"] for job in jobs if not job["status"].get("succeeded")]
+        return [job["metadata"]["name"] for job in jobs if not is_done(job.get("status", {}))]
 
     eventually(unfinished, until=lambda jobs: not jobs, within=60 + 5 * QUEUED_JOBS)
     workloads: Any = plane.api.get(f"{API}/namespaces/{team}/workloads")["items"]

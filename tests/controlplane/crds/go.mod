@@ -8,6 +8,7 @@ require (
 	github.com/kyverno/kyverno v1.13.4
 	github.com/openreports/reports-api v0.2.1
 	github.com/prometheus-operator/prometheus-operator v0.92.1
+	sigs.k8s.io/jobset v0.12.0
 	sigs.k8s.io/karpenter v1.14.1
 	sigs.k8s.io/kueue v0.19.0
 )
