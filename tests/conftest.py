@@ -10,14 +10,23 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
-from tests.filters.scheduler import scheduler_filters
+from tests.filters.scheduler import device_scheduler, scheduler_filters
 from tests.usage.fixtures import prometheus
 
-__all__ = ["namespace", "nodes", "plane", "plane_to_disrupt", "prometheus", "scheduler_filters", "shared"]
+__all__ = [
+    "device_scheduler",
+    "namespace",
+    "nodes",
+    "plane",
+    "plane_to_disrupt",
+    "prometheus",
+    "scheduler_filters",
+    "shared",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 
-NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters"}
+NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters", "device_scheduler"}
 """Fixtures of programs that `make plane` builds."""
 
 GPU_TESTS = pytest.StashKey[int]()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders import Json
 from tests.controlplane.build import filters_program, wanted_version
+from tests.controlplane.programs import KUBERNETES
 from tests.filters.random_clusters import RandomCluster
 
 TIMEOUT_SECONDS = 300
@@ -76,3 +77,9 @@ def _world(cluster: RandomCluster, plugins: Sequence[str]) -> Json:
 def scheduler_filters() -> SchedulerFilters:
     """The program for the version of Kubernetes that is tested."""
     return SchedulerFilters(filters_program(wanted_version()))
+
+
+@pytest.fixture(scope="session")
+def device_scheduler() -> SchedulerFilters:
+    """The program for the version whose allocation of devices we follow, whatever version is tested."""
+    return SchedulerFilters(filters_program(KUBERNETES))

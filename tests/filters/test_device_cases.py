@@ -42,9 +42,9 @@ def test_it_is_not_known_which_devices_a_pod_gets(reason: str) -> None:
 
 
 @DEVICES_SINCE_36
-def test_the_scheduler_gives_them_to_it(scheduler_filters: SchedulerFilters) -> None:
+def test_the_scheduler_gives_them_to_it(device_scheduler: SchedulerFilters) -> None:
     found: dict[str, object] = {}
-    answers = scheduler_filters.answers([case.cluster() for case in CASES.values()], COMPARED_PLUGINS)
+    answers = device_scheduler.answers([case.cluster() for case in CASES.values()], COMPARED_PLUGINS)
     for (sentence, case), answer in zip(CASES.items(), answers, strict=True):
         theirs = answer.allocations["pod"][NODE]
         if theirs.get("error") or theirs.get("rejected"):

@@ -22,11 +22,11 @@ MAX_UNKNOWN = 0.02
 
 
 @DEVICES_SINCE_36
-def test_pods_get_the_devices_that_the_scheduler_gives_them(scheduler_filters: SchedulerFilters) -> None:
+def test_pods_get_the_devices_that_the_scheduler_gives_them(device_scheduler: SchedulerFilters) -> None:
     outcomes: Counter[str] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
         clusters = [random_devices(Random(f"{SEED} {begin + number}")) for number in range(BATCH_SIZE)]
-        answers = scheduler_filters.answers(clusters, COMPARED_PLUGINS)
+        answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
         for cluster, answer in zip(clusters, answers, strict=True):
             ours = our_allocations(cluster)
             outcomes.update(each.outcome for nodes in ours.values() for each in nodes.values())
