@@ -178,7 +178,7 @@ def _request_findings(request: DeviceRequest, path: FieldPath, view: ClusterView
     """Return the findings of a request, and whether everything about it is known."""
     name = request.device_class_name
     if view.classes and name not in view.classes:
-        return [_missing_class(name, path, view.classes)], False
+        return [_absent_class(name, path, view.classes)], False
     try:
         selectors = list(_selectors_of(request, path, view.classes))
         if not view.devices.pools:
@@ -204,12 +204,12 @@ def _selectors_of(request: DeviceRequest, path: FieldPath, classes: DeviceClasse
     """Yield the selectors of a request's class, then those of the request, as the scheduler evaluates them."""
     name = request.device_class_name
     for selector in classes[name].selectors if name in classes else ():
-        yield _compile(selector.cel.expression, (*path, "deviceClassName"), name)
+        yield _compile_or_reject(selector.cel.expression, (*path, "deviceClassName"), name)
     for index, selector in enumerate(request.selectors):
-        yield _compile(selector.cel.expression, (*path, "selectors", index, "cel", "expression"), "")
+        yield _compile_or_reject(selector.cel.expression, (*path, "selectors", index, "cel", "expression"), "")
 
 
-def _compile(expression: str, path: FieldPath, class_name: str) -> RequestSelector:
+def _compile_or_reject(expression: str, path: FieldPath, class_name: str) -> RequestSelector:
     try:
         return compile_selector(expression, path, class_name)
     except SelectorCompileError as error:
@@ -219,7 +219,7 @@ def _compile(expression: str, path: FieldPath, class_name: str) -> RequestSelect
         raise _RejectedSelectorError(_warning("GPU-D107", path, message, "")) from None
 
 
-def _missing_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyFinding:
+def _absent_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyFinding:
     near = get_close_matches(name, classes, n=1) or sorted(classes)[:3]
     message = f"must be a device class of this cluster, found {name}"
     return _warning("GPU-D106", (*path, "deviceClassName"), message, f"Write {' or '.join(near)}.")

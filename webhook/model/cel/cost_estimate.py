@@ -39,13 +39,13 @@ class CostRange(NamedTuple):
 
     def plus(self, other: CostRange) -> CostRange:
         """Return the sum."""
-        return CostRange(_saturated(self.least + other.least), _saturated(self.most + other.most))
+        return CostRange(_saturate(self.least + other.least), _saturate(self.most + other.most))
 
     def times(self, other: CostRange) -> CostRange:
         """Return the product."""
-        return CostRange(_saturated(self.least * other.least), _saturated(self.most * other.most))
+        return CostRange(_saturate(self.least * other.least), _saturate(self.most * other.most))
 
-    def scaled(self, factor: float) -> CostRange:
+    def scale_by(self, factor: float) -> CostRange:
         """Return the product with a factor, rounded up."""
         return CostRange(_scale(self.least, factor), _scale(self.most, factor))
 
@@ -54,7 +54,7 @@ class CostRange(NamedTuple):
         return CostRange(min(self.least, other.least), max(self.most, other.most))
 
 
-def _saturated(value: int) -> int:
+def _saturate(value: int) -> int:
     return min(value, MAX_UINT64)
 
 
@@ -128,15 +128,15 @@ _ATTRIBUTE = _DeclaredType(64, is_attribute=True)
 _DOMAIN, _NAME = _DeclaredType(63), _DeclaredType(32)
 
 
-def _by_domain(element: _DeclaredType) -> _DeclaredType:
+def _domain_type(element: _DeclaredType) -> _DeclaredType:
     return _DeclaredType(32, key=_DOMAIN, element=_DeclaredType(32, key=_NAME, element=element))
 
 
 _DEVICE = _DeclaredType(
     fields={
         "driver": _DeclaredType(63),
-        "attributes": _by_domain(_ATTRIBUTE),
-        "capacity": _by_domain(_DeclaredType()),
+        "attributes": _domain_type(_ATTRIBUTE),
+        "capacity": _domain_type(_DeclaredType()),
         "allowMultipleAllocations": _DeclaredType(1),
     }
 )
@@ -277,19 +277,19 @@ class _CostEstimator:
             size = sizes[0]
             grown = CostRange(size.least, size.most * 4 & MAX_UINT64)
             shrunk = CostRange(size.least // 4, size.most)
-            return _CallCost(size.scaled(_TEXT_FACTOR), grown if overload == "string_to_bytes" else shrunk)
+            return _CallCost(size.scale_by(_TEXT_FACTOR), grown if overload == "string_to_bytes" else shrunk)
         if overload == "strings_quote":
             size = sizes[0]
             result = CostRange(size.least + 2 & MAX_UINT64, size.most * 2 + 2 & MAX_UINT64)
-            return _CallCost(size.scaled(_TEXT_FACTOR), result)
+            return _CallCost(size.scale_by(_TEXT_FACTOR), result)
         if overload in ("starts_with_string", "ends_with_string"):
-            return _CallCost(sizes[0].scaled(_TEXT_FACTOR))
+            return _CallCost(sizes[0].scale_by(_TEXT_FACTOR))
         if overload == "in_list":
-            return _CallCost(sizes[1].scaled(1))
+            return _CallCost(sizes[1].scale_by(1))
         if overload == "matches_string":
             return _CallCost(_pattern_cost(target, sizes[0]))
         if overload == "contains_string":
-            return _CallCost(target.scaled(_TEXT_FACTOR).times(sizes[0].scaled(_TEXT_FACTOR)))
+            return _CallCost(target.scale_by(_TEXT_FACTOR).times(sizes[0].scale_by(_TEXT_FACTOR)))
         if overload in ("logical_or", "logical_and"):
             return _CallCost(CostRange(costs[0].least, costs[0].plus(costs[1]).most))
         if overload == "conditional":
@@ -298,10 +298,10 @@ class _CostEstimator:
         if overload in ("add_string", "add_bytes", "add_list"):
             self._set_entries(node, self._joined_entries(*node.arguments))
             result = sizes[0].plus(sizes[1])
-            return _CallCost(_ONE if overload == "add_list" else result.scaled(_TEXT_FACTOR), result)
+            return _CallCost(_ONE if overload == "add_list" else result.scale_by(_TEXT_FACTOR), result)
         if overload in _COMPARISONS:
             most = min(sizes[0].most, sizes[1].most)
-            return _CallCost(CostRange(1 if most else 0, most).scaled(_TEXT_FACTOR))
+            return _CallCost(CostRange(1 if most else 0, most).scale_by(_TEXT_FACTOR))
         return _CallCost(_ONE)
 
     def _joined_entries(self, one: ExpressionNode, other: ExpressionNode) -> EntrySizes | None:
@@ -434,7 +434,7 @@ _FunctionCost = Callable[[_CostEstimator, FunctionCall], _CallCost | None]
 
 
 def _pattern_cost(text: CostRange, pattern: CostRange) -> CostRange:
-    return text.plus(_ONE).scaled(_TEXT_FACTOR).times(pattern.scaled(_PATTERN_FACTOR))
+    return text.plus(_ONE).scale_by(_TEXT_FACTOR).times(pattern.scale_by(_PATTERN_FACTOR))
 
 
 def _constant_cost(_: _CostEstimator, __: FunctionCall) -> _CallCost:
@@ -447,10 +447,10 @@ def _traversal_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost 
         return None
     size = estimator.size_or_unknown(node.target)
     if not node.target.type.parameters:
-        return _CallCost(size.scaled(_TEXT_FACTOR))
+        return _CallCost(size.scale_by(_TEXT_FACTOR))
     each = _ONE
     if node.target.type.parameters[0].kind in ("string", "bytes"):
-        each = each.plus(estimator.element_size(node.target).scaled(_TEXT_FACTOR))
+        each = each.plus(estimator.element_size(node.target).scale_by(_TEXT_FACTOR))
     return _CallCost(size.times(each))
 
 
@@ -458,7 +458,7 @@ def _same_size_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost 
     if node.target is None:
         return None
     size = estimator.size_or_unknown(node.target)
-    return _CallCost(size.scaled(_TEXT_FACTOR), size)
+    return _CallCost(size.scale_by(_TEXT_FACTOR), size)
 
 
 def _replace_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | None:
@@ -468,10 +468,10 @@ def _replace_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | 
     old, new = map(estimator.size_or_unknown, node.arguments[:2])
     most_kept = size.most if old.least == 0 or new.most <= old.least else 0
     least_kept = size.least if old.most == 0 or old.most <= new.least else 0
-    most = _saturated(size.most + 1) if old.least == 0 else 0 if new.most <= old.least else size.most / old.least
-    least = _saturated(size.least + 1) if old.most == 0 else 0 if old.most <= new.least else size.least / old.most
+    most = _saturate(size.most + 1) if old.least == 0 else 0 if new.most <= old.least else size.most / old.least
+    least = _saturate(size.least + 1) if old.most == 0 else 0 if old.most <= new.least else size.least / old.most
     count = CostRange(math.ceil(least), math.ceil(most))
-    return _CallCost(size.scaled(2 * _TEXT_FACTOR), count.times(new).plus(CostRange(least_kept, most_kept)))
+    return _CallCost(size.scale_by(2 * _TEXT_FACTOR), count.times(new).plus(CostRange(least_kept, most_kept)))
 
 
 def _split_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | None:
@@ -481,7 +481,7 @@ def _split_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | No
     most = size.most
     if len(node.arguments) > 1 and isinstance(node.arguments[1], LiteralValue):
         most = int(node.arguments[1].value) & MAX_UINT64
-    return _CallCost(size.scaled(2 * _TEXT_FACTOR), CostRange(0, most))
+    return _CallCost(size.scale_by(2 * _TEXT_FACTOR), CostRange(0, most))
 
 
 def _join_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | None:
@@ -492,7 +492,7 @@ def _join_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | Non
     if node.arguments:
         separators = CostRange(max(0, count.least - 1), max(0, count.most - 1))
         size = size.plus(estimator.size_or_unknown(node.arguments[0]).times(separators))
-    return _CallCost(size.scaled(_TEXT_FACTOR), size)
+    return _CallCost(size.scale_by(_TEXT_FACTOR), size)
 
 
 def _find_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | None:
@@ -504,7 +504,7 @@ def _find_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost | Non
 
 
 def _parse_cost(estimator: _CostEstimator, node: FunctionCall) -> _CallCost:
-    return _CallCost(estimator.size_or_unknown(node.arguments[0]).scaled(_TEXT_FACTOR))
+    return _CallCost(estimator.size_or_unknown(node.arguments[0]).scale_by(_TEXT_FACTOR))
 
 
 def _equality_cost(_: _CostEstimator, node: FunctionCall) -> _CallCost | None:
@@ -513,7 +513,7 @@ def _equality_cost(_: _CostEstimator, node: FunctionCall) -> _CallCost | None:
 
 
 def _new_list_cost(factor: float, size: CostRange) -> _CallCost:
-    return _CallCost(size.scaled(factor).plus(_ONE).plus(_exactly(_LIST_COST)), size)
+    return _CallCost(size.scale_by(factor).plus(_ONE).plus(_exactly(_LIST_COST)), size)
 
 
 def _integer_literal(node: ExpressionNode, default: int) -> int:
@@ -564,7 +564,7 @@ def _sort_cost(kind: str, *, by_keys: bool) -> _FunctionCost:
 def _set_cost(factor: float) -> _FunctionCost:
     def estimate(estimator: _CostEstimator, node: FunctionCall) -> _CallCost:
         one, other = map(estimator.size_or_unknown, node.arguments)
-        return _CallCost(one.times(other).scaled(factor).plus(_ONE))
+        return _CallCost(one.times(other).scale_by(factor).plus(_ONE))
 
     return estimate
 

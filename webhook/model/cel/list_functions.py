@@ -153,7 +153,7 @@ def _unwrap_all(values: CelList) -> CelList:
 
 def _insert_all(target: CelMap, update: CelMap) -> CelMap:
     for key, value in update.items():
-        target = target.extended(key, value)
+        target = target.with_entry(key, value)
     return target
 
 
@@ -165,7 +165,7 @@ LIST_OVERLOADS: Final[Mapping[str, Implementation]] = {
     "list_sets_intersects_list": _intersect, "list_slice": _slice, "list_flatten": _flatten,
     "list_flatten_int": _flatten, "lists_range": lambda count: tuple(range(count)),
     "list_reverse": lambda values: values[::-1], "list_distinct": _distinct, "list_first": _first, "list_last": _last,
-    "optional_unwrap": _unwrap_all, "optional_unwrapOpt": _unwrap_all, "@mapInsert_map_key_value": CelMap.extended,
+    "optional_unwrap": _unwrap_all, "optional_unwrapOpt": _unwrap_all, "@mapInsert_map_key_value": CelMap.with_entry,
     "@mapInsert_map_map": _insert_all, **{f"list_{one}_sum_{one}": _sum_from(zero) for one, zero in _ZEROS.items()},
     **{f"list_{one}_is_sorted_bool": _is_sorted for one in COMPARABLE},
     **{f"list_{one}_max_{one}": _extreme_of("max", 1) for one in COMPARABLE},

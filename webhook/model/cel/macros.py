@@ -76,11 +76,11 @@ def _loop_variables(arguments: Arguments) -> tuple[str, str]:
     return names[0], names[1] if len(names) > 1 else ""
 
 
-def _accumulated() -> Identifier:
+def _accumulator() -> Identifier:
     return Identifier(ACCUMULATOR)
 
 
-def _fold(
+def _make_loop(
     target: ExpressionNode,
     variables: Arguments,
     initial: ExpressionNode,
@@ -95,34 +95,34 @@ def _fold(
         initial,
         condition or LiteralValue(True),
         step,
-        result or _accumulated(),
+        result or _accumulator(),
     )
 
 
 def _all(variables: int) -> MacroExpander:
     def expand(target: ExpressionNode, arguments: Arguments) -> ExpressionNode:
-        condition = FunctionCall("@not_strictly_false", _accumulated())
-        step = FunctionCall("_&&_", _accumulated(), arguments[variables])
-        return _fold(target, arguments[:variables], LiteralValue(True), step, condition)
+        condition = FunctionCall("@not_strictly_false", _accumulator())
+        step = FunctionCall("_&&_", _accumulator(), arguments[variables])
+        return _make_loop(target, arguments[:variables], LiteralValue(True), step, condition)
 
     return expand
 
 
 def _exists(variables: int) -> MacroExpander:
     def expand(target: ExpressionNode, arguments: Arguments) -> ExpressionNode:
-        condition = FunctionCall("@not_strictly_false", FunctionCall("!_", _accumulated()))
-        step = FunctionCall("_||_", _accumulated(), arguments[variables])
-        return _fold(target, arguments[:variables], LiteralValue(False), step, condition)
+        condition = FunctionCall("@not_strictly_false", FunctionCall("!_", _accumulator()))
+        step = FunctionCall("_||_", _accumulator(), arguments[variables])
+        return _make_loop(target, arguments[:variables], LiteralValue(False), step, condition)
 
     return expand
 
 
 def _exists_one(variables: int) -> MacroExpander:
     def expand(target: ExpressionNode, arguments: Arguments) -> ExpressionNode:
-        more = FunctionCall("_+_", _accumulated(), LiteralValue(1))
-        step = FunctionCall("_?_:_", arguments[variables], more, _accumulated())
-        result = FunctionCall("_==_", _accumulated(), LiteralValue(1))
-        return _fold(target, arguments[:variables], LiteralValue(0), step, result=result)
+        more = FunctionCall("_+_", _accumulator(), LiteralValue(1))
+        step = FunctionCall("_?_:_", arguments[variables], more, _accumulator())
+        result = FunctionCall("_==_", _accumulator(), LiteralValue(1))
+        return _make_loop(target, arguments[:variables], LiteralValue(0), step, result=result)
 
     return expand
 
@@ -135,28 +135,28 @@ def _transform(
     def expand(target: ExpressionNode, arguments: Arguments) -> ExpressionNode:
         step = add(arguments, arguments[-1])
         if len(arguments) == variables + 2:
-            step = FunctionCall("_?_:_", arguments[variables], step, _accumulated())
-        return _fold(target, arguments[:variables], initial(), step)
+            step = FunctionCall("_?_:_", arguments[variables], step, _accumulator())
+        return _make_loop(target, arguments[:variables], initial(), step)
 
     return expand
 
 
 def _append(_: Arguments, element: ExpressionNode) -> ExpressionNode:
-    return FunctionCall("_+_", _accumulated(), ListLiteral((element,)))
+    return FunctionCall("_+_", _accumulator(), ListLiteral((element,)))
 
 
 def _insert_value(arguments: Arguments, value: ExpressionNode) -> ExpressionNode:
-    return FunctionCall("cel.@mapInsert", _accumulated(), Identifier(_variable_name(arguments[0])), value)
+    return FunctionCall("cel.@mapInsert", _accumulator(), Identifier(_variable_name(arguments[0])), value)
 
 
 def _insert_entries(_: Arguments, entries: ExpressionNode) -> ExpressionNode:
-    return FunctionCall("cel.@mapInsert", _accumulated(), entries)
+    return FunctionCall("cel.@mapInsert", _accumulator(), entries)
 
 
 def _filter(target: ExpressionNode, arguments: Arguments) -> ExpressionNode:
     variable, condition = arguments
-    step = FunctionCall("_?_:_", condition, _append(arguments, variable), _accumulated())
-    return _fold(target, (variable,), ListLiteral(), step)
+    step = FunctionCall("_?_:_", condition, _append(arguments, variable), _accumulator())
+    return _make_loop(target, (variable,), ListLiteral(), step)
 
 
 def _map_optional(*, wraps: bool) -> MacroExpander:

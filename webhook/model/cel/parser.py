@@ -79,7 +79,7 @@ class _ExpressionParser:
     def parse(self) -> ExpressionNode:
         node = self._parse_expression()
         if self._next.kind != "end":
-            raise self._unexpected()
+            raise self._unexpected_token()
         return node
 
     @property
@@ -96,15 +96,15 @@ class _ExpressionParser:
 
     def _expect(self, kind: str) -> Token:
         if self._next.kind != kind:
-            raise self._unexpected(kind)
+            raise self._unexpected_token(kind)
         return self._take()
 
-    def _unexpected(self, wanted: str = "") -> CelSyntaxError:
+    def _unexpected_token(self, wanted: str = "") -> CelSyntaxError:
         found = self._next.text or "the end"
         reason = f"expected {wanted!r}, found {found!r}" if wanted else f"unexpected {found!r}"
         return CelSyntaxError(reason, self._next.start)
 
-    def _spanned(self, node: ExpressionNode, start: int) -> ExpressionNode:
+    def _note_span(self, node: ExpressionNode, start: int) -> ExpressionNode:
         """Note where a part stands, and check its size."""
         node.start, node.end = start, self._tokens[self._position - 1].end
         if node.depth > MAX_DEPTH:
@@ -113,18 +113,18 @@ class _ExpressionParser:
             raise UnmodelledExpressionError(f"it has more than {MAX_NODES} parts")
         return node
 
-    def _nested(self, rule: str, parse: Callable[[], ExpressionNode]) -> ExpressionNode:
+    def _parse_nested(self, rule: str, parse: Callable[[], ExpressionNode]) -> ExpressionNode:
         """Parse with a rule of the grammar, one level deeper."""
         start = self._next.start
         self._depths[rule] += 1
         if self._depths[rule] > MAX_DEPTH:
             raise CelSyntaxError(f"expression recursion limit exceeded: {MAX_DEPTH}", start)
-        node = self._spanned(parse(), start)
+        node = self._note_span(parse(), start)
         self._depths[rule] -= 1
         return node
 
     def _parse_expression(self) -> ExpressionNode:
-        return self._nested("expression", self._parse_conditional)
+        return self._parse_nested("expression", self._parse_conditional)
 
     def _parse_conditional(self) -> ExpressionNode:
         condition = self._parse_logical("||", self._parse_and)
@@ -142,19 +142,19 @@ class _ExpressionParser:
         terms = [parse()]
         while self._accept(operator):
             terms.append(parse())
-        return self._spanned(_balance_terms(f"_{operator}_", terms), start) if len(terms) > 1 else terms[0]
+        return self._note_span(_balance_terms(f"_{operator}_", terms), start) if len(terms) > 1 else terms[0]
 
     def _parse_relation(self) -> ExpressionNode:
-        return self._nested("relation", self._parse_relations)
+        return self._parse_nested("relation", self._parse_relations)
 
     def _parse_relations(self) -> ExpressionNode:
         start = self._next.start
-        node = self._nested("calculation", self._parse_sums)
+        node = self._parse_nested("calculation", self._parse_sums)
         while self._next.kind in _RELATIONS:
             operator = self._take().kind
-            right = self._nested("relation", lambda: self._nested("calculation", self._parse_sums))
+            right = self._parse_nested("relation", lambda: self._parse_nested("calculation", self._parse_sums))
             function = "@in" if operator == "in" else f"_{operator}_"
-            node = self._spanned(FunctionCall(function, node, right, nests=True), start)
+            node = self._note_span(FunctionCall(function, node, right, nests=True), start)
         return node
 
     def _parse_sums(self) -> ExpressionNode:
@@ -162,8 +162,8 @@ class _ExpressionParser:
         node = self._parse_products()
         while self._next.kind in _SUMS:
             operator = self._take().kind
-            right = self._nested("calculation", self._parse_products)
-            node = self._spanned(FunctionCall(f"_{operator}_", node, right, nests=True), start)
+            right = self._parse_nested("calculation", self._parse_products)
+            node = self._note_span(FunctionCall(f"_{operator}_", node, right, nests=True), start)
         return node
 
     def _parse_products(self) -> ExpressionNode:
@@ -171,8 +171,8 @@ class _ExpressionParser:
         node = self._parse_unary()
         while self._next.kind in _PRODUCTS:
             operator = self._take().kind
-            right = self._nested("calculation", self._parse_unary)
-            node = self._spanned(FunctionCall(f"_{operator}_", node, right, nests=True), start)
+            right = self._parse_nested("calculation", self._parse_unary)
+            node = self._note_span(FunctionCall(f"_{operator}_", node, right, nests=True), start)
         return node
 
     def _parse_unary(self) -> ExpressionNode:
@@ -186,7 +186,7 @@ class _ExpressionParser:
         node = self._parse_member()
         if times % 2 == 0:
             return node
-        return self._spanned(FunctionCall("!_" if operator == "!" else "-_", node), start)
+        return self._note_span(FunctionCall("!_" if operator == "!" else "-_", node), start)
 
     def _is_negative_number(self) -> bool:
         return self._next.kind == "-" and self._tokens[self._position + 1].kind in ("int", "double")
@@ -205,7 +205,7 @@ class _ExpressionParser:
                 raise UnmodelledExpressionError("it makes a protobuf message")
             else:
                 return node
-            self._spanned(node, start)
+            self._note_span(node, start)
 
     def _parse_field(self, operand: ExpressionNode) -> ExpressionNode:
         is_optional = self._accept("?") is not None
@@ -249,7 +249,7 @@ class _ExpressionParser:
         if token.kind == "name":
             return self._parse_name(token, "")
         self._position -= 1
-        raise self._unexpected()
+        raise self._unexpected_token()
 
     def _parse_name(self, token: Token, dot: str) -> ExpressionNode:
         if token.text in _RESERVED:

@@ -131,7 +131,7 @@ def make_list(elements: Sequence[Evaluator], optional: frozenset[int]) -> Evalua
             values.append(value)
         return tuple(values)
 
-    return _folded(evaluate, elements)
+    return _fold_constants(evaluate, elements)
 
 
 def make_map(keys: Sequence[Evaluator], values: Sequence[Evaluator], optional: frozenset[int]) -> Evaluator:
@@ -148,7 +148,7 @@ def make_map(keys: Sequence[Evaluator], values: Sequence[Evaluator], optional: f
             entries.append((key, value))
         return CelMap(entries)
 
-    return _folded(evaluate, [*keys, *values])
+    return _fold_constants(evaluate, [*keys, *values])
 
 
 def _checked_optional(value: CelValue) -> OptionalValue:
@@ -157,7 +157,7 @@ def _checked_optional(value: CelValue) -> OptionalValue:
     raise CelError(f"cannot initialize optional element from non-optional value of type {type_name(value)}")
 
 
-def _folded(evaluate: Evaluator, parts: Sequence[Evaluator]) -> Evaluator:
+def _fold_constants(evaluate: Evaluator, parts: Sequence[Evaluator]) -> Evaluator:
     """Evaluate a part once if all that it reads is constant."""
     if not all(isinstance(part, ConstantEvaluator) for part in parts):
         return evaluate

@@ -93,7 +93,7 @@ class CelMap:
             raise MissingKeyError(key)
         return entry[1]
 
-    def extended(self, key: CelValue, value: CelValue) -> CelMap:
+    def with_entry(self, key: CelValue, value: CelValue) -> CelMap:
         """Return the map with one more entry."""
         if self.contains(key):
             raise CelError(f"insert failed: key {key} already exists")

@@ -88,7 +88,7 @@ def _result(program: DeviceSelectorProgram, driver: str, device: Device) -> bool
 def _cached_program(expression: str) -> _CachedProgram:
     found = _programs.get(expression)
     if found is None:
-        found = _programs.store(expression, _compile(expression))
+        found = _programs.store(expression, _compile_program(expression))
         kept = (one.program.tree.nodes for one in _programs.values() if isinstance(one, _CachedProgram))
         if sum(kept) > MAX_CACHED_NODES:
             _programs.clear()
@@ -97,7 +97,7 @@ def _cached_program(expression: str) -> _CachedProgram:
     return found
 
 
-def _compile(expression: str) -> _CachedProgram | SelectorCompileError:
+def _compile_program(expression: str) -> _CachedProgram | SelectorCompileError:
     try:
         program = compile_device_selector(expression)
     except SelectorCompileError as error:
@@ -120,10 +120,10 @@ def _is_plain_field(node: ExpressionNode) -> bool:
 
 def _values_read(keys: Sequence[DeviceKey], driver: str, device: Device) -> Hashable:
     """Return all of a device that a selector can tell apart by some keys."""
-    return (driver, device.allow_multiple_allocations, *[_value_of(key, driver, device) for key in keys])
+    return (driver, device.allow_multiple_allocations, *[_published_value(key, driver, device) for key in keys])
 
 
-def _value_of(key: DeviceKey, driver: str, device: Device) -> Hashable:
+def _published_value(key: DeviceKey, driver: str, device: Device) -> Hashable:
     values = device.attributes if key.group == "attributes" else device.capacity
     found = values.get(f"{key.domain}/{key.name}")
     if found is None and key.domain == driver:
