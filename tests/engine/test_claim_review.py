@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -218,3 +219,31 @@ def test_static_slices_of_a_card_are_compared_by_memory() -> None:
 
 
 SIZES = {"1g.10gb": 9850, "2g.20gb": 20000}
+
+
+COSTLY: dict[str, Json] = {
+    "hundreds of selectors": claim(*[request(*["device.driver == 'other'"] * 32, name="gpu") for _ in range(32)]),
+    "long selectors": claim(request("||".join(["device.driver == 'a'"] * 600), "||".join(["true"] * 1500))),
+    "a selector that takes every step": claim(request("lists.range(999).all(a, lists.range(99).all(b, a >= 0))")),
+    "loops over all keys": claim(
+        request(f"{ATTRIBUTES}.all(a, {ATTRIBUTES}.all(b, {ATTRIBUTES}.exists(c, a == b || b == c)))")
+    ),
+    "many devices under a constraint": claim(
+        request(name="mig", count=16), constraints=[{"distinctAttribute": "gpu.nvidia.com/parentUUID"}]
+    ),
+}
+
+
+@pytest.mark.parametrize("data", COSTLY.values(), ids=COSTLY)
+def test_a_claim_takes_no_long_review(data: Json) -> None:
+    assert min(_review_seconds(data) for _ in range(3)) < MAX_REVIEW_SECONDS
+
+
+MAX_REVIEW_SECONDS = 0.25
+
+
+def _review_seconds(data: Json) -> float:
+    cluster = view_of(*CLUSTER)
+    start = process_time()
+    review(data, view=cluster)
+    return process_time() - start

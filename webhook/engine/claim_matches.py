@@ -9,6 +9,8 @@ from typing import NamedTuple
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import shorten_text
 from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.syntax_tree import Comprehension, walk_expression
 from webhook.model.cel.values import CelMap
 from webhook.model.dra.device_selectors import (
     DeviceSelectorProgram,
@@ -34,6 +36,12 @@ from webhook.model.field_paths import FieldPath
 MAX_DEVICES_EXPLAINED = 256
 """Kinds of devices on which conditions are evaluated one by one."""
 
+
+MAX_PARTS_EVALUATED = 100_000
+"""Parts of selectors times devices: about 50 ms."""
+
+LOOP_WEIGHT = 32
+"""A loop runs over the attributes of a device at most so often as a device may have."""
 
 MAX_TEXT = 400
 """Longest text of an expression in a finding."""
@@ -80,6 +88,9 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     Raises:
         UnmodelledExpressionError: A selector takes too many steps to be evaluated here.
     """
+    parts = sum(map(_parts_to_evaluate, selectors))
+    if parts * len(devices.kinds) > MAX_PARTS_EVALUATED:
+        raise UnmodelledExpressionError("it would take too long on all devices")
     evaluated = [_EvaluatedDevice(each, device_value(each.pool.driver, each.device)) for each in devices.kinds]
     errors, matching, others = _match_devices(selectors, evaluated)
     if errors:
@@ -89,6 +100,13 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     if matching:
         return list(_close_bounds(excluded, others, matching))
     return [_no_match(excluded, others, devices.total)] if excluded else []
+
+
+def _parts_to_evaluate(selector: RequestSelector) -> int:
+    """Return the parts of a selector, those of loops counted several times."""
+    tree = selector.program.tree
+    loops = sum(isinstance(node, Comprehension) for node in walk_expression(tree))
+    return int(tree.nodes * LOOP_WEIGHT**loops)
 
 
 _ErrorsBySelector = list[tuple[RequestSelector, list[_EvaluatedDevice]]]

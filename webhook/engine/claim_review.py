@@ -53,8 +53,14 @@ NO_MATCH = "GPU-D101"
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
 
-MAX_STEPS = 50_000
-"""Devices and requests that are looked at on all nodes together: about 100 ms."""
+MAX_STEPS = 3_000
+"""Devices and requests that are looked at on all nodes together: about 50 ms."""
+
+MAX_SELECTOR_BYTES = 10 * 1024
+"""Size of all selectors of a claim that are compiled: as much as one may have."""
+
+BYTES_PER_SELECTOR = 64
+"""What a selector counts for besides its text."""
 
 
 def review_claim(request: AdmissionRequest, view: ClusterView) -> Decision:
@@ -132,6 +138,8 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
 def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     devices: FieldPath = ("devices",)
     found: list[PolicyFinding] = []
+    if _size_of_selectors(spec, view.classes) > MAX_SELECTOR_BYTES:
+        return found
     is_known = bool(spec.devices.requests and view.devices.pools)
     for index, request in enumerate(spec.devices.requests):
         choices = [
@@ -145,6 +153,18 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
         return _allocation_findings(spec, view, devices)
     except UnmodelledExpressionError:
         return []
+
+
+def _size_of_selectors(spec: ClaimSpec, classes: DeviceClasses) -> int:
+    """Return the bytes of all expressions of a claim, those of its classes included, and some for each."""
+    expressions = (one for request, _ in _requests_of(spec, ()) for one in _expressions_of(request, classes))
+    return sum(len(one.encode()) + BYTES_PER_SELECTOR for one in expressions)
+
+
+def _expressions_of(request: DeviceRequest, classes: DeviceClasses) -> Iterator[str]:
+    name = request.device_class_name
+    of_class = classes[name].selectors if name in classes else ()
+    yield from (selector.cel.expression for selector in (*of_class, *request.selectors))
 
 
 def _needed_findings(choices: Sequence[list[PolicyFinding]]) -> list[PolicyFinding]:
@@ -245,12 +265,12 @@ def _allocate_anywhere(spec: ClaimSpec, view: ClusterView) -> AllocationOutcome:
     claims: Sequence[NamedClaim] = (NamedClaim("claim", spec),)
     for node in _nodes_to_try(spec, view):
         of_node = pools.pools_of_node(node)
-        found = allocate_on_node(claims, of_node, {}, view.classes, select_device, shared_names=shared)
+        found = allocate_on_node(
+            claims, of_node, {}, view.classes, select_device, shared_names=shared, max_steps=MAX_STEPS - steps
+        )
         if found.outcome is not AllocationOutcome.REJECTED:
             return found.outcome
         steps += found.steps
-        if steps > MAX_STEPS:
-            return AllocationOutcome.UNKNOWN
     return AllocationOutcome.REJECTED
 
 
@@ -260,11 +280,7 @@ def _nodes_to_try(spec: ClaimSpec, view: ClusterView) -> Sequence[int]:
     Raises:
         UnmodelledExpressionError: There are too many.
     """
-    expressions = [
-        selector.cel.expression
-        for request, _ in _requests_of(spec, ())
-        for selector in (*view.classes[request.device_class_name].selectors, *request.selectors)
-    ]
+    expressions = [one for request, _ in _requests_of(spec, ()) for one in _expressions_of(request, view.classes)]
     kinds = published_devices(view.devices.pools, view.fleet, keys_told_apart(expressions)).nodes
     nodes = range(len(view.fleet.nodes)) if kinds is None or spec.devices.constraints else kinds
     if len(nodes) > MAX_KINDS:
