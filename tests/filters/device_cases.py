@@ -233,6 +233,7 @@ CASES: dict[str, DeviceCase] = {
     "more than 32 devices of one claim end scheduling": DeviceCase(
         CARDS, [exactly("gpu", "r", count=20), exactly("gpu", "q", count=20)], "failed"
     ),
+    "more devices than the node has": DeviceCase(CARDS, [exactly("gpu", count=4)], "rejected"),
     "choices that exceed 32 devices are passed over": DeviceCase(
         CARDS,
         [exactly("gpu"), first_available(exactly("gpu", count=32), exactly("gpu"), name="q")],

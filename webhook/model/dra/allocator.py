@@ -315,6 +315,8 @@ class _Search:
         if want.all_devices is not None:
             candidate = want.all_devices[index]
             return not self._is_in_use(want, candidate) and self._try_device(want, candidate, index, 0, required=True)
+        if index == 0 and want.needed > 1 and not self._has_enough(want):
+            return False
         for place in range(start, len(self._candidates)):
             self._count_step()
             candidate = self._candidates[place]
@@ -324,6 +326,20 @@ class _Search:
                 and self._has_capacity(want, candidate)
                 and self._try_device(want, candidate, index, place + 1)
             ):
+                return True
+        return False
+
+    def _has_enough(self, want: _Want) -> bool:
+        """Return whether as many devices match a request as it needs; no more are looked at than the search would.
+
+        The scheduler tries all their combinations instead, before it gives up.
+        """
+        found = 0
+        for candidate in self._candidates:
+            self._count_step()
+            if not self._is_in_use(want, candidate) and self._is_selected(want, candidate):
+                found += self._has_capacity(want, candidate)
+            if found >= want.needed:
                 return True
         return False
 
