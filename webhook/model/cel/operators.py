@@ -511,9 +511,12 @@ def _of_non_zero(value: CelValue) -> OptionalValue:
     return NO_VALUE if is_zero else OptionalValue(True, value)
 
 
-def _optional_value(value: OptionalValue) -> CelValue:
+def optional_content(value: OptionalValue) -> CelValue:
+    """Return the value inside an optional one."""
     if not value.present:
         raise CelError("optional.none() dereference")
+    if isinstance(value.value, CelError):
+        raise value.value
     return value.value
 
 
@@ -541,7 +544,7 @@ SCALAR_OVERLOADS: Final[Mapping[str, Implementation]] = {
     "double_to_string": convert_to_string, "int64_to_string": convert_to_string, "uint64_to_string": convert_to_string,
     "uint64_to_uint64": _identity, "double_to_uint64": convert_to_uint, "int64_to_uint64": convert_to_uint,
     "string_to_uint64": convert_to_uint, "optional_of": lambda value: OptionalValue(True, value),
-    "optional_ofNonZeroValue": _of_non_zero, "optional_none": lambda: NO_VALUE, "optional_value": _optional_value,
+    "optional_ofNonZeroValue": _of_non_zero, "optional_none": lambda: NO_VALUE, "optional_value": optional_content,
     "optional_hasValue": lambda value: value.present, "string_char_at_int": character_at,
     "string_index_of_string": index_in_string, "string_index_of_string_int": index_in_string,
     "string_last_index_of_string": last_index_in_string, "string_last_index_of_string_int": last_index_in_string,

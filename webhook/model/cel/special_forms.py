@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from webhook.model.cel.cel_errors import CelError, CelSyntaxError, FatalCelError, MissingKeyError
 from webhook.model.cel.cel_types import CelType
 from webhook.model.cel.declarations import TYPE_NAMES
-from webhook.model.cel.operators import Implementation, no_overload
+from webhook.model.cel.operators import Implementation, no_overload, optional_content
 from webhook.model.cel.steps import STEP_LIMIT, Frame, spend_on_contents, spend_steps
 from webhook.model.cel.syntax_tree import FunctionCall
 from webhook.model.cel.values import (
@@ -19,6 +19,8 @@ from webhook.model.cel.values import (
     CelMap,
     CelValue,
     OptionalValue,
+    QuantityValue,
+    SemanticVersion,
     are_equal,
     is_list,
     list_contains,
@@ -47,9 +49,16 @@ def read_variable(slot: int) -> Evaluator:
             value = frame[slot] = value.resolve(frame)
         if isinstance(value, CelError):
             raise value
-        return value
+        return _pass_optional(value) if type(value) is OptionalValue else value
 
     return evaluate
+
+
+def _pass_optional(value: OptionalValue) -> OptionalValue:
+    """Return an optional value as a variable or choice gives it: cel-go loses quantities and versions inside."""
+    if isinstance(value.value, (QuantityValue, SemanticVersion)):
+        return OptionalValue(True, CelError(f"unsupported conversion of {type_name(value.value)}"))
+    return value
 
 
 class _PendingValue(NamedTuple):
@@ -191,7 +200,12 @@ def select_element(operand: Evaluator, key: Evaluator) -> Evaluator:
             return value.get(constant) if isinstance(value, CelMap) else _element_of(value, constant)
 
         return select_constant
-    return lambda frame: _element_of(operand(frame), key(frame))
+
+    def select(frame: Frame) -> Any:
+        value = operand(frame)
+        return value if value == NO_VALUE else _element_of(value, key(frame))
+
+    return select
 
 
 def _element_of(value: CelValue, key: CelValue) -> CelValue:
@@ -204,7 +218,11 @@ def _element_of(value: CelValue, key: CelValue) -> CelValue:
 
 
 def _select_optional(operand: Evaluator, key: Evaluator) -> Evaluator:
-    return lambda frame: _optional_element_of(operand(frame), key(frame))
+    def select(frame: Frame) -> OptionalValue:
+        value = operand(frame)
+        return NO_VALUE if value == NO_VALUE else _optional_element_of(value, key(frame))
+
+    return select
 
 
 def _optional_element_of(value: CelValue, key: CelValue) -> OptionalValue:
@@ -298,11 +316,10 @@ def _not_strictly_false(operand: Evaluator) -> Evaluator:
 def _conditional(condition: Evaluator, if_true: Evaluator, if_false: Evaluator) -> Evaluator:
     def evaluate(frame: Frame) -> Any:
         value = condition(frame)
-        if value is True:
-            return if_true(frame)
-        if value is False:
-            return if_false(frame)
-        raise no_overload(value)
+        if not isinstance(value, bool):
+            raise no_overload(value)
+        chosen = if_true(frame) if value else if_false(frame)
+        return _pass_optional(chosen) if type(chosen) is OptionalValue else chosen
 
     return evaluate
 
@@ -345,7 +362,7 @@ def _or_value(left: Evaluator, right: Evaluator) -> Evaluator:
         value = left(frame)
         if not isinstance(value, OptionalValue):
             return value
-        return value.value if value.present else right(frame)
+        return optional_content(value) if value.present else right(frame)
 
     return evaluate
 

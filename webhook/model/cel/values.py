@@ -195,6 +195,9 @@ def _equal_objects(one: QuantityValue | SemanticVersion, other: CelValue) -> boo
 def _equal_optionals(one: OptionalValue, other: CelValue) -> bool:
     if not isinstance(other, OptionalValue) or not (one.present and other.present):
         return isinstance(other, OptionalValue) and one.present == other.present
+    for value in (one.value, other.value):
+        if isinstance(value, CelError):
+            raise value
     if one.value is None:
         return other.value is None
     return equals(one.value, other.value)
