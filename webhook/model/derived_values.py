@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 DerivedValues = dict[Callable[..., Any], dict[tuple[object, ...], Any]]
 """Results of functions of one object, by their other arguments."""
@@ -24,8 +24,6 @@ Owner = TypeVar("Owner", bound=DerivedValuesOwner)
 Value = TypeVar("Value")
 Others = ParamSpec("Others")
 
-_MISSING = object()
-
 
 def derived_value(
     max_entries: int = 1,
@@ -35,14 +33,14 @@ def derived_value(
     def decorate(function: Callable[Concatenate[Owner, Others], Value]) -> Callable[Concatenate[Owner, Others], Value]:
         @wraps(function)
         def derive(owner: Owner, /, *others: Others.args, **named: Others.kwargs) -> Value:
-            results = owner.derived.setdefault(function, {})
-            value = results.get(others, _MISSING)
-            if value is not _MISSING:
-                return cast("Value", value)
-            value = function(owner, *others, **named)
-            if len(results) >= max_entries:
-                results.pop(next(iter(results)), None)
-            results[others] = value
+            try:
+                value: Value = owner.derived[function][others]
+            except KeyError:
+                value = function(owner, *others, **named)
+                results = owner.derived.setdefault(function, {})
+                if len(results) >= max_entries:
+                    results.pop(next(iter(results)), None)
+                results[others] = value
             return value
 
         return derive
