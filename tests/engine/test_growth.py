@@ -268,6 +268,73 @@ def test_a_pod_with_volumes_gets_a_new_node_that_reaches_them(case: Case) -> Non
     assert outcome(case) == case.want
 
 
+def apart(pod: PodMaker, key: str = "kubernetes.io/hostname", **labels: str) -> PodMaker:
+    """Return a replica of a pod that runs with no pod with these labels in one domain; they are its own."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    for name, value in labels.items():
+        pod.label(name, value)
+    return pod.spec(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+
+
+def spread(pod: PodMaker, key: str = "kubernetes.io/hostname") -> PodMaker:
+    """Return a replica of a pod that is spread over domains."""
+    selector = {"matchLabels": {"app": "a"}}
+    constraint = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return pod.label("app", "a").spec(topologySpreadConstraints=[constraint])
+
+
+def other(**labels: str) -> PodMaker:
+    """Return a pod that runs on the node of the slices."""
+    pod = make_pod("other").spec(nodeName="mig")
+    for name, value in labels.items():
+        pod.label(name, value)
+    return pod
+
+
+PARTLY_FULL = (whole_node(), slices(), *users(count=6))
+DAEMON = {"app": "a", "pod-template-generation": "1"}
+TIES = {
+    "a replica runs on the only node with a free slice": Case(
+        SMALL, (*PARTLY_FULL, apart(other(), app="a").build()), apart(small(), app="a")
+    ),
+    "all slices are taken, and a replica runs there": Case(
+        SMALL, (*FULL, apart(other(), app="a").build()), apart(small(), app="a")
+    ),
+    "replicas may not share a zone": Case(
+        KeepReason.ANTI_AFFINITY,
+        (make_node("whole", A100 | {ZONE: "b"}, **{GPU: 8}), slices(more={ZONE: "a"}),
+         apart(other(), ZONE, app="a").build()),
+        apart(small(), ZONE, app="a"),
+    ),
+    "a pod of a DaemonSet, which a new node has too": Case(
+        KeepReason.ANTI_AFFINITY, (*PARTLY_FULL, other(**DAEMON).build()), apart(small(), app="a")
+    ),
+    "a pod of another workload excludes it, which may be on a new node": Case(
+        KeepReason.ANTI_AFFINITY, (*PARTLY_FULL, apart(other(), app="a").build()), small().label("app", "a")
+    ),
+    "another pod that it avoids": Case(SMALL, (*PARTLY_FULL, other(app="a").build()), apart(small(), app="a")),
+    "replicas that are spread over nodes": Case(
+        SMALL, (*PARTLY_FULL, other(app="a").build()), spread(small())
+    ),
+    "replicas that are spread over zones": Case(
+        KeepReason.TOPOLOGY_SPREAD,
+        (make_node("whole", A100 | {ZONE: "b"}, **{GPU: 8}), slices(more={ZONE: "a"}), other(app="a").build()),
+        spread(small(), ZONE),
+    ),
+    "a pod that needs another one near it": Case(
+        KeepReason.NO_GROWTH,
+        (*FULL, other(app="a").build()),
+        small().spec(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]}}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TIES.values(), ids=TIES)
+def test_a_pod_that_avoids_others_on_its_node_gets_a_new_one(case: Case) -> None:
+    assert outcome(case) == case.want
+
+
 def outcome(case: Case) -> str | KeepReason:
     """Return the resource that a pod gets, or why it keeps its request."""
     decision = review(case.pod, case.policy, view=view_of(make_namespace("team"), *case.objects))

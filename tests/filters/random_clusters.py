@@ -56,7 +56,7 @@ def random_cluster(random: Random, *, running: int = 30, waiting: int = 8, pods:
     nodes = [random_node(random, f"node-{number}") for number in range(random.randint(10, 14))]
     names = [node["metadata"]["name"] for node in nodes]
     objects = [random_namespace(random, name) for name in NAMESPACES] + nodes
-    holders = [_running_pod(random, f"running-{number}", random.choice(names)) for number in range(running)]
+    holders = [running_pod(random, f"running-{number}", random.choice(names)) for number in range(running)]
     for node in random.sample(nodes, k=3):
         _leave_little(random, node, holders)
     objects += [*holders, *random_volumes(random, NAMESPACES, names), *random_configuration(random)]
@@ -207,7 +207,7 @@ def _add_host_ports(random: Random, spec: Json) -> None:
     container["ports"] = sorted(ports, key=str)
 
 
-def _running_pod(random: Random, name: str, node: str) -> Json:
+def running_pod(random: Random, name: str, node: str) -> Json:
     """Return a pod on a node, whatever its constraints."""
     pod = random_pod(random, name, [node])
     pod["spec"]["nodeName"] = node

@@ -12,13 +12,20 @@ import pytest
 from tests.builders import Json, make_node
 from tests.engine.test_growth import GROW, SMALL, settings
 from tests.example_cluster import A100, MIXED, apply_patch, review, view_of
-from tests.filters.random_clusters import NAMESPACES, RandomCluster, random_namespace, random_node, random_pod
+from tests.filters.random_clusters import (
+    NAMESPACES,
+    RandomCluster,
+    random_namespace,
+    random_node,
+    random_pod,
+    running_pod,
+)
 from tests.filters.random_requests import GPU, MIG
 from tests.filters.random_volumes import random_volumes
 from tests.filters.scheduler import SchedulerFilters
 from webhook.model.decisions import OfferChoice
 
-GROUPS, PODS = 150, 10
+GROUPS, PODS, RUNNING = 150, 10, 8
 OTHERS = ["whole", "other", "third", "fourth"]
 """Nodes that CSI drivers and local volumes know."""
 
@@ -37,10 +44,10 @@ def test_a_pod_for_a_new_node_passes_the_filters_of_the_scheduler_on_its_templat
     clusters = [right_sized_for_template(Random(f"template {number}"), policy) for number in range(GROUPS)]
     for cluster, rejections in zip(clusters, scheduler_filters.rejections(clusters), strict=True):
         for pod in cluster.pods:
-            assert rejections[pod["metadata"]["name"]].get("template", {}) == {}, (pod, cluster.of_kind("Node"))
+            assert rejections[pod["metadata"]["name"]].get("template", {}) == {}, (pod, cluster.of_kind("Node")[-1])
     grown = [pod for cluster in clusters for pod in cluster.pods]
     assert len(grown) > GROUPS // 2
-    assert sum(bool(pod["spec"].get("volumes")) for pod in grown) > GROUPS // 30
+    assert sum(bool(pod["spec"].get("volumes")) for pod in grown) > GROUPS // 50
 
 
 def right_sized_for_template(random: Random, policy: str) -> RandomCluster:
@@ -58,7 +65,9 @@ def right_sized_for_template(random: Random, policy: str) -> RandomCluster:
         resources={name: amount for name, amount in amounts.items() if name != "pods"},
     )
     cluster = [random_namespace(random, name) for name in NAMESPACES] + random_volumes(random, NAMESPACES, OTHERS)
-    view = view_of(*cluster, make_node("whole", A100, **{GPU: 8}), group)
+    whole = make_node("whole", A100 | {"kubernetes.io/hostname": "whole"}, **{GPU: 8})
+    cluster += [whole, *(running_pod(random, f"running-{number}", "whole") for number in range(RUNNING))]
+    view = view_of(*cluster, group)
     grown = []
     for number in range(PODS):
         pod = with_one_gpu(random_pod(random, f"pod-{number}", ["whole"]))

@@ -180,6 +180,10 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.find_tied_nodes, ties, excluding, selected, tolerated)
 
+    def allows_new_node(self, ties: PodTies) -> bool:
+        """Record the query."""
+        return self._record_answer(ClusterView.allows_new_node, ties)
+
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """Record the query."""
         return self._record_answer(ClusterView.quota_users, quota, namespace, what)

@@ -55,6 +55,8 @@ _CURED_BY_GROWTH = frozenset(
         KeepReason.UNREACHABLE,
         KeepReason.HOST_PORT,
         KeepReason.VOLUME_UNREACHABLE,
+        KeepReason.ANTI_AFFINITY,
+        KeepReason.TOPOLOGY_SPREAD,
     }
 )
 """Reasons that a new node may remove."""

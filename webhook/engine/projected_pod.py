@@ -17,8 +17,9 @@ from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
 from webhook.model.enums import PolicyMode
+from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.filters.volumes import ANY_VOLUMES
-from webhook.model.node_groups import HOSTNAME, growing_groups
+from webhook.model.node_groups import growing_groups
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, Pod, PodSpec, QuantityText, TopologySpreadConstraint
@@ -55,14 +56,12 @@ def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> Feasible
 def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
     """Return the new nodes of node groups that could take the pod; None if that is not known.
 
-    A new node may be near no other pod, so pods that depend on others are left out. So is a group whose template lacks
-    a label that selects nodes for the pod, or by which its volumes are reached.
+    A new node has no pods but those of DaemonSets, so pods that need others near them are left out. So is a group whose
+    template lacks a label that selects nodes for the pod, or by which its volumes are reached.
     """
     view, policies, live = context.view, context.policies, context.feasible
     additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
     pod, sources = _project_pod(context, additions), view.group_sources
-    if live.exclusion.nodes or live.exclusion.waiting:
-        return None
     uses = pod_volumes(pod)
     feasible = FeasibleNodes(
         view.view_new_nodes(),
@@ -73,7 +72,8 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
         identity=live.identity,
         volumes=view.fit_volumes_on_new_nodes(live.identity.namespace, uses) if uses else ANY_VOLUMES,
     )
-    if feasible.ignored_requirements or feasible.ties():
+    is_tied = feasible.ties() or any(live.exclusion)
+    if feasible.ignored_requirements or (is_tied and not view.allows_new_node(feasible.ties())):
         return None
     keys = _selecting_keys(pod.spec) | {one.key for required in additions.required for one in required}
     groups = enumerate(growing_groups(view.fleet, sources))

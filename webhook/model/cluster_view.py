@@ -34,6 +34,7 @@ from webhook.model.filters.pod_ties import (
     Takers,
     TiedNodes,
     TieKey,
+    allows_new_node,
     find_exclusion_by_pending,
     find_tied_nodes,
 )
@@ -367,6 +368,11 @@ class ClusterView:
         takers = Takers(self._assumed.pending_pods, max(0, 2 * self.replicas - 1), excluding)
         pods = ClusterPods(self._pod_groups, self._anti_affinity, self.labels_of)
         return find_tied_nodes(ties, pods, self.fleet, selected, tolerated, takers)
+
+    def allows_new_node(self, ties: PodTies) -> bool:
+        """Return whether a pod's ties and those of other pods keep it off no new node."""
+        pods = ClusterPods(self._pod_groups, self._anti_affinity, self.labels_of)
+        return allows_new_node(ties, pods, self._assumed.pending_pods)
 
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
         """Return the mask of the nodes on which a host port that conflicts with one of these is in use.

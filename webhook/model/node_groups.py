@@ -25,6 +25,7 @@ import msgspec
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.derived_values import derived_value
+from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
@@ -60,7 +61,6 @@ AUTOSCALER_GPUS = (WHOLE_GPU, "microsoft.com/directx", "amd.com/gpu", "gpu.intel
 AGENT_LABELS = ("nvidia.com/", "feature.node.kubernetes.io/", f"{GROUP}/")
 """Prefixes of labels that agents add to a node after it was created."""
 
-HOSTNAME = "kubernetes.io/hostname"
 OWN_LABELS = (HOSTNAME, "node.kubernetes.io/instance-id")
 """Labels that differ between all nodes of a group."""
 

@@ -300,6 +300,15 @@ class AntiAffinityIndex:
                 found.append(self._exclusion_by(pair, terms, namespace, namespace_labels, labels))
         return combine_exclusions(found)
 
+    def terms_selecting(
+        self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
+    ) -> list[RequiredTerm] | None:
+        """Return the terms that select a new pod with these labels; None if they are too many to be checked."""
+        found = [self._others, *(self._by_label.get(pair, []) for pair in labels.items())]
+        if any(len(terms) > MAX_TERMS_CHECKED for terms in found):
+            return None
+        return [term for terms in found for term in terms if may_select(term, namespace, namespace_labels, labels)]
+
     def _exclusion_by(
         self,
         pair: tuple[str, str],

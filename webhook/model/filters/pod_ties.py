@@ -39,10 +39,13 @@ from webhook.model.pod_groups import (
     is_unknown_selection,
     pod_labels,
 )
-from webhook.model.pods import Pod
+from webhook.model.pods import NodeSelectorRequirement, Pod
 
 MAX_DOMAINS = 32
 """Domains of a key from which pods without a node may exclude a pod, before that counts as not known."""
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The topology key of single nodes."""
 
 TieKey = RequiredTerm | HostPort | PodGroup
 """What pods are counted by on each node: a term or host port that excludes others, or the labels that terms select."""
@@ -246,6 +249,38 @@ def is_checked_for_affinity(pod: Pod, pods: ClusterPods) -> bool:
     if any(each is not None and each.required for each in kinds):
         return True
     return bool(pods.anti_affinity.exclusion(namespace, pods.labels_of(namespace), labels).nodes)
+
+
+DAEMON_LABEL = "pod-template-generation"
+"""The label that the controller of DaemonSets gives each pod."""
+
+
+def allows_new_node(ties: PodTies, pods: ClusterPods, pending: Iterable[PendingPod] = ()) -> bool:
+    """Return whether ties keep a pod off no new node, on which only pods of DaemonSets run.
+
+    So it is if anti-affinity and spread are all about single nodes, if they select no pod of a DaemonSet, and if only
+    replicas exclude the pod: those with the same anti-affinity.
+
+    Args:
+        pending: Pods that were admitted a moment ago.
+    """
+    keys = {each.topology_key for each in ties.anti_affinity} | {each.topology_key for each in ties.spread}
+    if ties.affinity or ties.depends_on_version or not keys <= {HOSTNAME}:
+        return False
+    if any(_may_select_daemons(selector, pods) for selector in ties.selections()):
+        return False
+    labels, home = dict(ties.labels), pods.labels_of(ties.namespace)
+    excluding = pods.anti_affinity.terms_selecting(ties.namespace, home, labels)
+    if excluding is None:
+        return False
+    assumed = (term for pod in pending for term in pod.anti_affinity if may_select(term, ties.namespace, home, labels))
+    return {*excluding, *assumed} <= set(ties.anti_affinity)
+
+
+def _may_select_daemons(selector: PodSelector, pods: ClusterPods) -> bool:
+    of_daemons = selector._replace(labels=(*selector.labels, NodeSelectorRequirement(DAEMON_LABEL, "Exists")))
+    found = pods.groups.count((of_daemons,), pods.labels_of)
+    return found is None or bool(found.occupied_nodes() or found.waiting)
 
 
 def _selects_itself(term: RequiredTerm, ties: PodTies, pods: ClusterPods) -> bool:
