@@ -75,7 +75,7 @@ class CelMap:
 
     def lookup_key(self, key: CelValue) -> CelValue:
         """Return the form of a key by which an entry is found."""
-        return normalize_key(key)
+        return normalize_key(key) if self._entries else None
 
     def contains(self, key: CelValue) -> bool:
         """Return whether the map has a key."""
@@ -195,9 +195,12 @@ def _equal_objects(one: QuantityValue | SemanticVersion, other: CelValue) -> boo
 def _equal_optionals(one: OptionalValue, other: CelValue) -> bool:
     if not isinstance(other, OptionalValue) or not (one.present and other.present):
         return isinstance(other, OptionalValue) and one.present == other.present
-    for value in (one.value, other.value):
-        if isinstance(value, CelError):
-            raise value
+    if isinstance(one.value, CelError):
+        raise one.value
+    if isinstance(other.value, CelError):
+        if isinstance(one.value, (QuantityValue, SemanticVersion)):
+            raise other.value
+        return False
     if one.value is None:
         return other.value is None
     return equals(one.value, other.value)
