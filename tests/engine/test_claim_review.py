@@ -247,3 +247,22 @@ def _review_seconds(data: Json) -> float:
     start = process_time()
     review(data, view=cluster)
     return process_time() - start
+
+
+def test_hundreds_of_cards_that_a_selector_tells_apart_take_no_long_review() -> None:
+    nodes = [f"node-{number}" for number in range(12)]
+    cluster = [*[make_node(name, {}) for name in nodes], *CLASSES]
+    view = view_of(*cluster, *[each for name in nodes for each in partitionable_gpus(name, 8)])
+    data = claim(request(f"{ATTRIBUTES}.parentUUID == 'GPU-none'", name="mig"))
+    start = process_time()
+
+    assert review(data, view=view).findings == ()
+    assert process_time() - start < MAX_REVIEW_SECONDS
+
+
+def test_nothing_is_said_about_devices_with_a_version_that_is_none() -> None:
+    broken = card("gpu-0", "NVIDIA A10", memory="23028Mi")
+    broken["attributes"]["driverVersion"] = {"version": "newest"}
+    cluster = [make_node("a10", {}), resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[broken]), *CLASSES]
+
+    assert findings(claim(request(f"{ATTRIBUTES}.productName == 'x'")), *cluster) == []

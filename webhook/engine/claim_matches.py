@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -91,7 +91,7 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     parts = sum(map(_parts_to_evaluate, selectors))
     if parts * len(devices.kinds) > MAX_PARTS_EVALUATED:
         raise UnmodelledExpressionError("it would take too long on all devices")
-    evaluated = [_EvaluatedDevice(each, device_value(each.pool.driver, each.device)) for each in devices.kinds]
+    evaluated = list(_values_of(devices.kinds))
     errors, matching, others = _match_devices(selectors, evaluated)
     if errors:
         return [_unguarded_key(selector, evaluated, some) for selector, some in errors]
@@ -100,6 +100,15 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     if matching:
         return list(_close_bounds(excluded, others, matching))
     return [_no_match(excluded, others, devices.total)] if excluded else []
+
+
+def _values_of(devices: Iterable[PublishedDevice]) -> Iterator[_EvaluatedDevice]:
+    """Yield devices with their values."""
+    for each in devices:
+        try:
+            yield _EvaluatedDevice(each, device_value(each.pool.driver, each.device))
+        except SelectorRuntimeError as error:
+            raise UnmodelledExpressionError(f"device {each.device.name}: {error}") from None
 
 
 def _parts_to_evaluate(selector: RequestSelector) -> int:
@@ -133,7 +142,7 @@ def _first_obstacle(selectors: Sequence[RequestSelector], each: _EvaluatedDevice
     """Return the first selector that does not select a device, and False, or None if it fails; -1 if all do."""
     for index, selector in enumerate(selectors):
         try:
-            if not selector.program.selects(each.published.pool.driver, each.published.device):
+            if not selector.program.selects_value(each.value):
                 return index, False
         except SelectorRuntimeError:
             return index, None
@@ -145,7 +154,7 @@ def _unguarded_key(
 ) -> PolicyFinding:
     published = failing[0].published
     try:
-        selector.program.selects(published.pool.driver, published.device)
+        selector.program.selects_value(failing[0].value)
         reason = ""
     except SelectorRuntimeError as error:
         reason = f"lacks {error.missing_key}" if error.missing_key else f"gives an error: {error.reason}"

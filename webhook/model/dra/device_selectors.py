@@ -68,7 +68,11 @@ class DeviceSelectorProgram(NamedTuple):
             SelectorRuntimeError: It has no value, or one that is not true or false.
             UnmodelledExpressionError: It takes too many steps to be evaluated here.
         """
-        value = evaluate_expression(self.compiled, device_value(driver, device))
+        return self.selects_value(device_value(driver, device))
+
+    def selects_value(self, device: CelMap) -> bool:
+        """Return whether the expression is true for a `device_value`. Raises what `selects` does."""
+        value = evaluate_expression(self.compiled, device)
         if not isinstance(value, bool):
             raise SelectorRuntimeError(f"the result is a {type_name(value)}, not true or false")
         return value

@@ -26,6 +26,9 @@ MAX_SLICES = 10_000
 MAX_KINDS = 512
 """Kinds of slices, or of nodes, that are looked at: more take too long."""
 
+MAX_DEVICES = 4_096
+"""Devices of these slices: more take too long."""
+
 MAX_CACHED_KEYS = 64
 """Sets of keys for which kinds are kept."""
 
@@ -43,11 +46,13 @@ class PublishedDevices(NamedTuple):
     Attributes:
         kinds: The devices.
         total: How many devices there are.
+        values: How many attributes and capacities the kinds have.
         nodes: A node of each kind, by index; None if slices without the name of a node belong to many of them.
     """
 
     kinds: tuple[PublishedDevice, ...]
     total: int
+    values: int
     nodes: tuple[int, ...] | None
 
 
@@ -86,8 +91,11 @@ def _find_kinds(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | 
         total += len(one.content.devices)
         are_local = are_local and bool(one.spec.node_name or one.counters)
         of_node[one.spec.node_name or ""].append(kind)
+    if sum(len(one.content.devices) for _, one in slices.values()) > MAX_DEVICES:
+        raise UnmodelledExpressionError(f"there are more than {MAX_DEVICES} kinds of devices")
     kinds = tuple(PublishedDevice(pool, device) for pool, one in slices.values() for device in one.devices())
-    return PublishedDevices(kinds, total, _node_kinds(of_node, fleet) if are_local else None)
+    values = sum(len(each.device.attributes) + len(each.device.capacity) for each in kinds)
+    return PublishedDevices(kinds, total, values, _node_kinds(of_node, fleet) if are_local else None)
 
 
 def _slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], SliceKind]:
