@@ -118,6 +118,9 @@ CASES = {
     "a NodeOverlay of another slice": Case(
         KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(capacity={"nvidia.com/mig-2g.20gb": "3"}))
     ),
+    "a NodePool with the last node that its limit allows, before its status says so": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool(limits={"nodes": "1"}))
+    ),
     "a NodePool without limits": Case(SMALL, (*KARPENTER_FULL, overlay(), pool())),
     "a NodePool whose limit leaves a node": Case(
         SMALL, (*KARPENTER_FULL, overlay(), pool({"cpu": "64"}, limits={"cpu": "200"}))

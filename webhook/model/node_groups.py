@@ -362,15 +362,25 @@ def _group_by_node_pool(
         _new_node(name, labels, _all_taints(nodes), known),
         frozenset(key for key in labels if key.startswith(AGENT_LABELS)),
         tuple(sorted({gpu for node in nodes for gpu in node.gpus} - known.keys())),
-        *_limits_of_pool(pool, nodes),
+        *_limits_of_pool(
+            pool, nodes, [fleet.nodes[i] for i in bit_positions(fleet.select_nodes({KARPENTER_POOL: name}, None))]
+        ),
     )
 
 
-def _limits_of_pool(pool: KarpenterPool, nodes: Sequence[FleetNode]) -> tuple[str, int | None]:
-    """Return why a NodePool creates no node, or "", and the number of nodes that its limits leave."""
+def _limits_of_pool(
+    pool: KarpenterPool, ready: Sequence[FleetNode], live: Sequence[FleetNode]
+) -> tuple[str, int | None]:
+    """Return why a NodePool creates no node, or "", and the number of nodes that its limits leave.
+
+    Args:
+        pool: The NodePool.
+        ready: Nodes of it that are ready.
+        live: All nodes of it.
+    """
     if pool.spec.replicas is not None:
         return f"its NodePool has a fixed number of {pool.spec.replicas} nodes", 0
-    left = {name: _nodes_within(name, limit, pool, nodes) for name, limit in pool.spec.limits.items()}
+    left = {name: _nodes_within(name, limit, pool, ready, live) for name, limit in pool.spec.limits.items()}
     if not left:
         return "", None
     name = min(left, key=left.__getitem__)
@@ -378,13 +388,28 @@ def _limits_of_pool(pool: KarpenterPool, nodes: Sequence[FleetNode]) -> tuple[st
     return blocker, left[name]
 
 
-def _nodes_within(name: str, limit: QuantityText, pool: KarpenterPool, nodes: Sequence[FleetNode]) -> int:
-    """Return how many more nodes as large as any of the pool a limit leaves."""
-    total, used = parse_nano_or_none(limit), parse_nano_or_none(pool.status.resources.get(name, 0))
-    each, left = max(_nano_capacity(node, name) for node in nodes), (total or 0) - (used or 0)
+def _nodes_within(
+    name: str, limit: QuantityText, pool: KarpenterPool, ready: Sequence[FleetNode], live: Sequence[FleetNode]
+) -> int:
+    """Return how many more nodes as large as any of the pool a limit leaves.
+
+    Karpenter updates the status a while after it has created a node, so what live nodes have counts at least.
+    """
+    used = max(
+        parse_nano_or_none(pool.status.resources.get(name, 0)) or 0, sum(_nano_held(each, name) for each in live)
+    )
+    each, left = max(_nano_capacity(node, name) for node in ready), (parse_nano_or_none(limit) or 0) - used
     if not each:
         return MANY_NODES if left >= 0 else 0
     return max(0, left // each)
+
+
+def _nano_held(node: FleetNode, name: str) -> int:
+    """Return the nano-units of a limited resource that a live node surely counts for."""
+    if name == NODES_LIMIT:
+        return NANO
+    allocatable = {"cpu": node.cpu_milli * NANO // 1000, "memory": node.memory * NANO}
+    return allocatable.get(name, NANO * node.gpus.get(name, 0))
 
 
 def _nano_capacity(node: FleetNode, name: str) -> int:
