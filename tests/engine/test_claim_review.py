@@ -239,7 +239,8 @@ def test_a_claim_takes_no_long_review(data: Json) -> None:
     assert min(_review_seconds(data) for _ in range(3)) < MAX_REVIEW_SECONDS
 
 
-MAX_REVIEW_SECONDS = 0.25
+MAX_REVIEW_SECONDS = 0.5
+"""Ten times what a review takes: the tracer and other processes slow it down."""
 
 
 def _review_seconds(data: Json) -> float:
