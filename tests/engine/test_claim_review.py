@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Json, make_node
+from tests.builders import Json, make_node, make_pod
 from tests.device_builders import (
     NVIDIA,
     card,
@@ -16,7 +16,9 @@ from tests.device_builders import (
     partitionable_gpus,
     resource_slice,
 )
-from tests.example_cluster import review, view_of
+from tests.example_cluster import NO_USAGE, NOW, policies_of, request_of, review, view_of
+from webhook.engine.decision_cache import DecisionCache
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView
 from webhook.model.findings import Finding
 
 ATTRIBUTES, MEMORY = "device.attributes['gpu.nvidia.com']", "device.capacity['gpu.nvidia.com'].memory"
@@ -248,6 +250,22 @@ def _review_seconds(data: Json) -> float:
     start = process_time()
     review(data, view=cluster)
     return process_time() - start
+
+
+def test_a_cached_decision_follows_the_claims_of_the_namespace_and_the_slices() -> None:
+    pod = make_pod().namespace("team").spec(resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    view = view_of(*CLUSTER, claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")))
+    memory, policies, new = DecisionCache(), policies_of(), request_of(pod.build())
+
+    def codes(devices: DeviceView) -> list[str]:
+        changed = view.with_devices(devices)
+        return [each.code for each in memory.decide(new, policies, changed, NO_USAGE, NOW).findings]
+
+    of_others = {**view.devices.claims, "other": {}}
+    assert codes(view.devices) == codes(view.devices._replace(claims=of_others)) == ["GPU-D101"]
+    assert codes(view.devices._replace(claims={})) == []
+    assert codes(view.devices) == ["GPU-D101"]
+    assert codes(view.devices._replace(pools=NO_DEVICES.pools)) == []
 
 
 def test_hundreds_of_cards_that_a_selector_tells_apart_take_no_long_review() -> None:

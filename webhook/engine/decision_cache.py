@@ -29,7 +29,8 @@ from webhook.engine.decide import decide
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.dra.device_view import DeviceView
+from webhook.model.dra.device_pools import DevicePools
+from webhook.model.dra.device_view import NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
@@ -204,9 +205,13 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.pool_usage, pool)
 
-    def known_devices(self) -> DeviceView:
+    def device_pools(self) -> DevicePools:
         """Record the query."""
-        return self._record_answer(ClusterView.known_devices)
+        return self._record_answer(ClusterView.device_pools)
+
+    def namespace_claims(self, namespace: str) -> NamespaceClaims:
+        """Record the query."""
+        return self._record_answer(ClusterView.namespace_claims, namespace)
 
     def pool_holders(self, pool: QuotaPool) -> PoolHolders:
         """Record the query."""

@@ -59,7 +59,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
-    if created and context.pod.spec.resource_claims and view.known_devices().pools:
+    if created and context.pod.spec.resource_claims and view.device_pools():
         reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         found = pod_claim_findings(context.pod, view, request.namespace)
         violations += [(reporting, each) for each in found]

@@ -18,6 +18,7 @@ from webhook.model.claims import (
     extended_names,
 )
 from webhook.model.derived_values import derived_value
+from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import (
     NOT_EXCLUDED,
@@ -673,9 +674,9 @@ class ClusterView:
         """Return the view with other devices and claims."""
         return self if devices is self.devices else self._copy_with(devices=devices)
 
-    def known_devices(self) -> DeviceView:
-        """Return the devices and claims, as they decide about pods that have claims."""
-        return self.devices
+    def device_pools(self) -> DevicePools:
+        """Return the devices, as they decide about pods that have claims."""
+        return self.devices.pools
 
     def namespace_claims(self, namespace: str) -> NamespaceClaims:
         """Return the ResourceClaims and claim templates of a namespace."""
