@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import pytest
-
 from tests.builders import Json
-from tests.controlplane.build import is_minor_or_newer
 from tests.example_cluster import view_of
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.scheduler import SchedulerAnswer
@@ -19,9 +16,6 @@ from webhook.model.pods import parse_pod
 from webhook.model.quantity import parse_nano
 
 COMPARED_PLUGINS = ("DynamicResources", "NodeResourcesFit")
-DEVICES_SINCE_36 = pytest.mark.skipif(
-    not is_minor_or_newer(36), reason="counters and shared devices are on by default since Kubernetes 1.36"
-)
 TIMEOUT_MESSAGE = "timed out trying to allocate devices"
 TIMED_OUT = ("timed out", "")
 

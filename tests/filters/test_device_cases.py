@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.filters.device_cases import CASES, NODE, DeviceCase, exactly, partitionable, pool, shareable, using
-from tests.filters.device_comparison import COMPARED_PLUGINS, DEVICES_SINCE_36, our_allocations
+from tests.filters.device_comparison import COMPARED_PLUGINS, our_allocations
 from tests.filters.device_selection import SHARED
 from tests.filters.scheduler import SchedulerFilters
 from webhook.model.dra.allocator import SHARED_POOL_NAME, TOO_MANY_STEPS, AllocationOutcome
@@ -41,7 +41,6 @@ def test_it_is_not_known_which_devices_a_pod_gets(reason: str) -> None:
     assert (ours.outcome, ours.reason) == (AllocationOutcome.UNKNOWN, reason)
 
 
-@DEVICES_SINCE_36
 def test_the_scheduler_gives_them_to_it(device_scheduler: SchedulerFilters) -> None:
     found: dict[str, object] = {}
     answers = device_scheduler.answers([case.cluster() for case in CASES.values()], COMPARED_PLUGINS)

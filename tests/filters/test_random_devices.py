@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from random import Random
 
-from tests.filters.device_comparison import COMPARED_PLUGINS, DEVICES_SINCE_36, find_device_differences, our_allocations
+from tests.filters.device_comparison import COMPARED_PLUGINS, find_device_differences, our_allocations
 from tests.filters.random_devices import random_devices
 from tests.filters.scheduler import SchedulerFilters
 from webhook.model.dra.allocator import AllocationOutcome
@@ -21,7 +21,6 @@ MAX_UNKNOWN = 0.02
 """Share of pods and nodes for which we may not know."""
 
 
-@DEVICES_SINCE_36
 def test_pods_get_the_devices_that_the_scheduler_gives_them(device_scheduler: SchedulerFilters) -> None:
     outcomes: Counter[str] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
