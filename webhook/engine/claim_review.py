@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -30,6 +29,7 @@ from webhook.model.claims import (
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError
@@ -116,7 +116,9 @@ class _KnownFindings(NamedTuple):
     findings: Sequence[PolicyFinding]
 
 
-_known: WeakKeyDictionary[DevicePools, BoundedCache[bytes, _KnownFindings]] = WeakKeyDictionary()
+@derived_value()
+def _known_findings(_pools: DevicePools) -> BoundedCache[bytes, _KnownFindings]:
+    return BoundedCache(MAX_KNOWN_CLAIMS)
 
 
 def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath) -> list[PolicyFinding]:
@@ -127,9 +129,7 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
     Args:
         path: Where the specification stands in its object.
     """
-    cache = _known.get(view.devices.pools)
-    if cache is None:
-        cache = _known[view.devices.pools] = BoundedCache(MAX_KNOWN_CLAIMS)
+    cache = _known_findings(view.devices.pools)
     key = msgspec.json.encode(spec)
     found = cache.get(key)
     if found is None or found.classes is not view.classes:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
+from webhook.model.derived_values import DerivedValues
 from webhook.model.dra.devices import Device
 from webhook.model.dra.packed_slices import PackedSlice
 from webhook.model.fleet import Fleet
@@ -95,10 +96,12 @@ class DevicePools:
     Attributes:
         slices: All slices, by pool and sorted by name.
         shared_counter_names: Names of pools of several drivers that all have counters. The scheduler confuses those.
+        derived: Values that other modules derive from the pools.
     """
 
     def __init__(self, slices: SlicesByPool, fleet: Fleet) -> None:
         self.slices = slices
+        self.derived: DerivedValues = {}
         self._fleet = fleet
         self._by_node: defaultdict[str, set[PoolId]] = defaultdict(set)
         self._of_any_node: set[PoolId] = set()

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
-from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.devices import Device
 from webhook.model.dra.packed_slices import PackedSlice, SliceContent
@@ -58,25 +57,14 @@ class PublishedDevices(NamedTuple):
 
 SliceKind = tuple[object, ...]
 
-_kept: WeakKeyDictionary[DevicePools, BoundedCache[tuple[DeviceKey, ...] | None, PublishedDevices]] = (
-    WeakKeyDictionary()
-)
 
-
+@derived_value(max_entries=MAX_CACHED_KEYS)
 def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | None) -> PublishedDevices:
     """Return one device of each kind, by the keys that selectors read; None if they read more.
 
     Raises:
         UnmodelledExpressionError: There are too many slices, or kinds of them.
     """
-    cache = _kept.get(pools)
-    if cache is None:
-        cache = _kept[pools] = BoundedCache(MAX_CACHED_KEYS)
-    found = cache.get(keys)
-    return cache.store(keys, _find_kinds(pools, fleet, keys)) if found is None else found
-
-
-def _find_kinds(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | None) -> PublishedDevices:
     if sum(map(len, pools.slices.values())) > MAX_SLICES:
         raise UnmodelledExpressionError(f"there are more than {MAX_SLICES} slices")
     kind_of = _slice_kinds(keys)
@@ -114,18 +102,12 @@ def _slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], 
 
 
 def _positions_read(content: SliceContent, keys: Sequence[DeviceKey], driver: str) -> Iterator[int]:
-    names = [name for key in keys if key.group == "attributes" for name in _names_of(key, driver)]
+    names = [name for key in keys if key.group == "attributes" for name in key.published_names(driver)]
     for device in content.devices:
         for name in names:
             attribute = device.attributes.get(name)
             if attribute is not None and attribute.string_value is not None:
                 yield int(attribute.string_value)
-
-
-def _names_of(key: DeviceKey, driver: str) -> tuple[str, ...]:
-    """Return the names by which drivers publish an attribute."""
-    qualified = f"{key.domain}/{key.name}"
-    return (qualified, key.name) if key.domain == driver else (qualified,)
 
 
 def _node_kinds(of_node: dict[str, list[SliceKind]], fleet: Fleet) -> tuple[int, ...] | None:

@@ -85,6 +85,11 @@ class DeviceKey(NamedTuple):
         """Return the condition that a device has the key."""
         return f"'{self.name}' in device.{self.group}['{self.domain}']"
 
+    def published_names(self, driver: str) -> tuple[str, ...]:
+        """Return the names by which a driver may publish the key: it shortens those of its own domain."""
+        qualified = f"{self.domain}/{self.name}"
+        return (qualified, self.name) if self.domain == driver else (qualified,)
+
     def names_beside(self, device: CelMap) -> list[str]:
         """Return the names that a device has in the domain of the key."""
         return list(device.get(self.group).get(self.domain))

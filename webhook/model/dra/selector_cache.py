@@ -125,7 +125,5 @@ def _values_read(keys: Sequence[DeviceKey], driver: str, device: Device) -> Hash
 
 def _published_value(key: DeviceKey, driver: str, device: Device) -> Hashable:
     values = device.attributes if key.group == "attributes" else device.capacity
-    found = values.get(f"{key.domain}/{key.name}")
-    if found is None and key.domain == driver:
-        found = values.get(key.name)
+    found = next((values[name] for name in key.published_names(driver) if name in values), None)
     return found.value if isinstance(found, DeviceCapacity) else found
