@@ -6,6 +6,7 @@ Source: `interpreter/interpretable.go`, `attributes.go` and `decorators.go` of c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from webhook.model.cel.cel_errors import CelError, CelSyntaxError, FatalCelError, MissingKeyError
@@ -263,28 +264,18 @@ def test_field(operand: Evaluator, field: str) -> Evaluator:
     return evaluate
 
 
-def _and(left: Evaluator, right: Evaluator) -> Evaluator:
+def _join_conditions(absorbing: bool, left: Evaluator, right: Evaluator) -> Evaluator:
+    """Return an evaluator of `&&` or `||`: one side with the absorbing value is enough, whatever the other is."""
+    neutral = not absorbing
+
     def evaluate(frame: Frame) -> bool:
-        one = _value_or_error(left, frame)
-        if one is False:
-            return False
-        other = right(frame) if one is True else _value_or_error(right, frame)
-        if one is True and other is True:
-            return True
-        return _absorbed(one, other, result=False)
-
-    return evaluate
-
-
-def _or(left: Evaluator, right: Evaluator) -> Evaluator:
-    def evaluate(frame: Frame) -> bool:
-        one = _value_or_error(left, frame)
-        if one is True:
-            return True
-        other = right(frame) if one is False else _value_or_error(right, frame)
-        if one is False and other is False:
-            return False
-        return _absorbed(one, other, result=True)
+        one: object = _value_or_error(left, frame)
+        if one is absorbing:
+            return absorbing
+        other: object = right(frame) if one is neutral else _value_or_error(right, frame)
+        if one is neutral and other is neutral:
+            return neutral
+        return _absorbed(one, other, result=absorbing)
 
     return evaluate
 
@@ -368,9 +359,10 @@ def _or_value(left: Evaluator, right: Evaluator) -> Evaluator:
 
 
 SPECIAL_FORMS: dict[str, Callable[..., Evaluator]] = {
-    "_&&_": _and, "_||_": _or, "!_": _not, "@not_strictly_false": _not_strictly_false, "_?_:_": _conditional,
-    "_==_": _equal, "_!=_": _not_equal, "_[_]": select_element, "_[?_]": _select_optional, "_?._": _select_optional,
-    "or": _or_optional, "orValue": _or_value,
+    "_&&_": partial(_join_conditions, False), "_||_": partial(_join_conditions, True), "!_": _not,
+    "@not_strictly_false": _not_strictly_false, "_?_:_": _conditional, "_==_": _equal, "_!=_": _not_equal,
+    "_[_]": select_element, "_[?_]": _select_optional, "_?._": _select_optional, "or": _or_optional,
+    "orValue": _or_value,
 }  # fmt: skip
 
 
