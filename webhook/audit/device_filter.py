@@ -103,10 +103,12 @@ def unevaluated_devices(pod: Pod, placement: PlacementInput) -> str:
 def requested_device_milli(pod: Pod, placement: PlacementInput) -> int:
     """Return the thousandths of GPUs that a pod would get on the first node that could serve it if it were empty."""
     claims, _ = _claims_of_pod(pod, placement)
+    if claims is None:
+        return 0
     fleet, empty = placement.snapshot.fleet, placement.devices._replace(allocated={})
-    for node in bit_positions(claims.nodes if claims is not None else 0):
-        found = allocate_for_pod(pod, claims, node, empty, fleet, select_device) if claims is not None else None
-        if found is not None and found.outcome is AllocationOutcome.ALLOCATED:
+    for node in bit_positions(claims.nodes):
+        found = allocate_for_pod(pod, claims, node, empty, fleet, select_device)
+        if found.outcome is AllocationOutcome.ALLOCATED:
             return chosen_milli(found, empty.pools.pools_of_node(node))
     return 0
 
@@ -118,12 +120,9 @@ def with_devices_of_pod(
     found = result.allocations.get(node)
     if result.claims is None or found is None:
         return placement, 0
-    name, milli = (
-        placement.snapshot.fleet.nodes[node].name,
-        chosen_milli(found, placement.devices.pools.pools_of_node(node)),
-    )
-    devices = with_devices_bound(placement.devices, object_namespace(pod), result.claims, found, name)
-    return replace(placement, devices=devices), milli
+    before, name = placement.devices, placement.snapshot.fleet.nodes[node].name
+    after = with_devices_bound(before, object_namespace(pod), result.claims, found, name)
+    return replace(placement, devices=after), chosen_milli(found, before.pools.pools_of_node(node))
 
 
 def names_devices(pod: Pod) -> bool:

@@ -91,7 +91,7 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     parts = sum(map(_parts_to_evaluate, selectors))
     if parts * len(devices.kinds) > MAX_PARTS_EVALUATED:
         raise UnmodelledExpressionError("it would take too long on all devices")
-    evaluated = list(_values_of(devices.kinds))
+    evaluated = list(_evaluated_devices(devices.kinds))
     errors, matching, others = _match_devices(selectors, evaluated)
     if errors:
         return [_unguarded_key(selector, evaluated, some) for selector, some in errors]
@@ -102,7 +102,7 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     return [_no_match(excluded, others, devices.total)] if excluded else []
 
 
-def _values_of(devices: Iterable[PublishedDevice]) -> Iterator[_EvaluatedDevice]:
+def _evaluated_devices(devices: Iterable[PublishedDevice]) -> Iterator[_EvaluatedDevice]:
     """Yield devices with their values."""
     for each in devices:
         try:

@@ -17,6 +17,7 @@ from webhook.errors import QuantityError
 from webhook.model.batch import is_kai_sign, queueing_sign
 from webhook.model.pods import Pod
 from webhook.model.quantity import parse_nano
+from webhook.model.schedulers import DEFAULT_SCHEDULER
 
 FRACTION_ANNOTATION, MEMORY_ANNOTATION = "gpu-fraction", "gpu-memory"
 """Share of a card, such as "0.5", and memory in MiB."""
@@ -28,7 +29,7 @@ CONTAINER_PREFIX = "nvidia.com/container."
 """Prefix of the annotations of one container, since KAI 0.17."""
 
 _CONTAINER_ANNOTATION = re.compile(re.escape(CONTAINER_PREFIX) + r".*\.gpu-memory\.(request|limit)")
-_DEFAULT_SCHEDULERS = ("", "default-scheduler")
+_DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER)
 
 MIN_MEMORY_MIB = 1024
 """A smaller number is not believed to be MiB where KAI did not read it: users write 16 for 16 GiB."""

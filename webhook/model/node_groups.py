@@ -89,6 +89,9 @@ CARD_COUNT_LABELS = ("nvidia.com/gpu.count", "karpenter.k8s.aws/instance-gpu-cou
 MANY_NODES = 1 << 30
 """More nodes than a cluster has, and more cards than a node has."""
 
+RESERVED_RESOURCES = ("cpu", "memory")
+"""Resources of which a kubelet reserves a part for itself."""
+
 NODES_LIMIT = "nodes"
 """The name of a limit on the number of nodes."""
 
@@ -414,12 +417,10 @@ def _nano_held(node: FleetNode, name: str) -> int:
 
 def _nano_capacity(node: FleetNode, name: str) -> int:
     """Return the nano-units of a limited resource that a node like this one counts for; kubelets reserve some CPU."""
-    reserving = {"cpu": node.cpu_milli * NANO // 1000, "memory": node.memory * NANO}
-    if name in reserving:
-        return reserving[name] * 100 // USABLE_PERCENT
     if name == WHOLE_GPU:
         return NANO * _count_cards(node)
-    return NANO * (1 if name == NODES_LIMIT else node.gpus.get(name, 0)) or node.others.get(name, 0)
+    held = _nano_held(node, name)
+    return held * 100 // USABLE_PERCENT if name in RESERVED_RESOURCES else held or node.others.get(name, 0)
 
 
 def _count_cards(node: FleetNode) -> int:
