@@ -93,7 +93,7 @@ def running_gpu_pod(name: str, node: str, resource: str = GPU, count: int = 1, c
 def placement_input(*objects: Json) -> PlacementInput:
     """Return the placement input of a cluster with these objects."""
     snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
-    return build_placement_input(snapshot.view.fleet, snapshot.objects)
+    return build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
 
 
 def requirements_of(pod: PodMaker, cluster: SchedulingSnapshot) -> PodRequirements:

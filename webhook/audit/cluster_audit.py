@@ -102,7 +102,7 @@ def audit_snapshot(
 ) -> ClusterAudit:
     """Evaluate the active pods among the documents of a snapshot."""
     audit = audit_documents(pods, len(pods), context, since, show_progress)
-    placement = build_placement_input(snapshot.view.fleet, snapshot.objects)
+    placement = build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
     if placement.snapshot.fleet.nodes:
         audit.capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
     return audit

@@ -6,7 +6,7 @@ A view stores only the allocation of its pods on nodes. Pods to evaluate are yie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -50,9 +50,9 @@ from webhook.kube.api import KubeClient, find_object
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.kube.server_version import read_api_minor
-from webhook.model.claims import device_classes_by_name
+from webhook.model.claims import DeviceClass, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
-from webhook.model.dra.device_view import build_device_view
+from webhook.model.dra.device_view import DeviceView, build_device_view
 from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
@@ -85,12 +85,14 @@ class PlacementObjects(NamedTuple):
     """The objects that placement is computed from.
 
     Attributes:
-        objects: Nodes, active pods, GPUNodes, and objects about storage and devices.
+        objects: Nodes, active pods, GPUNodes, objects about storage, and templates of claims.
+        devices: Devices of ResourceSlices, and the claims that have them.
         unread_reason: Why GPUNodes could not be read; "" if they could, or if there are none.
     """
 
     fleet: Fleet
     objects: tuple[SnapshotObject, ...]
+    devices: DeviceView
     unread_reason: str = ""
 
 
@@ -258,9 +260,7 @@ class ClusterReader:
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
-        slices = await self._list_optional(RESOURCE_SLICES, HTTPStatus.FORBIDDEN)
-        claims = await self._list_optional(RESOURCE_CLAIMS, HTTPStatus.FORBIDDEN)
-        view = built.view.with_devices(build_device_view(slices, claims, device_classes, fleet))
+        view = built.view.with_devices(await self._device_view(fleet, device_classes))
         view = await self._with_queues(view.with_group_sources(await self._group_sources()))
         view = view.with_api_minor(await read_api_minor(self._api))
         return view.with_pod_classes(
@@ -320,14 +320,16 @@ class ClusterReader:
                 raise
             gpu_nodes, unread_reason = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-        others = *await self._all_storage_objects(), *await self._device_objects()
-        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *others), unread_reason)
+        templates = await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)
+        others = *await self._all_storage_objects(), *templates
+        devices = await self._device_view(fleet, await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN))
+        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *others), devices, unread_reason)
 
-    async def _device_objects(self) -> list[SnapshotObject]:
-        """Return the objects about devices; none of a kind that the cluster does not have or permit listing."""
-        resources: tuple[WatchedResource[Any], ...]
-        resources = (RESOURCE_SLICES, RESOURCE_CLAIMS, CLAIM_TEMPLATES, DEVICE_CLASSES)
-        return [each for one in resources for each in await self._list_optional(one, HTTPStatus.FORBIDDEN)]
+    async def _device_view(self, fleet: Fleet, classes: Sequence[DeviceClass]) -> DeviceView:
+        """Return the devices and claims; none of a kind that the cluster does not have or permit listing."""
+        slices = await self._list_optional(RESOURCE_SLICES, HTTPStatus.FORBIDDEN)
+        claims = await self._list_optional(RESOURCE_CLAIMS, HTTPStatus.FORBIDDEN)
+        return build_device_view(slices, claims, classes, fleet)
 
     async def _all_storage_objects(self) -> list[SnapshotObject]:
         """Return the objects about storage; none if the cluster does not permit listing one kind of them."""

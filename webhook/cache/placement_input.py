@@ -12,16 +12,9 @@ from webhook.cache.build_view import free_resources_by_node, group_by_namespace
 from webhook.cache.snapshot_objects import SnapshotObject, snapshot_peers, snapshot_schedulers
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
-from webhook.model.claims import (
-    ClaimSpec,
-    DeviceClass,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    claim_templates_by_name,
-)
+from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_templates_by_name
 from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
-from webhook.model.dra.device_view import NO_DEVICES, DeviceView, build_device_view
-from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView
 from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
 from webhook.model.filters.nominated_pods import nominated_node, select_nominated
@@ -120,8 +113,14 @@ class PlacementInput(msgspec.Struct, frozen=True):
         )
 
 
-def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> PlacementInput:
-    """Build the input from a snapshot, whose pods also determine the mix."""
+def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject], devices: DeviceView) -> PlacementInput:
+    """Build the input from a snapshot, whose pods also determine the mix.
+
+    Args:
+        fleet: The nodes.
+        objects: The objects of the snapshot.
+        devices: The devices and claims among them.
+    """
     objects = tuple(objects)
     active = (item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED_PHASES)
     pods = tuple(sorted(active, key=creation_order))
@@ -145,7 +144,7 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
     return PlacementInput(
         *(snapshot, counter.mix(), profiles, pods, others, ports, tied_pods, storage, nominated, classes, schedulers),
         peers=snapshot_peers(objects),
-        devices=_device_view(fleet, objects),
+        devices=devices,
         claim_templates=_claim_templates(objects),
     )
 
@@ -153,15 +152,6 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> Pl
 def _claim_templates(objects: Iterable[SnapshotObject]) -> dict[str, Mapping[str, ClaimSpec]]:
     grouped = group_by_namespace(item for item in objects if isinstance(item, ResourceClaimTemplate))
     return {namespace: claim_templates_by_name(some) for namespace, some in grouped.items()}
-
-
-def _device_view(fleet: Fleet, objects: Iterable[SnapshotObject]) -> DeviceView:
-    return build_device_view(
-        [item for item in objects if isinstance(item, ResourceSlice)],
-        [item for item in objects if isinstance(item, ResourceClaim)],
-        [item for item in objects if isinstance(item, DeviceClass)],
-        fleet,
-    )
 
 
 def _bind_in_snapshot(snapshot: SchedulingSnapshot, pod: Pod) -> SchedulingSnapshot:

@@ -48,7 +48,7 @@ def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = Fal
         with open_live_cluster(access) as cluster:
             return _placement_of_cluster(cluster, verbose=verbose)
     snapshot = _read_placement_snapshot(name, access, verbose=verbose)
-    return build_placement_input(snapshot.view.fleet, snapshot.objects)
+    return build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
 
 
 def read_placement_and_context(
@@ -70,7 +70,8 @@ def read_placement_and_context(
     else:
         snapshot = _read_placement_snapshot(name, access, verbose=verbose)
         policies = load_policy_set(policy_paths, verbose=verbose)
-        placement, view = build_placement_input(snapshot.view.fleet, snapshot.objects), snapshot.view
+        view = snapshot.view
+        placement = build_placement_input(view.fleet, snapshot.objects, view.devices)
         view = view.with_schedulers(read_scheduler_config(scheduler_config, view.schedulers))
     return replace(placement, schedulers=view.schedulers, peers=view.peers), EvaluationContext(policies, view, now)
 
@@ -83,7 +84,7 @@ def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> Placement
         note_cluster(cluster.server, found.fleet)
     if not found.fleet.nodes:
         exit_with_error(f"{sanitize(cluster.server)}: no nodes in this cluster", EXIT_FINDINGS)
-    return build_placement_input(found.fleet, found.objects)
+    return build_placement_input(found.fleet, found.objects, found.devices)
 
 
 def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
