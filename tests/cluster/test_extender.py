@@ -34,6 +34,8 @@ MIG = "nvidia.com/mig-1g.10gb"
 SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}
 SINGLES = dict.fromkeys(SWITCHED, 0)
 
+PATIENT_TIMEOUT = "30s"
+"""The scheduler ignores an extender that is late, so on a busy machine one second would decide where pods go."""
 
 SHARES = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -167,7 +169,7 @@ def serve_extender(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]
         yield (
             process,
             scheduler_config.extender_entry(f"https://127.0.0.1:{port}")
-            | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
+            | {"tlsConfig": {"caFile": str(folder / "ca.crt")}, "httpTimeout": PATIENT_TIMEOUT},
         )
     finally:
         process.kill()
