@@ -217,13 +217,18 @@ def test_policies_and_exceptions_have_a_ready_condition(site: InstalledSite) -> 
         plane.api.delete(f"{EXCEPTIONS}/checked")
 
 
+def create_denied_pod(plane: Plane, job: str) -> None:
+    """Let a pod of a Job be denied."""
+    bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", job)
+    bad.main["securityContext"] = {"privileged": True}
+    with pytest.raises(RefusedError, match="denied the request"):
+        plane.api.create(GPU_POD, bad.build())
+
+
 def test_the_owner_of_a_denied_pod_gets_an_event(site: InstalledSite) -> None:
     plane = site.plane
-    bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", "train")
-    bad.main["securityContext"] = {"privileged": True}
     for _ in range(3):
-        with pytest.raises(RefusedError, match="denied the request"):
-            plane.api.create(GPU_POD, bad.build())
+        create_denied_pod(plane, "train")
 
     path, selector = "/api/v1/namespaces/default/events", "involvedObject.name=train,source=rightslice"
     events = eventually(lambda: plane.api.get(path, fieldSelector=selector)["items"])
@@ -242,16 +247,18 @@ def test_each_granted_permission_is_used_and_none_is_missing(site: InstalledSite
     exception = json.loads(exception_text("some", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
     plane.api.create(EXCEPTIONS, exception)
+    plane.api.create(POLICIES, json.loads(policy_text("some", match={"namespaces": ["no-such-namespace"]})))
+    create_denied_pod(plane, "needs-an-event")
     for configuration in (item for item in site.objects if item["kind"] in WEBHOOK_KINDS):
         wiped = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ""}]
         plane.api.patch(api_path(configuration), wiped, "json")
     every = {permission for item in site.objects for permission in permissions_of(item)}
     granted = {permission for permission in every if permission[1] not in ABSENT_GROUPS}
 
-    used, refused = eventually(
-        lambda: used_and_missing_permissions(plane, granted), until=lambda found: found[0] >= granted, within=60
+    assert not eventually(
+        lambda: granted - used_and_refused_permissions(plane, granted)[0], until=lambda unused: not unused, within=60
     )
-
+    used, refused = used_and_refused_permissions(plane, granted)
     assert {permission for permission in used if permission[1] not in ABSENT_GROUPS} == granted
     assert refused == set()
 
@@ -387,7 +394,7 @@ def permissions_of(item: Json) -> Iterator[Permission]:
                     yield item["metadata"].get("namespace", ""), group, resource, verb
 
 
-def used_and_missing_permissions(plane: Plane, granted: set[Permission]) -> tuple[set[Permission], set[Permission]]:
+def used_and_refused_permissions(plane: Plane, granted: set[Permission]) -> tuple[set[Permission], set[Permission]]:
     """Return the permissions that the service account used, and those that it lacked. One for all namespaces counts as
     used in any of them."""
     used: set[Permission] = set()

@@ -40,6 +40,7 @@ from webhook.cache.informers import (
 )
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.policy_objects import PolicyObjects
+from webhook.cache.snapshot import parse_charging
 from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.storage_index import StorageIndex
 from webhook.cache.stored_objects import StoredPod
@@ -60,7 +61,7 @@ from webhook.model.node_groups import GroupSources
 from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
-from webhook.model.queues import KueueQueues
+from webhook.model.queues import USUAL_CHARGING, KueueQueues, QueueCharging
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers, counts_peers
 from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.model.volcano_queues import VolcanoQueues
@@ -69,6 +70,8 @@ from webhook.well_known import GROUP_PATH
 T = TypeVar("T")
 
 CONFIG_MAP = "rightslice-policies"
+KUEUE_CONFIG_MAP = "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
+KUEUE_CONFIG_FILE = "controller_manager_config.yaml"
 ACTIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 GPU_NODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 NO_POSITION = (0, 0)
@@ -271,12 +274,13 @@ class ClusterReader:
         )
 
     async def _with_queues(self, view: ClusterView) -> ClusterView:
-        """Return the view with the queues of Kueue and Volcano. What Kueue's configuration says is not known."""
+        """Return the view with the queues of Kueue and Volcano."""
         local_queues = await self._list_optional(LOCAL_QUEUES, HTTPStatus.FORBIDDEN)
         cluster_queues = await self._list_optional(CLUSTER_QUEUES, HTTPStatus.FORBIDDEN)
         flavors = await self._list_optional(FLAVORS, HTTPStatus.FORBIDDEN)
-        queues = VolcanoQueues(await self._list_optional(VOLCANO_QUEUES, HTTPStatus.FORBIDDEN))
-        return view.with_queues(KueueQueues(local_queues, cluster_queues, flavors)).with_volcano_queues(queues)
+        charging = await read_kueue_charging(self._api) if cluster_queues else USUAL_CHARGING
+        view = view.with_queues(KueueQueues(local_queues, cluster_queues, flavors, charging))
+        return view.with_volcano_queues(VolcanoQueues(await self._list_optional(VOLCANO_QUEUES, HTTPStatus.FORBIDDEN)))
 
     async def _peers(self) -> PeerSelectors:
         """Return what selects the peers of pods; nothing is known where it may not be listed."""
@@ -389,6 +393,23 @@ async def read_policy_config_map(api: KubeClient, namespace: str) -> tuple[Polic
         raise
     folder, files = f"configmap/{namespace}/{CONFIG_MAP}", sorted((found.get("data") or {}).items())
     return tuple((f"{folder}/{key}", text) for key, text in files if is_document_file([key])), ""
+
+
+async def read_kueue_charging(api: KubeClient) -> QueueCharging:
+    """Return what Kueue charges, by the ConfigMap of its manifests; the usual without it or the right to read it.
+
+    Raises:
+        ApiError: the API server does not answer.
+        SnapshotError: the ConfigMap has no valid Configuration.
+    """
+    try:
+        found = await api.get(KUEUE_CONFIG_MAP)
+    except ApiError as error:
+        if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+            raise
+        return USUAL_CHARGING
+    text = (found.get("data") or {}).get(KUEUE_CONFIG_FILE, "")
+    return parse_charging(text, f"configmap/kueue-system/kueue-manager-config/{KUEUE_CONFIG_FILE}")
 
 
 def object_of_cluster(item: dict[str, Any], kind: str = "Pod") -> SourceObject:

@@ -97,12 +97,25 @@ def read_charging(source: str) -> QueueCharging:
     Raises:
         SnapshotError: There is none, or it is invalid.
     """
-    snapshot = read_snapshot(source)
-    if not any(isinstance(each, KueueConfiguration) for each in snapshot.objects):
+    return _require_charging(source, read_snapshot(source).objects)
+
+
+def parse_charging(text: str, name: str) -> QueueCharging:
+    """Parse what Kueue charges from the text of its Configuration; `name` is for errors.
+
+    Raises:
+        SnapshotError: There is none, or it is invalid.
+    """
+    return _require_charging(name, collect_snapshot(_parse_documents(text.encode(), name)).objects)
+
+
+def _require_charging(source: str, objects: Iterable[SnapshotObject]) -> QueueCharging:
+    configuration = next((each for each in objects if isinstance(each, KueueConfiguration)), None)
+    if configuration is None:
         must = f"must be a Configuration of config.{KUEUE_API_VERSION}, found none"
         write = "Write controller_manager_config.yaml of Kueue's ConfigMap to it"
         raise SnapshotError(SourceLocation(source), f"{must}. {write}")
-    return snapshot.view.queues.charging
+    return configuration.resources
 
 
 def read_node_groups(source: str) -> tuple[NodeGroupSpec, ...]:
@@ -243,10 +256,16 @@ def _snapshot_files(source: str) -> list[FilePath]:
 
 def _read_documents(file: FilePath) -> Iterator[RawObject]:
     try:
-        for document in read_documents(file.read_bytes(), str(file), aliases=True):
-            yield RawObject(document.data, document.locate)
-    except DocumentError as error:
-        raise SnapshotError(error.location, error.message) from error
+        content = file.read_bytes()
     except OSError as error:
         sentence = f"must be readable, found: {error.strerror}. Give it to this user or name another file"
         raise SnapshotError(SourceLocation(str(file)), sentence) from error
+    return _parse_documents(content, str(file))
+
+
+def _parse_documents(content: bytes, name: str) -> Iterator[RawObject]:
+    try:
+        for document in read_documents(content, name, aliases=True):
+            yield RawObject(document.data, document.locate)
+    except DocumentError as error:
+        raise SnapshotError(error.location, error.message) from error

@@ -5,6 +5,7 @@ Its workloads are Jobs, and JobSets with the real controller of JobSet.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,8 @@ from tests.cluster.kueue import API, GPU, SLICE, reserved_amounts
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import register_patching_webhook
+from tests.cluster.test_commands import rightslice
+from webhook.audit.cluster_reader import KUEUE_CONFIG_FILE
 
 QUEUED_JOBS = int(os.environ.get("RIGHTSLICE_QUEUED_JOBS", "12"))
 """Jobs that go through a full queue, and JobSets."""
@@ -139,6 +142,27 @@ def test_the_pod_of_a_right_sized_jobset_is_charged_as_a_slice_and_gets_one(site
     assert amounts == {"small": {"cpu": "1", SLICE: "1"}}
     [pod] = eventually(lambda: pods_of_job(site.plane, team, "small-main-0"), within=120)
     assert limits_of(pod) == {SLICE: "1"}
+
+
+def test_commands_read_what_kueue_charges_from_its_config_map(site: Installation, team: str) -> None:
+    plane, job = site.plane, json.dumps(queued_job("small", team))
+    path, name = "/api/v1/namespaces/kueue-system/configmaps", "kueue-manager-config"
+    elsewhere = {"input": SLICE, "strategy": "Replace", "outputs": {"example.com/slices": "1"}}
+    configuration = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "resources": {"transformations": [elsewhere]},
+    }
+
+    usual = rightslice(plane, "check", "-", "-o", "json", stdin=job)
+    plane.api.create(path, {"metadata": {"name": name}, "data": {KUEUE_CONFIG_FILE: json.dumps(configuration)}})
+    try:
+        checked = rightslice(plane, "check", "-", "-o", "json", stdin=job)
+    finally:
+        plane.api.delete(f"{path}/{name}")
+
+    assert ("GPU-R101" in usual.stdout, "NotAdmittedByQueue" in usual.stdout) == (True, False), usual.stdout
+    assert "NotAdmittedByQueue" in checked.stdout, checked.stderr
 
 
 KINDS: dict[str, tuple[str, Callable[[str, str], Json], Callable[[Json], bool]]] = {
