@@ -1,0 +1,462 @@
+"""What a cluster makes of claims for GPUs that drivers publish in ResourceSlices, and what is said about them.
+
+The drivers' objects are written by hand: NVIDIA's in both of its layouts, and AMD's. The scheduler allocates devices
+and binds pods without a kubelet or a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.builders import Json, make_node, make_pod
+from tests.cluster.client import RefusedError
+from tests.cluster.nodes import add_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.random_claims import API, CHARGES_EXTENDED
+from tests.controlplane.build import is_minor_or_newer
+from tests.device_builders import (
+    AMD,
+    CARD_MEMORY,
+    NVIDIA,
+    amd_gpu,
+    card,
+    device_class,
+    mig_device,
+    partitionable_gpus,
+    resource_slice,
+)
+from tests.example_cluster import request_of, view_of
+from webhook.engine.claim_review import review_claim
+
+GPU, MIG, AMD_GPU = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"
+ATTRIBUTES, CAPACITY = f"device.attributes['{NVIDIA}']", f"device.capacity['{NVIDIA}']"
+CLASSES = [
+    device_class(GPU, f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'gpu'", extended="nvidia.com/gpu"),
+    device_class(MIG, f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'mig'"),
+    device_class(AMD_GPU, f"device.driver == '{AMD}'"),
+]
+"""The classes of the drivers' charts."""
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+IMPLICIT = f"deviceclass.resource.kubernetes.io/{MIG}"
+A10 = "NVIDIA A10"
+WAITING = ""
+ADVERTISED = "a GPU of the device plugin"
+
+
+class Wish(NamedTuple):
+    """The devices that a pod wants: the requests of its claim, or extended resources."""
+
+    requests: Sequence[Json] = ()
+    limits: Mapping[str, str] = {}
+
+
+class Run(NamedTuple):
+    """Pods that are created one after the other, and what each gets.
+
+    Attributes:
+        slices: The slices of a node, and of others whose names begin with its name.
+        pods: What the pods want.
+        devices: The profile or type of the device that each gets, with the request if it is a choice; or WAITING.
+        message: Part of what the scheduler says about a pod that waits.
+        codes: What Rightslice says about the claim of the last pod.
+        advertised: GPUs that the device plugin advertises.
+    """
+
+    slices: Callable[[str], Sequence[Json]]
+    pods: Sequence[Wish]
+    devices: Sequence[str]
+    message: str = ""
+    codes: Sequence[str] = ()
+    advertised: int = 0
+
+
+def exactly(device_class: str, *expressions: str, **fields: Any) -> Wish:
+    """Return the wish for devices of a class."""
+    return Wish([{"name": "gpu", "exactly": _devices(device_class, expressions) | fields}])
+
+
+def first_available(*choices: tuple[str, str]) -> Wish:
+    """Return the wish for the first device that is available, by class and selector."""
+    requests = [{"name": f"s{index}"} | _devices(name, [each]) for index, (name, each) in enumerate(choices)]
+    return Wish([{"name": "gpu", "firstAvailable": requests}])
+
+
+def _devices(device_class: str, expressions: Sequence[str]) -> Json:
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return {"deviceClassName": device_class} | ({"selectors": selectors} if selectors else {})
+
+
+def at_least(memory: str) -> str:
+    """Return the selector of devices with so much memory."""
+    return f"{CAPACITY}.memory.compareTo(quantity('{memory}')) >= 0"
+
+
+def of_profile(profile: str) -> str:
+    """Return the selector of MIG devices of a profile."""
+    return f"'profile' in {ATTRIBUTES} && {ATTRIBUTES}.profile == '{profile}'"
+
+
+def static_mig(node: str) -> list[Json]:
+    """Return a card, and the MIG devices of another one, as they are configured."""
+    devices = [
+        mig_device("gpu-1-mig-9-0-1", "3g.40gb", "GPU-1", memory=40448),
+        mig_device("gpu-1-mig-15-4-2", "1g.20gb", "GPU-1", memory=20096),
+        mig_device("gpu-1-mig-19-6-1", "1g.10gb", "GPU-1", memory=9850),
+        card("gpu-0"),
+    ]
+    return [resource_slice(f"{node}-{NVIDIA}", NVIDIA, node, nodeName=node, devices=devices)]
+
+
+def dynamic_mig(node: str) -> list[Json]:
+    """Return a card with all MIG devices that could be made of it."""
+    return partitionable_gpus(node)
+
+
+def amd_partitions(node: str) -> list[Json]:
+    """Return a card, and two partitions of another one."""
+    devices = [
+        amd_gpu("gpu-1-128", "0000:0c:00.0"),
+        *(amd_gpu(f"gpu-2-{136 + i}", "0000:22:00.0", "cpx_nps1", "24564Mi") for i in range(2)),
+    ]
+    return [resource_slice(f"{node}-{AMD}", AMD, node, nodeName=node, devices=devices)]
+
+
+def cards(node: str, *names: str, **fields: Any) -> list[Json]:
+    """Return a slice of whole cards."""
+    devices = [card(each) | fields for each in names or ("gpu-0",)]
+    return [resource_slice(f"{node}-{NVIDIA}", NVIDIA, node, nodeName=node, devices=devices)]
+
+
+def two_cards(node: str) -> list[Json]:
+    """Return a slice of two cards."""
+    return cards(node, "gpu-0", "gpu-1")
+
+
+def without_driver_version(node: str) -> list[Json]:
+    """Return a card, and on another node one that lacks an attribute."""
+    other = cards(f"{node}-b")
+    del other[0]["spec"]["devices"][0]["attributes"]["driverVersion"]
+    return [*cards(node), *other]
+
+
+def shared_card(node: str) -> list[Json]:
+    """Return a card whose memory several claims may have (NVIDIA's ConsumableShares)."""
+    policy = {"default": CARD_MEMORY, "validRange": {"min": "1Mi", "step": "1Mi", "max": CARD_MEMORY}}
+    memory = {"value": CARD_MEMORY, "requestPolicy": policy}
+    return cards(node, allowMultipleAllocations=True, capacity={"memory": memory})
+
+
+NEW_DRIVER = f"{ATTRIBUTES}.driverVersion.isGreaterThan(semver('550.0.0'))"
+SHARE = exactly(GPU, capacity={"requests": {"memory": "20Gi"}})
+
+RUNS: dict[str, Run] = {
+    "memory >= 10Gi takes a slice of twice the size, because 1g.10gb has less": Run(
+        static_mig, [exactly(MIG, at_least("10Gi"))], ["3g.40gb"], codes=["GPU-D103"]
+    ),
+    "memory >= 9500Mi takes the first slice that has it, not the smallest": Run(
+        static_mig, [exactly(MIG, at_least("9500Mi"))], ["3g.40gb"]
+    ),
+    "a choice of sizes takes the smallest, and the name of the request stays valid": Run(
+        static_mig, [first_available((MIG, of_profile("1g.10gb")), (GPU, "true"))], ["1g.10gb for gpu/s0"]
+    ),
+    "a choice that is in use leaves the next one": Run(
+        static_mig,
+        [first_available((MIG, of_profile("1g.10gb")), (GPU, "true"))] * 2,
+        ["1g.10gb for gpu/s0", "gpu for gpu/s1"],
+    ),
+    "memory >= 24Gi takes a whole card of AMD's, because its partitions have less": Run(
+        amd_partitions,
+        [exactly(AMD_GPU, f"device.capacity['{AMD}'].memory.compareTo(quantity('24Gi')) >= 0")],
+        ["spx_nps1"],
+        codes=["GPU-D103"],
+    ),
+    "an attribute that one device lacks keeps the pod from all nodes": Run(
+        without_driver_version, [exactly(GPU, NEW_DRIVER)], [WAITING], "no such key: driverVersion", ["GPU-D102"]
+    ),
+    "a guard lets the pod run": Run(
+        without_driver_version, [exactly(GPU, f"'driverVersion' in {ATTRIBUTES} && {NEW_DRIVER}")], ["gpu"]
+    ),
+    "a misspelt attribute keeps the pod from all nodes": Run(
+        cards,
+        [exactly(GPU, f"{ATTRIBUTES}.productname == '{A10}'")],
+        [WAITING],
+        "no such key: productname",
+        ["GPU-D102"],
+    ),
+    "a selector that matches nothing": Run(
+        two_cards,
+        [exactly(GPU), exactly(GPU, f"{ATTRIBUTES}.productName == '{A10}'")],
+        ["gpu", WAITING],
+        "cannot allocate all claims",
+        ["GPU-D101"],
+    ),
+    "more devices than a node has": Run(
+        two_cards, [exactly(GPU), exactly(GPU, count=9)], ["gpu", WAITING], "cannot allocate all claims", ["GPU-D104"]
+    ),
+    "a class that does not exist": Run(
+        cards, [exactly("gpu.nvidia.org")], [WAITING], "device class gpu.nvidia.org does not exist", ["GPU-D106"]
+    ),
+    "a GPU that the device plugin advertises too is given away twice": Run(
+        cards,
+        [Wish(limits={"nvidia.com/gpu": "1"}), exactly(GPU)],
+        [ADVERTISED, "gpu"],
+        advertised=1,
+    ),
+}
+COUNTER_RUNS: dict[str, Run] = {
+    "memory >= 10Gi takes a slice of twice the size on a card that can be partitioned": Run(
+        dynamic_mig, [exactly(MIG, at_least("10Gi"))], ["1g.20gb"], codes=["GPU-D103"]
+    ),
+    "memory >= 9500Mi takes a 1g.10gb": Run(dynamic_mig, [exactly(MIG, at_least("9500Mi"))], ["1g.10gb"]),
+    "a request for capacity takes a 1g.10gb": Run(
+        dynamic_mig, [exactly(MIG, capacity={"requests": {"memory": "9500Mi"}})], ["1g.10gb"]
+    ),
+    "an extended resource of a class gets a slice without a claim": Run(
+        dynamic_mig, [Wish(limits={IMPLICIT: "1"})], ["1g.10gb for container-0-request-0"]
+    ),
+    "the first 1g.10gb leaves no room for a 4g.40gb": Run(
+        dynamic_mig,
+        [exactly(MIG, of_profile("1g.10gb")), exactly(MIG, of_profile("4g.40gb"))],
+        ["1g.10gb", WAITING],
+        "cannot allocate all claims",
+    ),
+    "shares of a card's memory": Run(
+        shared_card, [SHARE] * 4, ["gpu", "gpu", "gpu", WAITING], "cannot allocate all claims"
+    ),
+    "an extended resource takes all of a card that can be shared": Run(
+        shared_card,
+        [Wish(limits={"nvidia.com/gpu": "1"}), SHARE],
+        ["gpu for container-0-request-0", WAITING],
+        "cannot allocate all claims",
+    ),
+}
+"""Runs on counters, shares and extended resources: from Kubernetes 1.36 on."""
+
+QUOTA_KEYS = [f"{MIG}.deviceclass.resource.k8s.io/devices", *([f"requests.{IMPLICIT}"] if CHARGES_EXTENDED else [])]
+
+RANKS_CHOICES = is_minor_or_newer(35)
+"""Whether the scheduler prefers nodes where an earlier choice of `firstAvailable` is available."""
+
+ALL_RUNS = RUNS | (COUNTER_RUNS if CHARGES_EXTENDED else {})
+
+REJECTED: dict[str, tuple[Wish, str, str]] = {
+    "a field that devices do not have": (exactly(GPU, "device.memory > 1"), "undefined field 'memory'", "GPU-D107"),
+    "access for administration": (exactly(GPU, adminAccess=True), "admin access", "GPU-D108"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def classes(plane: Plane) -> Iterator[None]:
+    """The device classes."""
+    for each in CLASSES:
+        plane.api.create(f"{API}/deviceclasses", each)
+    yield
+    for each in CLASSES:
+        plane.api.delete(f"{API}/deviceclasses/{each['metadata']['name']}")
+
+
+@pytest.fixture
+def publish(plane: Plane) -> Iterator[Callable[..., None]]:
+    """A function that publishes slices on new nodes; both are deleted afterwards."""
+    nodes: list[str] = []
+    created: list[str] = []
+
+    def publish(slices: Sequence[Json], advertised: int = 0) -> None:
+        names = sorted({each["spec"]["nodeName"] for each in slices})
+        nodes.extend(add_nodes(plane, [make_node(name, {}, **{"nvidia.com/gpu": advertised}) for name in names]))
+        created.extend(plane.api.create(f"{API}/resourceslices", each)["metadata"]["name"] for each in slices)
+
+    yield publish
+    for name in created:
+        plane.api.delete(f"{API}/resourceslices/{name}")
+    remove_nodes(plane, nodes)
+
+
+@pytest.mark.parametrize("run", ALL_RUNS.values(), ids=ALL_RUNS)
+def test_pods_get_these_devices(run: Run, plane: Plane, namespace: str, publish: Callable[..., None]) -> None:
+    slices = run.slices(f"gpus-{namespace[-6:]}")
+    publish(slices, run.advertised)
+    kinds = {device["name"]: _kind(device) for each in slices for device in each["spec"].get("devices", ())}
+    for index, wish in enumerate(run.pods):
+        read_pod = create_pod(plane, namespace, f"pod-{index}", wish)
+        if run.devices[index] == WAITING:
+            waiting = eventually(read_pod, until=lambda pod: run.message in _message(pod))
+            assert not _node(waiting)
+        else:
+            assert _devices_of(plane, eventually(read_pod, until=_node), kinds) == run.devices[index]
+
+
+@pytest.mark.parametrize("run", ALL_RUNS.values(), ids=ALL_RUNS)
+def test_this_is_said_about_claims(run: Run) -> None:
+    slices = run.slices("node")
+    nodes = [
+        make_node(name, {}, **{"nvidia.com/gpu": run.advertised})
+        for name in {each["spec"]["nodeName"] for each in slices}
+    ]
+    assert [each.code for each in findings(run.pods[-1], *nodes, *slices)] == list(run.codes)
+
+
+@pytest.mark.parametrize("case", REJECTED.values(), ids=REJECTED)
+def test_what_the_api_server_rejects_is_said(case: tuple[Wish, str, str], plane: Plane, namespace: str) -> None:
+    wish, message, code = case
+    with pytest.raises(RefusedError, match=message) as refused:
+        plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template("gpus", wish))
+    assert refused.value.status == 422
+    assert [each.code for each in findings(wish, make_node("node"), *cards("node"))] == [code]
+
+
+def test_a_missing_template_is_only_an_event(plane: Plane, namespace: str) -> None:
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod_with_claim(namespace, "lonely"))
+    selector = "involvedObject.name=lonely,reason=FailedResourceClaimCreation"
+    events = partial(plane.api.get, f"/api/v1/namespaces/{namespace}/events", fieldSelector=selector)
+    (event, *_) = eventually(lambda: events()["items"])
+    assert '"lonely" not found' in event["message"]
+
+
+def test_small_needs_stay_off_large_cards_if_the_claim_has_a_choice(
+    plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    names = [f"gpu-{i}" for i in range(8)]
+    small = [card(each, A10, memory="23028Mi") for each in names]
+    for node in (f"{namespace[-6:]}-a10-{i}" for i in range(4)):
+        publish([resource_slice(f"{node}-{NVIDIA}", NVIDIA, node, nodeName=node, devices=small)])
+    publish(cards(f"{namespace[-6:]}-h100", *names))
+    fits = f"{at_least('20Gi')} && {CAPACITY}.memory.compareTo(quantity('23028Mi')) <= 0"
+    wishes = {"choice": first_available((GPU, fits), (GPU, at_least("20Gi"))), "fixed": exactly(GPU, at_least("20Gi"))}
+    nodes = {
+        name: [eventually(create_pod(plane, namespace, f"{name}-{i}", wish), until=_node)["spec"] for i in range(10)]
+        for name, wish in wishes.items()
+    }
+    on_large = {name: sum(spec["nodeName"].endswith("-h100") for spec in specs) for name, specs in nodes.items()}
+    assert not (RANKS_CHOICES and on_large["choice"])
+    assert on_large["fixed"] > 0
+
+
+@pytest.mark.parametrize("key", QUOTA_KEYS)
+def test_a_quota_counts_a_claim_once(key: str, plane: Plane, namespace: str, publish: Callable[..., None]) -> None:
+    publish(static_mig(f"gpus-{namespace[-6:]}"))
+    wishes = {"claim": exactly(MIG)} | ({"name": Wish(limits={IMPLICIT: "1"})} if CHARGES_EXTENDED else {})
+    quotas, claims = f"/api/v1/namespaces/{namespace}/resourcequotas", f"{API}/namespaces/{namespace}/resourceclaims"
+    plane.api.create(quotas, {"metadata": {"name": "slices"}, "spec": {"hard": {key: str(len(wishes))}}})
+    read_used = partial(plane.api.get, f"{quotas}/slices")
+    eventually(read_used, until=lambda quota: quota.get("status", {}).get("used", {}).get(key) == "0")
+    for name, wish in wishes.items():
+        eventually(create_pod(plane, namespace, name, wish), until=_node)
+    eventually(read_used, until=lambda quota: quota["status"]["used"][key] == str(len(wishes)))
+    with pytest.raises(RefusedError, match="exceeded quota: slices"):
+        plane.api.create(claims, {"metadata": {"name": "more"}, **template("more", exactly(MIG))["spec"]})
+    assert read_used()["status"]["used"][key] == str(len(wishes))
+
+
+@pytest.mark.skipif(not CHARGES_EXTENDED, reason="the scheduler makes claims from Kubernetes 1.36 on")
+def test_a_changed_claim_of_the_scheduler_contradicts_its_device(
+    plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    publish(static_mig(f"gpus-{namespace[-6:]}"))
+    claims = f"{API}/namespaces/{namespace}/resourceclaims"
+    with claims_changed(plane, namespace, "/spec/devices/requests/0/exactly/deviceClassName", GPU):
+        probe = {"metadata": {"name": "probe"}, **template("probe", exactly(MIG))["spec"]}
+        eventually(lambda: plane.api.create(claims, probe, dryRun="All"), until=lambda found: _class(found) == GPU)
+        eventually(create_pod(plane, namespace, "train", Wish(limits={IMPLICIT: "1"})), until=_node)
+    (claim,) = plane.api.get(claims)["items"]
+    (result,) = _results(claim)
+    assert (_class(claim), result["device"]) == (GPU, "gpu-1-mig-9-0-1")
+    assert review_claim(request_of(claim | {"kind": "ResourceClaim"}), view_of(*CLASSES)).findings == ()
+
+
+@contextmanager
+def claims_changed(plane: Plane, namespace: str, path: str, value: str) -> Iterator[None]:
+    """Let a MutatingAdmissionPolicy replace a field of new claims of a namespace within the block."""
+    rule = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    patch = f'[JSONPatch{{op: "replace", path: "{path}", value: "{value}"}}]'
+    policy = {
+        "matchConstraints": {"resourceRules": [rule | {"resources": ["resourceclaims"]}]},
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    binding = {"policyName": namespace, "matchResources": where}
+    specs = {"mutatingadmissionpolicies": policy, "mutatingadmissionpolicybindings": binding}
+    for kind, spec in specs.items():
+        plane.api.create(f"{ADMISSION}/{kind}", {"metadata": {"name": namespace}, "spec": spec})
+    yield
+    for kind in specs:
+        plane.api.delete(f"{ADMISSION}/{kind}/{namespace}")
+
+
+def create_pod(plane: Plane, namespace: str, name: str, wish: Wish) -> Callable[[], Json]:
+    """Create a pod, with a template if it wants a claim, and return a function that reads it."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    if wish.requests:
+        plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template(name, wish))
+        plane.api.create(pods, pod_with_claim(namespace, name))
+    else:
+        maker = make_pod(name).namespace(namespace)
+        for resource, amount in wish.limits.items():
+            maker.requests(resource, amount)
+        plane.api.create(pods, maker.build())
+    return partial(plane.api.get, f"{pods}/{name}")
+
+
+def pod_with_claim(namespace: str, template: str) -> Json:
+    """Return a pod whose container has the request "gpu" of a claim from a template; both have its name."""
+    pod = make_pod(template).namespace(namespace)
+    pod.requests("cpu", "2").main["resources"]["claims"] = [{"name": "gpus", "request": "gpu"}]
+    return pod.spec(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": template}]).build()
+
+
+def template(name: str, wish: Wish) -> Json:
+    """Return a template of claims."""
+    spec = {"spec": {"devices": {"requests": list(wish.requests)}}}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name}}
+    return about | {"spec": spec}
+
+
+def findings(wish: Wish, *objects: Json) -> Sequence[Any]:
+    """Return what is said about the template of a claim, if the pod has one."""
+    if not wish.requests:
+        return ()
+    return review_claim(request_of(template("gpus", wish)), view_of(*CLASSES, *objects)).findings
+
+
+def _message(pod: Json) -> str:
+    """Return what the scheduler says about a pod that waits."""
+    messages = (each.get("message", "") for each in pod["status"].get("conditions", ()) if each["status"] == "False")
+    return " ".join(messages)
+
+
+def _node(pod: Json) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _devices_of(plane: Plane, pod: Json, kinds: Mapping[str, str]) -> str:
+    """Return the devices of the claims of a pod."""
+    namespace, status = pod["metadata"]["namespace"], pod["status"]
+    names = [each["resourceClaimName"] for each in status.get("resourceClaimStatuses", ())]
+    names += [each["resourceClaimName"] for each in [status.get("extendedResourceClaimStatus")] if each]
+    found = [plane.api.get(f"{API}/namespaces/{namespace}/resourceclaims/{name}") for name in names]
+    results = [result for claim in found for result in _results(claim)]
+    named = [(kinds[each["device"]], each["request"]) for each in results]
+    return ", ".join(kind if request == "gpu" else f"{kind} for {request}" for kind, request in named) or ADVERTISED
+
+
+def _class(claim: Json) -> str:
+    return str(claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"])
+
+
+def _results(claim: Json) -> Sequence[Json]:
+    results: Sequence[Json] = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    return results
+
+
+def _kind(device: Json) -> str:
+    attributes = device["attributes"]
+    found = attributes.get("profile") or attributes.get("partitionProfile") or attributes["type"]
+    return str(found["string"])
