@@ -120,19 +120,10 @@ class ClaimAllocation(ApiStruct, frozen=True):
     node_selector: NodeSelector | None = None
 
 
-class ClaimConsumer(ApiStruct, frozen=True):
-    """An object, usually a pod, that may use a claim."""
-
-    resource: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class ClaimStatus(ApiStruct, frozen=True):
-    """The allocation of a claim, and who uses it."""
+    """The allocation of a claim; None if it is not allocated."""
 
     allocation: ClaimAllocation | None = None
-    reserved_for: tuple[ClaimConsumer, ...] = ()
 
 
 class ResourceClaim(ApiStruct, frozen=True):

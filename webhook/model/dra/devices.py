@@ -71,7 +71,5 @@ class Device(ApiStruct, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     taints: tuple[Taint, ...] = ()
-    binds_to_node: bool | None = None
     binding_conditions: tuple[str, ...] = ()
-    binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
