@@ -1,4 +1,4 @@
-"""Random DeviceClasses, device quotas and claims; and a comparison of our quota charge with an API server's."""
+"""Random device quotas, claims and pods; and a comparison of our quota charge of claims with an API server's."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ KEYS = (
     *(f"requests.{name}" for name in (*EXTENDED_RESOURCES.values(), "nvidia.com/gpu") if name and CHARGES_EXTENDED),
     "count/resourceclaims.resource.k8s.io", "pods", "requests.cpu", "count/configmaps",
 )  # fmt: skip
+POD_RESOURCES = (
+    *(f"deviceclass.resource.kubernetes.io/{name}" for name in NAMES if CHARGES_EXTENDED),
+    *(name for name in (*EXTENDED_RESOURCES.values(), "nvidia.com/gpu") if name),
+)
 API = "/apis/resource.k8s.io/v1"
 
 
@@ -72,6 +76,15 @@ def random_claim(random: Random, name: str) -> Json:
         "metadata": {"name": name},
         "spec": claim_spec([_request(random) for _ in range(random.choice((1, 1, 2, 3)))]),
     }
+
+
+def random_pod(random: Random, name: str) -> Json:
+    """Return a pod with extended resources that device classes may serve."""
+    limits = {
+        each: random.choice(("0", "1", "2", "3")) for each in random.sample(POD_RESOURCES, k=random.randint(1, 2))
+    }
+    containers = [{"name": "main", "image": "example.com/app:1", "resources": {"limits": limits}}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers}}
 
 
 def claim_spec(requests: Sequence[Json]) -> Json:

@@ -1,4 +1,4 @@
-"""Claims and device quotas: our answer for a claim equals a real API server's."""
+"""Claims, pods and device quotas: our answer equals a real API server's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.builders import make_pod
 from tests.cluster.dryrun import open_dry_run_client
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.predicted_outcomes import matches_answer, parse_quotas, predict_outcomes
 from tests.cluster.random_claims import (
     API,
     claim_spec,
@@ -20,21 +21,23 @@ from tests.cluster.random_claims import (
     describe_difference,
     dry_run_claims,
     random_claim,
+    random_pod,
     random_quota,
 )
 from tests.cluster.random_objects import usage
 from tests.cluster.test_commands import rightslice
 from tests.policy.policy_texts import policy_text
 
-CLAIMS = 15
-NAMESPACES = max(12, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 5000)
-"""3,000 claims for a million quantities."""
+CLAIMS, PODS = 15, 5
+NAMESPACES = max(20, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 2500)
+"""6,000 claims and 2,000 pods for a million quantities."""
 
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims")
 
 
 async def test_claim_charges_and_messages_equal_the_api_servers(plane: Plane) -> None:
-    random, run, differences, statuses = Random(SEED), secrets.token_hex(3), list[str](), list[int]()
+    random, run, differences = Random(SEED), secrets.token_hex(3), list[str]()
+    statuses, pod_statuses = list[int](), list[int]()
     async with open_dry_run_client(plane.url, plane.ca, plane.token) as client:
         await client.create_marker_namespace(f"marker-{run}")
         await create_device_classes(client, f"marker-{run}")
@@ -58,10 +61,16 @@ async def test_claim_charges_and_messages_equal_the_api_servers(plane: Plane) ->
             for data, answer in zip(claims, await dry_run_claims(client, name, claims), strict=True):
                 statuses.append(answer.status)
                 differences += filter(None, [describe_difference(data, quotas, answer)])
+            pods = [random_pod(random, f"pod-{n}") for n in range(PODS)]
+            for data, answer in zip(pods, await client.dry_run_pods(name, pods), strict=True):
+                pod_statuses.append(answer.status)
+                if not any(matches_answer(each, answer) for each in predict_outcomes(data, (), parse_quotas(quotas))):
+                    differences.append(f"\n{quotas}\n{data['spec']}\nAPI server: {answer}\n")
             await client.send("DELETE", f"/api/v1/namespaces/{name}")
 
     assert differences[:3] == []
     assert min(statuses.count(201), statuses.count(403)) > 20, statuses
+    assert min(pod_statuses.count(201), pod_statuses.count(403)) > 10, pod_statuses
 
 
 def test_a_pod_is_warned_about_a_claim_over_quota(plane: Plane, namespace: str, tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ SHORT_TIMEOUT = {
 """Searches that would take long end after a tenth of a second."""
 
 TAINT = {"key": "example.com/health", "value": "bad"}
+TOLERATIONS: tuple[Json, ...] = (
+    {"operator": "Exists"},
+    {**TAINT, "operator": "Equal"},
+    {"key": TAINT["key"], "operator": "Exists", "effect": "NoSchedule"},
+    {**TAINT, "value": "worse", "operator": "Equal"},
+)
 EXTENDED = ("nvidia.com/gpu", "deviceclass.resource.kubernetes.io/mig", "deviceclass.resource.kubernetes.io/amd",
             "example.com/shared", "example.com/nothing")  # fmt: skip
 
@@ -166,7 +172,8 @@ def _cards(random: Random, count: int, first: int = 0) -> list[Json]:
 
 def _tainted(random: Random, device: Json) -> Json:
     if random.random() < 0.05:
-        device["taints"] = [{**TAINT, "effect": random.choice(("NoSchedule", "NoExecute", "None"))}]
+        effects = random.sample(("NoSchedule", "NoExecute", "None"), k=random.choice((1, 1, 2)))
+        device["taints"] = [{**TAINT, "effect": effect} for effect in effects]
     return device
 
 
@@ -364,7 +371,7 @@ def _device_request(random: Random, family: str, *, choice: bool) -> Json:
         count = random.choice((1, 1, 1, 1, 1, 1, 2, 2, 3 if random.random() < 0.7 else 20))
         request |= {"allocationMode": "ExactCount", "count": count}
     if random.random() < 0.15:
-        request["tolerations"] = [random.choice(({"operator": "Exists"}, {**TAINT, "operator": "Equal"}))]
+        request["tolerations"] = [random.choice(TOLERATIONS) for _ in range(random.randint(1, 2))]
     if name in CAPACITIES and random.random() < (0.5 if name == "shared" else 0.15):
         request["capacity"] = {"requests": {CAPACITIES[name]: random.choice(AMOUNTS)}}
     if not choice and random.random() < 0.08:
