@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release advisories bench bench-cluster bench-hostile bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release advisories bench bench-cluster bench-dra bench-hostile bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -121,6 +121,9 @@ TRACES ?= $(wildcard ../shared/traces/openb)
 bench-placement: $(VENV)/.dev ## Measure GPU allocation by placement rule on the traces in TRACES, and the cost of the extender
 	$(BIN)/python -m benchmarks.placement $(TRACES:%=--traces %)
 	$(BIN)/python -m benchmarks.extender
+
+bench-dra: plane ## Measure GPU allocation by claims on the default list in TRACES, on a real scheduler
+	@$(BIN)/python -m benchmarks.device_replay $(TRACES:%=--traces %)
 
 # The GenTD26 trace of GPU memory is public (see benchmarks/gentd26.py).
 TRACE ?= $(wildcard ../shared/traces/gentd26)
