@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -12,8 +11,9 @@ import msgspec
 from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.claims import ClaimContext, ClaimSpec, DeviceClass, ResourceClaimTemplate
+from webhook.model.claims import ClaimSpec, DeviceClass, ResourceClaim, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import MAX_NAMESPACE_VIEWS, NAMESPACE_NAME, ClusterView
+from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
@@ -31,7 +31,6 @@ class AdjustedView(ClusterView):
     _recreated_pod: tuple[str, Pod, bool] | None = None
     _with_pod: ClusterView | None = None
     _released_quotas: tuple[ResourceQuota, ...] | None = None
-    _added_templates: Mapping[tuple[str, str], ClaimSpec] = MappingProxyType({})
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # views are immutable, so they can share their state
@@ -54,12 +53,6 @@ class AdjustedView(ClusterView):
         """Return the labels of a namespace, with given ones."""
         found = self.namespace(namespace)
         return found.metadata.labels if found is not None else super().labels_of(namespace)
-
-    def claim_context(self, namespace: str) -> ClaimContext:
-        """Return the claim templates and device classes, with those of files."""
-        added = {name: spec for (of, name), spec in self._added_templates.items() if of == namespace}
-        known = super().claim_context(namespace)
-        return ClaimContext({**known.templates, **added}, known.classes) if added else known
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """Return the quotas without the usage of the pod that is recreated; computed once."""
@@ -103,27 +96,37 @@ def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> Clust
 
 
 def with_claim_objects(view: ClusterView, objects: Iterable[Mapping[str, Any]], namespace: str) -> ClusterView:
-    """Return a view with the claim templates and device classes among objects; invalid ones are left out.
+    """Return a view with the claims, claim templates and device classes among objects; invalid ones are left out.
 
     Args:
-        namespace: The namespace of templates that name none.
+        namespace: The namespace of claims and templates that name none.
     """
     found = [each for each in map(_read_claim_object, objects) if each is not None]
     if not found:
         return view
-    adjusted = AdjustedView(view)
-    classes = {each.metadata.name: each.spec for each in found if isinstance(each, DeviceClass)}
-    adjusted.classes = {**view.classes, **classes}
-    adjusted._added_templates = {
-        (each.metadata.namespace or namespace, each.metadata.name): each.spec.spec
-        for each in found
-        if isinstance(each, ResourceClaimTemplate)
+    adjusted, devices = AdjustedView(view), view.devices
+    new_classes = [each for each in found if isinstance(each, DeviceClass)]
+    classes = {**view.classes, **device_classes_by_name(new_classes)}
+    templates: dict[str, Mapping[str, ClaimSpec]] = dict(view._templates)
+    claims: dict[str, dict[str, ResourceClaim]] = {name: dict(some) for name, some in devices.claims.items()}
+    for each in found:
+        home = each.metadata.namespace or namespace
+        if isinstance(each, ResourceClaimTemplate):
+            templates[home] = {**templates.get(home, {}), each.metadata.name: each.spec.spec}
+        elif isinstance(each, ResourceClaim):
+            claims.setdefault(home, {})[each.metadata.name] = each
+    adjusted._templates = templates
+    served = {**devices.class_by_resource, **classes_by_resource(new_classes)}
+    devices = devices._replace(classes=classes, class_by_resource=served, claims=claims)
+    return adjusted.with_classes(classes).with_devices(devices)
+
+
+def _read_claim_object(data: Mapping[str, Any]) -> ResourceClaim | ResourceClaimTemplate | DeviceClass | None:
+    kinds = {
+        "ResourceClaim": ResourceClaim,
+        "ResourceClaimTemplate": ResourceClaimTemplate,
+        "DeviceClass": DeviceClass,
     }
-    return adjusted
-
-
-def _read_claim_object(data: Mapping[str, Any]) -> ResourceClaimTemplate | DeviceClass | None:
-    kinds = {"ResourceClaimTemplate": ResourceClaimTemplate, "DeviceClass": DeviceClass}
     read_as = kinds.get(data["kind"]) if data["apiVersion"] == "resource.k8s.io/v1" else None
     try:
         return msgspec.convert(data, read_as) if read_as is not None else None

@@ -17,8 +17,16 @@ from msgspec.structs import replace
 
 from webhook.cache.store import ObjectStore
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.claims import ClaimSpec, DeviceAllocation, DeviceClass, ResourceClaim, device_classes_by_name
+from webhook.model.claims import (
+    EXTENDED_RESOURCE_CLAIM,
+    ClaimSpec,
+    DeviceAllocation,
+    DeviceClass,
+    ResourceClaim,
+    device_classes_by_name,
+)
 from webhook.model.dra.allocated_devices import AllocatedDevices, allocation_results, pool_allocations
+from webhook.model.dra.claim_weights import carry_claim_weights
 from webhook.model.dra.device_pools import DevicePools, PoolId, SlicesByPool, slices_by_pool
 from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView
 from webhook.model.dra.extended_resources import classes_by_resource
@@ -29,6 +37,8 @@ from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta
 
 MAX_SHARED_SPECS = 4096
 """Specifications of claims that are shared; templates make claims with equal ones."""
+
+_OF_SCHEDULER = {EXTENDED_RESOURCE_CLAIM: "true"}
 
 
 class SliceStore:
@@ -84,6 +94,7 @@ class ClaimStore:
             namespace=intern(about.namespace),
             uid=about.uid,
             deletion_timestamp=about.deletion_timestamp,
+            annotations=_OF_SCHEDULER if EXTENDED_RESOURCE_CLAIM in about.annotations else {},
         )
         return ResourceClaim(metadata, spec, status)
 
@@ -121,7 +132,7 @@ class DeviceIndex:
         slices = self.slices.all() if self._slices_changed else None
         self._slices_changed = False
         try:
-            grouped, pools = await asyncio.to_thread(_index_pools, slices, self._grouped, fleet)
+            grouped, pools = await asyncio.to_thread(_index_pools, slices, self._grouped, fleet, self._view)
         except BaseException:
             self._slices_changed = True
             raise
@@ -188,8 +199,10 @@ class DeviceIndex:
 
 
 def _index_pools(
-    slices: Iterable[PackedSlice] | None, grouped: SlicesByPool, fleet: Fleet
+    slices: Iterable[PackedSlice] | None, grouped: SlicesByPool, fleet: Fleet, before: DeviceView
 ) -> tuple[SlicesByPool, DevicePools]:
     """Return the slices by pool, which are the given ones without changed slices, and the index of pools."""
     grouped = grouped if slices is None else slices_by_pool(slices)
-    return grouped, DevicePools(grouped, fleet)
+    pools = DevicePools(grouped, fleet)
+    carry_claim_weights(before.pools, pools, before.claims)
+    return grouped, pools

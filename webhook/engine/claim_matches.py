@@ -10,7 +10,6 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import shorten_text
 from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
-from webhook.model.cel.syntax_tree import Comprehension, walk_expression
 from webhook.model.cel.values import CelMap
 from webhook.model.dra.device_selectors import (
     DeviceSelectorProgram,
@@ -30,6 +29,7 @@ from webhook.model.dra.selector_advice import (
     selector_conditions,
     with_bound,
 )
+from webhook.model.dra.selector_cache import count_parts
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 
@@ -39,9 +39,6 @@ MAX_DEVICES_EXPLAINED = 256
 
 MAX_PARTS_EVALUATED = 100_000
 """Parts of selectors times devices: about 50 ms."""
-
-LOOP_WEIGHT = 32
-"""A loop runs over the attributes of a device at most so often as a device may have."""
 
 MAX_TEXT = 400
 """Longest text of an expression in a finding."""
@@ -88,7 +85,7 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     Raises:
         UnmodelledExpressionError: A selector takes too many steps to be evaluated here.
     """
-    parts = sum(map(_parts_to_evaluate, selectors))
+    parts = sum(count_parts(one.program) for one in selectors)
     if parts * len(devices.kinds) > MAX_PARTS_EVALUATED:
         raise UnmodelledExpressionError("it would take too long on all devices")
     evaluated = list(_evaluated_devices(devices.kinds))
@@ -109,13 +106,6 @@ def _evaluated_devices(devices: Iterable[PublishedDevice]) -> Iterator[_Evaluate
             yield _EvaluatedDevice(each, device_value(each.pool.driver, each.device))
         except SelectorRuntimeError as error:
             raise UnmodelledExpressionError(f"device {each.device.name}: {error}") from None
-
-
-def _parts_to_evaluate(selector: RequestSelector) -> int:
-    """Return the parts of a selector, those of loops counted several times."""
-    tree = selector.program.tree
-    loops = sum(isinstance(node, Comprehension) for node in walk_expression(tree))
-    return int(tree.nodes * LOOP_WEIGHT**loops)
 
 
 _ErrorsBySelector = list[tuple[RequestSelector, list[_EvaluatedDevice]]]

@@ -19,6 +19,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
+    EXTENDED_RESOURCE_CLAIM,
     ClaimRequest,
     ClaimSpec,
     DeviceClasses,
@@ -45,9 +46,6 @@ CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
     "ResourceClaim": ResourceClaim,
     "ResourceClaimTemplate": ResourceClaimTemplate,
 }
-EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of claims that the scheduler makes itself."""
-
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH = "GPU-D101"
 MAX_KNOWN_CLAIMS = 256

@@ -183,7 +183,8 @@ def decide_pod(
         requested_units=context.gpu_requests.totals,
         policies=context.policies.names,
         audit_policies=context.policies.outside_rollout,
-        quota_charge=quota_charge,
+        quota_charge=quota_charge.weight,
+        shared_charges=quota_charge.shared,
         pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals else NO_USE,
         involves_gpus=bool(submitted.requests or submitted.unknown_resources or findings or exempted),
     )

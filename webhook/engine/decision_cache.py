@@ -29,6 +29,7 @@ from webhook.engine.decide import decide
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.dra.claim_weights import ClusterClaims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
@@ -212,6 +213,14 @@ class RecordingView(ClusterView):
     def namespace_claims(self, namespace: str) -> NamespaceClaims:
         """Record the query."""
         return self._record_answer(ClusterView.namespace_claims, namespace)
+
+    def cluster_claims(self, namespace: str) -> ClusterClaims:
+        """Record the query."""
+        return self._record_answer(ClusterView.cluster_claims, namespace)
+
+    def counts_claim(self, namespace: str, name: str, uid: str) -> bool:
+        """Record the query."""
+        return self._record_answer(ClusterView.counts_claim, namespace, name, uid)
 
     def pool_holders(self, pool: QuotaPool) -> PoolHolders:
         """Record the query."""

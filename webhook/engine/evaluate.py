@@ -27,17 +27,22 @@ from webhook.engine.quota.findings import (
     quota_violations,
     update_quota_violations,
 )
-from webhook.engine.quota.shared_quotas import compute_quota_charge, shared_quota_violations
+from webhook.engine.quota.shared_quotas import (
+    NO_CHARGE,
+    QuotaCharge,
+    compute_quota_charge,
+    shared_quota_violations,
+)
 from webhook.engine.replica_fit import replica_fit_violations
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
-from webhook.model.pools import GpuWeight
 from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, InjectedGpuHandling, LimitRules
 
 _NO_AMOUNT_RULES = AmountRuleSet()
@@ -46,7 +51,7 @@ WITHOUT_POLICY: PolicyRef = (PolicyMode.WARN, "")
 """Reports what concerns every pod, whether a policy matches it or not."""
 
 
-def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[SectionFinding], GpuWeight]:
+def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[SectionFinding], QuotaCharge]:
     """Return everything that a pod with its changes violates, and the pod's GPUs as shared quotas count them."""
     request, view, policy_set = context.request, context.view, context.policy_set
     created = request.operation == "CREATE"
@@ -66,9 +71,10 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
     if created and context.pod.metadata.annotations and not request.sub_resource:
         reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         violations += [(reporting, each) for each in invalid_annotations(context.pod)]
-    if not (policy_set.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource):
-        return violations, ()
-    quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet)
+    may_have_gpus = context.gpu_requests.totals or view.devices is not NO_DEVICES
+    if not (policy_set.has_shared_quotas and created and may_have_gpus and not request.sub_resource):
+        return violations, NO_CHARGE
+    quota_charge = compute_quota_charge(context, mutation)
     for policy_ref, section in context.policies.quotas:
         exceeded = shared_quota_violations(section, context, quota_charge)
         violations += [(policy_ref, each) for each in exceeded]

@@ -155,7 +155,7 @@ def admit_replicas(
     decision, mutation = decide_one(view)
     if not view.quotas(namespace) and not decision.quota_charge:
         return ReplicaDecision(decision, 0 if decision.denials else replicas, (), None)
-    charge = ReplicaCharge(namespace, mutation, view.ranges(namespace), decision.quota_charge)
+    charge = ReplicaCharge(namespace, mutation, view.ranges(namespace), decision.quota_charge, decision.shared_charges)
     sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
     counts = {
         "GPU-Q301": count_within_quotas(view, charge, replicas),

@@ -26,6 +26,9 @@ from webhook.model.pods import NodeSelector, ObjectMeta, QuantityText, Toleratio
 MAX_DEVICES = 32
 """Count of a request for all devices: no claim gets more."""
 
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that the scheduler makes itself."""
+
 CLAIM_COUNT_KEY = "count/resourceclaims.resource.k8s.io"
 DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS = "requests."

@@ -18,6 +18,7 @@ from webhook.model.claims import (
     extended_names,
 )
 from webhook.model.derived_values import derived_value
+from webhook.model.dra.claim_weights import ClusterClaims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import (
@@ -508,9 +509,14 @@ class ClusterView:
         """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
         return self._with_usage(self._usage.with_reservations(self._usage.reserved.with_pod(pod)))
 
-    def with_charged_weight(self, namespace: str, weight: GpuWeight) -> ClusterView:
-        """Return the view for one evaluation, after pods of this weight were admitted to a namespace."""
-        return self._with_usage(self._usage.with_reservations(self._usage.reserved.with_weight(namespace, weight)))
+    def with_charged_weight(self, namespace: str, weight: GpuWeight, claims: Iterable[str] = ()) -> ClusterView:
+        """Return the view for one evaluation, after pods of this weight were admitted to a namespace.
+
+        Args:
+            claims: Names of claims in the weight that other pods may use too.
+        """
+        reserved = self._usage.reserved.with_weight(namespace, weight, claims)
+        return self._with_usage(self._usage.with_reservations(reserved))
 
     def without_reservations(self, uids: Collection[str]) -> ClusterView:
         """Return the view without the reservations of pods that have been observed."""
@@ -663,7 +669,7 @@ class ClusterView:
             _templates={**self._templates, **templates},
             _views_of_namespaces=BoundedCache(MAX_NAMESPACE_VIEWS),
             _usage=usage.with_changed_quotas(),
-        )
+        )._with_claims_counted()
 
     def with_classes(self, classes: DeviceClasses) -> ClusterView:
         """Return the view with other DeviceClasses."""
@@ -672,7 +678,22 @@ class ClusterView:
 
     def with_devices(self, devices: DeviceView) -> ClusterView:
         """Return the view with other devices and claims."""
-        return self if devices is self.devices else self._copy_with(devices=devices)
+        return self if devices is self.devices else self._copy_with(devices=devices)._with_claims_counted()
+
+    def _with_claims_counted(self) -> ClusterView:
+        """Return the view whose usage has the current claims; itself without devices, claims and classes."""
+        if self.devices is NO_DEVICES:
+            return self
+        return self._with_usage(self._usage.with_claims(ClusterClaims(self.devices, self._templates)))
+
+    def cluster_claims(self, namespace: str) -> ClusterClaims:
+        """Return the claims, templates and devices, as they decide about pods of a namespace that have claims."""
+        devices = self.devices._replace(claims={namespace: self.devices.claims.get(namespace, {})}, allocated={})
+        return ClusterClaims(devices, {namespace: self._templates.get(namespace, {})})
+
+    def counts_claim(self, namespace: str, name: str, uid: str) -> bool:
+        """Return whether usage of quotas has a claim already. The reservation of one pod does not count."""
+        return self._usage.counts_claim(namespace, name, but=uid)
 
     def device_pools(self) -> DevicePools:
         """Return the devices, as they decide about pods that have claims."""

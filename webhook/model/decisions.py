@@ -416,6 +416,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         policies: Names of the policies that apply.
         audit_policies: Those that only audit because the workload is outside their rollout.
         quota_charge: Weight of a new pod against shared quotas; () if no policy has one.
+        shared_charges: The part of it for claims that other pods may use too, by name of the claim.
         pending_use: GPUs, CPU and memory that a new pod will hold, after the patch.
         involves_gpus: False if no request and no finding concerns GPUs.
         templates: Of a workload with several pod templates: path, replicas and decision of each.
@@ -433,6 +434,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     policies: tuple[str, ...] = ()
     audit_policies: tuple[str, ...] = ()
     quota_charge: GpuWeight = ()
+    shared_charges: tuple[tuple[str, GpuWeight], ...] = ()
     pending_use: PendingUse = NO_USE
     involves_gpus: bool = False
     templates: tuple[tuple[str, int, Decision], ...] = ()

@@ -29,6 +29,13 @@ class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
     terms: tuple[NodeSelectorTerm, ...] | None = None
 
 
+class PodClaimUse(msgspec.Struct, frozen=True, gc=False):
+    """A claim of a pod: the template that it is made from, "" for none, and its name, "" while it is not known."""
+
+    template: str
+    name: str
+
+
 class PodSummary(msgspec.Struct, frozen=True, gc=False):
     """One pod that has not ended.
 
@@ -38,7 +45,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         limits: Limits of CPU, memory and disk.
         constraints: Where it may run, while it has no node.
         kind: Scopes by which quotas count it.
-        claim_templates: Names of its ResourceClaimTemplates.
+        claims: Its ResourceClaims.
         ties: Its labels if others may count it, its required anti-affinity, and its host ports.
         volumes: Its volume claims; of a pod with a node only their names.
         is_gated: True while a scheduling gate keeps it from getting a node.
@@ -51,7 +58,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     limits: ResourceAmounts = ()
     constraints: NodeConstraints | None = None
     kind: PodScopeAttributes = PodScopeAttributes()
-    claim_templates: tuple[str, ...] = ()
+    claims: tuple[PodClaimUse, ...] = ()
     ties: tuple[TieKey, ...] = ()
     is_gated: bool = False
     volumes: PodVolumes = ()
@@ -85,15 +92,23 @@ def summarize_pod(
         best_effort = not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))
     kind = scope_attributes(pod, best_effort=best_effort)
     constraints = node_constraints(pod) if requests_gpus and not node else None
-    templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
-    names = tuple(intern(name) for name in templates if name)
+    claims = pod_claim_uses(pod) if pod.spec.resource_claims else ()
     nominated = intern(nominated_node(pod))
     gated, volumes = bool(pod.spec.scheduling_gates) and not nominated, _stored_volumes(pod)
     disks = inline_disks(pod) if node and pod.spec.volumes else ()
     group = group_of_pod(pod)
     counted = (group,) if node or not (gated or group.terminating) else ()
     ties = (*counted, *required_anti_affinity(pod, identity_of(pod)), *held_ports(pod))
-    return PodSummary(node, requests, limits, constraints, kind, names, ties, gated, volumes, nominated, disks)
+    return PodSummary(node, requests, limits, constraints, kind, claims, ties, gated, volumes, nominated, disks)
+
+
+def pod_claim_uses(pod: Pod) -> tuple[PodClaimUse, ...]:
+    """Return the claims of a pod."""
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    return tuple(
+        PodClaimUse(intern(one.resource_claim_template_name), one.resource_claim_name or made.get(one.name, ""))
+        for one in pod.spec.resource_claims
+    )
 
 
 def _stored_volumes(pod: Pod) -> PodVolumes:

@@ -303,11 +303,19 @@ class PodSpec(ApiStruct, frozen=True):
     workload_ref: dict[str, Any] | None = None
 
 
+class PodClaimStatus(ApiStruct, frozen=True):
+    """The claim that was made for a pod from a template: the pod's name of it, and its own."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
 class PodStatus(ApiStruct, frozen=True):
     """The part of a pod's status that shows whether it still holds its GPUs, or which node it will get."""
 
     phase: str = ""
     nominated_node_name: str = ""
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
 class Pod(ApiStruct, frozen=True):

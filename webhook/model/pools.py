@@ -21,22 +21,33 @@ from webhook.model.pod_summary import PodSummary, allowed_nodes
 
 
 class QuotaReservation(msgspec.Struct, frozen=True, gc=False):
-    """One admitted pod; `admitted_at` is in seconds of the caller's clock."""
+    """One admitted pod.
+
+    Attributes:
+        admitted_at: Seconds of the caller's clock.
+        claims: Names of claims in its weight that other pods may use too.
+    """
 
     uid: str
     namespace: str
     weight: GpuWeight
     admitted_at: float
+    claims: tuple[str, ...] = ()
 
 
 class QuotaReservations:
     """Reservations, the earliest admission first. Immutable."""
 
-    __slots__ = ("_by_uid", "_weights")
+    __slots__ = ("_by_uid", "_claims", "_weights")
 
-    def __init__(self, by_uid: Mapping[str, QuotaReservation], weights: Mapping[str, GpuWeight]) -> None:
-        """Take both as they are: pods by uid, and weights by namespace."""
-        self._by_uid, self._weights = by_uid, weights
+    def __init__(
+        self,
+        by_uid: Mapping[str, QuotaReservation],
+        weights: Mapping[str, GpuWeight],
+        claims: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        """Take all as they are: pods by uid, weights by namespace, and claims of pods without uid."""
+        self._by_uid, self._weights, self._claims = by_uid, weights, claims
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
@@ -45,17 +56,29 @@ class QuotaReservations:
         """Return the reserved weights by namespace, without those of one pod."""
         return self.without((but,))._weights if but else self._weights
 
+    def has_claim(self, namespace: str, name: str, but: str = "") -> bool:
+        """Return whether the weights have a claim, without those of one pod."""
+        pods = (pod for pod in self._by_uid.values() if pod.claims and pod.uid != but)
+        return (namespace, name) in self._claims or any(
+            pod.namespace == namespace and name in pod.claims for pod in pods
+        )
+
     def with_pod(self, pod: QuotaReservation) -> QuotaReservations:
         """Add a pod; itself if the pod is known."""
         if pod.uid in self._by_uid:
             return self
         weight = sum_weights((self._weights.get(pod.namespace, ()), pod.weight))
-        return QuotaReservations({**self._by_uid, pod.uid: pod}, {**self._weights, pod.namespace: weight})
+        return QuotaReservations({**self._by_uid, pod.uid: pod}, {**self._weights, pod.namespace: weight}, self._claims)
 
-    def with_weight(self, namespace: str, weight: GpuWeight) -> QuotaReservations:
-        """Add weight of pods without uid, in a view that is used once: `without` may drop it."""
+    def with_weight(self, namespace: str, weight: GpuWeight, claims: Iterable[str] = ()) -> QuotaReservations:
+        """Add weight of pods without uid, in a view that is used once: `without` may drop it.
+
+        Args:
+            claims: Names of claims in the weight that other pods may use too.
+        """
         total = sum_weights((self._weights.get(namespace, ()), weight))
-        return QuotaReservations(self._by_uid, {**self._weights, namespace: total})
+        known = self._claims | {(namespace, name) for name in claims}
+        return QuotaReservations(self._by_uid, {**self._weights, namespace: total}, known)
 
     def without(self, uids: Collection[str]) -> QuotaReservations:
         """Remove pods; itself if none of them is known."""
@@ -182,3 +205,8 @@ def sum_weights(weights: Iterable[GpuWeight]) -> GpuWeight:
         for products, milli in weight:
             found[products] += milli
     return tuple(found.items())
+
+
+def scale_weight(weight: GpuWeight, factor: int) -> GpuWeight:
+    """Return a weight several times."""
+    return tuple((products, milli * factor) for products, milli in weight)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.model.claims import ClaimContext
+from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
@@ -55,12 +56,30 @@ class QuotaUsage:
         reserved: Pods that were admitted a moment ago and have not been observed since.
     """
 
-    __slots__ = ("_fleet", "_members", "_pods", "_pods_by_tie", "_usage_by_pool", "_users", "_weights", "reserved")
+    __slots__ = (
+        "_claim_weights",
+        "_claims",
+        "_fleet",
+        "_members",
+        "_pods",
+        "_pods_by_tie",
+        "_usage_by_pool",
+        "_users",
+        "_weights",
+        "reserved",
+    )
 
-    def __init__(self, fleet: Fleet, pods: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
-        self._fleet, self._pods, self.reserved = fleet, pods, reserved
+    def __init__(
+        self,
+        fleet: Fleet,
+        pods: PodSummaries,
+        reserved: QuotaReservations = NO_QUOTA_RESERVATIONS,
+        claims: ClusterClaims = NO_CLUSTER_CLAIMS,
+    ) -> None:
+        self._fleet, self._pods, self.reserved, self._claims = fleet, pods, reserved, claims
         self._users: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
         self._weights: dict[str, GpuWeight] = {}
+        self._claim_weights: dict[str, GpuWeight] = {}
         self._members: dict[tuple[QuotaPool, str], bool] = {}
         self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
         self._pods_by_tie: dict[TieKey, Counter[str]] | None = None
@@ -99,9 +118,9 @@ class QuotaUsage:
             QuotaConsumer(milli, name) for name, milli in self._observed_usage(pool, labels)[1].items()
         )
         pods = sort_consumers(
-            QuotaConsumer(pool.counted_milli(pod_weight(pod, self._fleet)), f"{space.name}/{name}")
+            QuotaConsumer(pool.counted_milli(self._pod_weight(space.name, pod)), f"{space.name}/{name}")
             for space in spaces[:MAX_NAMED]
-            for name, pod in self._pods[space.name].items()
+            for name, pod in self._pods.get(space.name, {}).items()
         )
         return PoolHolders(spaces[:MAX_NAMED], len(spaces), pods[:MAX_NAMED], self.reserved_milli(pool, labels))
 
@@ -109,7 +128,7 @@ class QuotaUsage:
         """Return the observed usage of a pool, in total and by namespace. Cached."""
         found = self._usage_by_pool.get(pool)
         if found is None:
-            weights = ((name, self._namespace_weight(name)) for name in self._pods)
+            weights = ((name, self._namespace_weight(name)) for name in {**self._pods, **self._claims.devices.claims})
             each = {
                 name: pool.counted_milli(weight)
                 for name, weight in weights
@@ -121,9 +140,39 @@ class QuotaUsage:
     def _namespace_weight(self, namespace: str) -> GpuWeight:
         found = self._weights.get(namespace)
         if found is None:
-            pods = self._pods[namespace].values()
+            pods = self._pods.get(namespace, {}).values()
             found = self._weights[namespace] = sum_weights([pod_weight(pod, self._fleet) for pod in pods])
+        if self._claims is NO_CLUSTER_CLAIMS:
+            return found
+        return sum_weights((found, self._weight_of_claims(namespace)))
+
+    def _weight_of_claims(self, namespace: str) -> GpuWeight:
+        found = self._claim_weights.get(namespace)
+        if found is None:
+            pods, claims = self._pods.get(namespace, {}).values(), self._claims
+            weights = claims.weigh_in_use(namespace, pods, self._fleet), claims.weigh_by_class(pods, self._fleet)
+            found = self._claim_weights[namespace] = sum_weights(weights)
         return found
+
+    def _pod_weight(self, namespace: str, pod: PodSummary) -> GpuWeight:
+        """Return the weight of a pod with all its claims, also those that it shares."""
+        named = pod_weight(pod, self._fleet)
+        if self._claims is NO_CLUSTER_CLAIMS:
+            return named
+        return sum_weights((named, self._claims.weigh_pod(namespace, pod, self._fleet)))
+
+    def counts_claim(self, namespace: str, name: str, *, but: str = "") -> bool:
+        """Return whether usage has a claim already: it has devices, or another pod names it.
+
+        Args:
+            but: The uid of a pod whose own reservation does not count.
+        """
+        claim = self._claims.devices.claims.get(namespace, {}).get(name)
+        if claim is not None and claim.status.allocation is not None:
+            return True
+        if self.reserved.has_claim(namespace, name, but):
+            return True
+        return any(one.name == name for pod in self._pods.get(namespace, {}).values() for one in pod.claims)
 
     def _is_in_pool(self, pool: QuotaPool, namespace: str, labels: NamespaceLabels) -> bool:
         found = self._members.get((pool, namespace))
@@ -147,15 +196,28 @@ class QuotaUsage:
     def with_pods(self, pods: PodSummaries) -> QuotaUsage:
         """Replace all pods of some namespaces."""
         remaining = {name: some for name, some in {**self._pods, **pods}.items() if some}
-        after = QuotaUsage(self._fleet, remaining, self.reserved)
+        after = QuotaUsage(self._fleet, remaining, self.reserved, self._claims)
         after._weights = {name: weight for name, weight in self._weights.items() if name not in pods}
+        after._claim_weights = {name: weight for name, weight in self._claim_weights.items() if name not in pods}
         after._members = self._members
         return after
 
+    def with_claims(self, claims: ClusterClaims) -> QuotaUsage:
+        """Return a copy for changed claims, devices or classes."""
+        after = QuotaUsage(self._fleet, self._pods, self.reserved, claims)
+        after._users, after._weights, after._members = self._users, self._weights, self._members
+        unchanged = (name for name in self._claim_weights if claims.has_same_weights(self._claims, name))
+        after._claim_weights = {name: self._claim_weights[name] for name in unchanged}
+        return after
+
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
-        """Remove one pod."""
+        """Remove one pod, and the claims that only it uses."""
         pods = self._pods.get(namespace, {})
-        return self.with_pods({namespace: {key: pod for key, pod in pods.items() if key != name}})
+        others = {key: pod for key, pod in pods.items() if key != name}
+        after = self.with_pods({namespace: others})
+        own = {one.name for one in pods[name].claims} if name in pods else set()
+        own -= {one.name for pod in others.values() for one in pod.claims}
+        return after.with_claims(self._claims.without(namespace, own)) if own else after
 
     def tie_counts_of_others(self, namespace: str, name: str) -> Mapping[TieKey, Mapping[str, int]]:
         """Return what one pod is counted by, with the numbers of other pods with each by the name of the node."""
@@ -168,8 +230,8 @@ class QuotaUsage:
 
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""
-        after = QuotaUsage(self._fleet, self._pods, self.reserved)
-        after._users, after._weights = self._users, self._weights
+        after = QuotaUsage(self._fleet, self._pods, self.reserved, self._claims)
+        after._users, after._weights, after._claim_weights = self._users, self._weights, self._claim_weights
         return after
 
     def with_changed_quotas(self) -> QuotaUsage:
@@ -179,8 +241,8 @@ class QuotaUsage:
         return after
 
     def _copy_caches(self) -> QuotaUsage:
-        after = QuotaUsage(self._fleet, self._pods, self.reserved)
-        after._users, after._weights = self._users, self._weights
+        after = QuotaUsage(self._fleet, self._pods, self.reserved, self._claims)
+        after._users, after._weights, after._claim_weights = self._users, self._weights, self._claim_weights
         after._members, after._usage_by_pool = self._members, self._usage_by_pool
         return after
 

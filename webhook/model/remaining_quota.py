@@ -86,7 +86,7 @@ def list_claim_consumers(key: str, claiming: ClaimContext, pods: Mapping[str, Po
     counted = resource_of_quota_key(key)
     consumers: list[QuotaConsumer] = []
     for name, pod in pods.items():
-        claimed = sum(charges.get(template, 0) for template in pod.claim_templates)
+        claimed = sum(charges.get(one.template, 0) for one in pod.claims)
         consumers.append(QuotaConsumer(claimed + (pod.counted_amount(counted) if counted else 0), name))
     return sort_consumers(consumers)
 

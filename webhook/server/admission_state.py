@@ -144,7 +144,8 @@ class AdmissionState:
                 self.escrows.add_wanted(self.view, request.namespace, decision.quota_charge, now)
             return
         self.escrows.spend(self.view, request.namespace, decision.quota_charge)
-        reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now)
+        claims = tuple(name for name, _ in decision.shared_charges)
+        reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now, claims)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
 
     def view_with_escrows(self, request: AdmissionRequest, now: float) -> ClusterView:

@@ -18,7 +18,7 @@ from webhook.model.limit_ranges import NamespaceLimitRanges, ResourceList, parse
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import PodAmounts, container_amounts
 from webhook.model.pods import Pod
-from webhook.model.pools import GpuWeight
+from webhook.model.pools import GpuWeight, scale_weight, sum_weights
 from webhook.model.quota_matching import quota_matches_pod
 from webhook.model.remaining_quota import RemainingQuota
 from webhook.policy.policy_set import QuotaRules
@@ -31,12 +31,14 @@ class ReplicaCharge(NamedTuple):
         mutation: The changes of one of them.
         ranges: The LimitRanges of its namespace.
         weight: Its GPUs as shared quotas count them.
+        shared: The part of them that replicas share, by name of the claim.
     """
 
     namespace: str
     mutation: PodMutation
     ranges: NamespaceLimitRanges
     weight: GpuWeight
+    shared: tuple[tuple[str, GpuWeight], ...] = ()
 
     def amounts(self) -> PodAmounts | None:
         """Return its amounts after all changes and defaults; None if one is not a quantity."""
@@ -55,8 +57,10 @@ def charge_replicas(view: ClusterView, charge: ReplicaCharge, count: int) -> Clu
         charged = [_charge_quota(quota, _quota_charge(quota, charge.mutation.pod, amounts), count) for quota in quotas]
         view = view.with_objects({}, {}, {charge.namespace: charged})
     if charge.weight:
-        weight = tuple((products, milli * count) for products, milli in charge.weight)
-        view = view.with_charged_weight(charge.namespace, weight)
+        shared = sum_weights(weight for _, weight in charge.shared)
+        own = sum_weights((charge.weight, scale_weight(shared, -1)))
+        claims = [name for name, _ in charge.shared]
+        view = view.with_charged_weight(charge.namespace, sum_weights((scale_weight(own, count), shared)), claims)
     return view
 
 
@@ -81,9 +85,17 @@ def count_within_shared(sections: Iterable[QuotaRules], charge: ReplicaCharge, v
     """Return how many of the replicas the shared quotas of these policies admit."""
     labels = view.labels_of(charge.namespace)
     for quota in [quota for section in sections for quota in section.shared]:
-        milli = quota.pool.counted_milli(charge.weight)
-        if milli and quota.pool.includes_namespace(charge.namespace, labels):
-            replicas = min(replicas, max(0, quota.gpu_milli - view.pool_usage(quota.pool)) // milli)
+        if not quota.pool.includes_namespace(charge.namespace, labels):
+            continue
+        shared = sum(quota.pool.counted_milli(weight) for _, weight in charge.shared)
+        own, left = (
+            quota.pool.counted_milli(charge.weight) - shared,
+            quota.gpu_milli - view.pool_usage(quota.pool) - shared,
+        )
+        if left < 0 and own + shared:
+            replicas = 0
+        elif own:
+            replicas = min(replicas, left // own)
     return replicas
 
 

@@ -6,17 +6,26 @@ its escrow (`webhook.model.quota_escrow`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.pod_context import PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
+from webhook.model.claims import ClaimSpec
+from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.claim_weights import weigh_class_units, weigh_new_claims
+from webhook.model.dra.device_view import NO_DEVICES
+from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.enums import PolicyMode
 from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.pods import NodeSelectorTerm
-from webhook.model.pools import GpuWeight, weigh_on_node, weigh_units
+from webhook.model.pod_resources import effective_requests
+from webhook.model.pods import NodeSelectorTerm, Pod
+from webhook.model.pools import GpuWeight, sum_weights, weigh_on_node, weigh_units
+from webhook.model.quantity import NANO
 from webhook.model.quota_usage import PoolHolders
 from webhook.model.remaining_quota import QuotaConsumer
 from webhook.policy.policy_set import QuotaRules, SharedQuota
@@ -24,31 +33,104 @@ from webhook.policy.policy_set import QuotaRules, SharedQuota
 _TRY_AGAIN = "Create the pod again in a second; kubectl and controllers do so by themselves."
 
 
-def compute_quota_charge(gpu_requests: PodGpuRequests, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
-    """Return the GPUs of a new pod as shared quotas count them: as changed, or as stored once it is final.
+class QuotaCharge(NamedTuple):
+    """The GPUs of a new pod as shared quotas count them.
+
+    Attributes:
+        weight: All of them.
+        shared: The part of its claims that other pods may use too, by name of the claim.
+        unknown: The first claim or template that is not known, in words; "" if all are.
+    """
+
+    weight: GpuWeight = ()
+    shared: tuple[tuple[str, GpuWeight], ...] = ()
+    unknown: str = ""
+
+
+NO_CHARGE = QuotaCharge()
+
+
+def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCharge:
+    """Return the GPUs of a new pod as shared quotas count them: as changed, or as stored once it is final."""
+    view = context.view
+    totals = _final_totals(context.gpu_requests, mutation)
+    named = _weigh_names(totals, mutation, view.fleet) if totals else ()
+    if view.devices is NO_DEVICES:
+        return QuotaCharge(named)
+    claims, shared, unknown = _weigh_claims(mutation.pod, context.request.namespace, view)
+    units = _units_of_classes(context.gpu_requests, mutation, view.devices.class_by_resource)
+    by_class = weigh_class_units(units, view.devices, view.fleet) if units else ()
+    return QuotaCharge(sum_weights((named, by_class, claims, *[weight for _, weight in shared])), shared, unknown)
+
+
+def _final_totals(gpu_requests: PodGpuRequests, mutation: PodMutation) -> Mapping[str, int]:
+    """Return the units of GPU resources of the changed pod.
 
     Args:
         gpu_requests: Its requests, without injected GPUs that are removed.
     """
-    pod, totals, fit = mutation.pod, gpu_requests.totals, mutation.applied_choice
+    fit = mutation.applied_choice
+    return gpu_requests.totals if fit is None or mutation.pod.has_uid else {fit.resource: 1}
+
+
+def _units_of_classes(
+    gpu_requests: PodGpuRequests, mutation: PodMutation, served: ClassByResource
+) -> Mapping[str, int]:
+    """Return the units of the changed pod of each resource that device classes serve."""
+    if not served:
+        return {}
+    totals = _final_totals(gpu_requests, mutation)
+    units = {name: amount // NANO for name, amount in effective_requests(mutation.pod).items() if amount}
+    others = {name: count for name, count in units.items() if name not in gpu_requests.totals}
+    return {name: count for name, count in {**others, **totals}.items() if name in served}
+
+
+def _weigh_names(totals: Mapping[str, int], mutation: PodMutation, fleet: Fleet) -> GpuWeight:
+    pod, fit = mutation.pod, mutation.applied_choice
+    units = tuple((name, count) for name, count in totals.items() if parse_gpu_resource(name) is not None)
     if pod.spec.node_name:
-        return weigh_on_node(tuple(totals.items()), fleet, pod.spec.node_name)
+        return weigh_on_node(units, fleet, pod.spec.node_name)
     nodes = fleet.nodes_selected_by(pod.spec)
     if fit is not None and not pod.has_uid:
-        totals = {fit.resource: 1}
         required = NodeSelectorTerm(match_expressions=tuple(mutation.required_node_affinity))
         nodes &= fleet.select_nodes({}, (required,))
-    return weigh_units(totals.items(), fleet, nodes, pod.spec.node_selector.get(PRODUCT_LABEL, ""))
+    return weigh_units(units, fleet, nodes, pod.spec.node_selector.get(PRODUCT_LABEL, ""))
 
 
-def shared_quota_violations(
-    quotas: QuotaRules, context: PodContext, quota_charge: GpuWeight
-) -> Iterator[PolicyFinding]:
+def _weigh_claims(
+    pod: Pod, namespace: str, view: ClusterView
+) -> tuple[GpuWeight, tuple[tuple[str, GpuWeight], ...], str]:
+    """Return the weight of claims made for a pod, of others that nothing counts yet, and what is unknown."""
+    if not pod.spec.resource_claims:
+        return (), (), ""
+    claims, specs, shared, unknown = view.cluster_claims(namespace), list[ClaimSpec](), list[str](), ""
+    known = claims.in_namespace(namespace)
+    for one in pod.spec.resource_claims:
+        if one.resource_claim_template_name in known.templates:
+            specs.append(known.templates[one.resource_claim_template_name])
+        elif one.resource_claim_name in known.claims:
+            shared.append(one.resource_claim_name)
+        elif not unknown:
+            kind = "resource claim template" if one.resource_claim_template_name else "resource claim"
+            unknown = f"{kind} {one.resource_claim_template_name or one.resource_claim_name}"
+    uncounted = [name for name in dict.fromkeys(shared) if not view.counts_claim(namespace, name, pod.metadata.uid)]
+    weights = weigh_new_claims(specs, claims.devices, view.fleet)
+    of_shared = [(name, weigh_new_claims([known.claims[name].spec], claims.devices, view.fleet)) for name in uncounted]
+    return weights, tuple(of_shared), unknown
+
+
+def shared_quota_violations(quotas: QuotaRules, context: PodContext, charge: QuotaCharge) -> Iterator[PolicyFinding]:
     """Yield every shared quota of a policy section that a pod would exceed."""
     namespace, labels = context.request.namespace, context.namespace.labels
     view, uid = context.view, context.pod.metadata.uid
     for quota in quotas.shared:
-        milli = quota.pool.counted_milli(quota_charge) if quota.pool.includes_namespace(namespace, labels) else 0
+        if not quota.pool.includes_namespace(namespace, labels):
+            continue
+        if charge.unknown:
+            message = f"quota {quota.name} cannot be checked: {charge.unknown} is not known"
+            yield PolicyFinding("GPU-Q304", ("spec",), message, "Create it first, then the pod.")
+            continue
+        milli = quota.pool.counted_milli(charge.weight)
         if not milli:
             continue
         if view.stale:

@@ -142,6 +142,11 @@ class DevicePools:
             found = self._cached.store(node, self._pools_of_node(node))
         return found
 
+    def whole_pool(self, pool: PoolId) -> NodePool | None:
+        """Return a pool with the devices of all nodes; None if there is none."""
+        slices = self.slices.get(pool)
+        return self._gather_pool(pool, slices, None) if slices else None
+
     def _pools_of_node(self, node: int) -> tuple[NodePool, ...]:
         targeting = self._by_node.get(self._fleet.nodes[node].name, set()) | self._of_any_node
         found = [pool for each in targeting if (pool := self._pool_on_node(each, node))]

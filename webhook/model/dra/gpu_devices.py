@@ -76,6 +76,14 @@ class PublishedGpu(NamedTuple):
     tainted: bool
 
 
+class GpuPart(NamedTuple):
+    """The part of a card that a device is: the product of the card, "" if unknown, and thousandths."""
+
+    product: str
+    milli: int
+    device: Device
+
+
 class CardUsage(NamedTuple):
     """A card, and what of it is allocated.
 
@@ -110,6 +118,12 @@ def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:
         if _type_of(pool, device) in (driver.whole, driver.partition):
             found[device.name] = _read_gpu(driver, pool, device, siblings[_card_of(driver, pool, device)])
     return found
+
+
+def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
+    """Return the parts of cards in a pool, by the name of the device."""
+    devices = {each.device.name: each.device for each in pool.devices}
+    return {name: GpuPart(gpu.product, gpu.milli, devices[name]) for name, gpu in gpus_of_pool(pool).items()}
 
 
 def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) -> PublishedGpu:
@@ -224,13 +238,23 @@ def _allocated_milli(gpu: PublishedGpu, device: Device, allocated: PoolAllocatio
         return gpu.milli
     if name not in allocated.shared:
         return 0
-    consumed = allocated.consumed.get(name, {})
+    return share_milli(gpu.milli, device, allocated.consumed.get(name, {}))
+
+
+def share_milli(milli: int, device: Device, consumed: Mapping[str, int]) -> int:
+    """Return the thousandths of a card that a share of a device has, rounded up: the largest part of a capacity.
+
+    Args:
+        milli: Thousandths that the device has.
+        device: The device.
+        consumed: Nano-units of its capacities that the share consumes.
+    """
     shares = [
-        gpu.milli * min(consumed.get(each, 0), most) // most
+        -(-milli * min(consumed.get(each, 0), most) // most)
         for each, capacity in device.capacity.items()
         if (most := parse_nano(capacity.value)) > 0
     ]
-    return max(shares, default=gpu.milli)
+    return max(shares, default=milli)
 
 
 def _count_fits(

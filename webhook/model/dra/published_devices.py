@@ -67,7 +67,7 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     """
     if sum(map(len, pools.slices.values())) > MAX_SLICES:
         raise UnmodelledExpressionError(f"there are more than {MAX_SLICES} slices")
-    kind_of = _slice_kinds(keys)
+    kind_of = slice_kinds(keys)
     slices: dict[SliceKind, tuple[PoolId, PackedSlice]] = {}
     of_node: defaultdict[str, list[SliceKind]] = defaultdict(list)
     total, are_local = 0, True
@@ -86,7 +86,7 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     return PublishedDevices(kinds, total, values, _node_kinds(of_node, fleet) if are_local else None)
 
 
-def _slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], SliceKind]:
+def slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], SliceKind]:
     """Return a function that returns the kind of a slice: its content, and the texts that are read."""
     positions: dict[int, list[int]] = {}
 

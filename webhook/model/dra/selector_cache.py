@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.declarations import DEVICE
-from webhook.model.cel.syntax_tree import ExpressionNode, FieldSelection, Identifier, walk_expression
+from webhook.model.cel.syntax_tree import (
+    Comprehension,
+    ExpressionNode,
+    FieldSelection,
+    Identifier,
+    walk_expression,
+)
 from webhook.model.dra.device_selectors import (
     DeviceSelectorProgram,
     SelectorCompileError,
@@ -28,6 +34,10 @@ MAX_CACHED_NODES = 20_000
 MAX_PROGRAMS = 512
 MAX_RESULTS = 512
 """Results that are kept of one selector."""
+
+
+LOOP_WEIGHT = 32
+"""A loop runs over the attributes of a device at most so often as a device may have."""
 
 
 class _CachedProgram(NamedTuple):
@@ -76,6 +86,17 @@ def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
     if any(one.keys is None for one in cached):
         return None
     return tuple(sorted({key for one in cached for key in one.keys or ()}))
+
+
+def evaluation_parts(expressions: Iterable[str]) -> int:
+    """Return the parts of selectors that are evaluated for each device. Raises what `keys_told_apart` does."""
+    return sum(count_parts(_cached_program(expression).program) for expression in expressions)
+
+
+def count_parts(program: DeviceSelectorProgram) -> int:
+    """Return the parts of a selector, those of loops counted several times."""
+    loops = sum(isinstance(node, Comprehension) for node in walk_expression(program.tree))
+    return int(program.tree.nodes * LOOP_WEIGHT**loops)
 
 
 def _result(program: DeviceSelectorProgram, driver: str, device: Device) -> bool | str:

@@ -1,0 +1,401 @@
+"""The weight of resource claims in thousandths of a GPU, so that quotas count them together with resource names.
+
+A claim with devices weighs the parts of cards that these are. Another one weighs the most that its requests can get of
+the devices that are published now: of the choices of a request the largest, of a request for all devices as many as a
+claim can have. A request whose selectors match nothing, or are not evaluated here, may get whole cards, unless its
+class surely holds no GPUs: what is unknown counts. Evaluating selectors is bounded for all claims that are weighed
+together, in an order that is the same on every replica.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.claims import (
+    EXTENDED_RESOURCE_CLAIM,
+    MAX_DEVICES,
+    ClaimRequest,
+    ClaimSpec,
+    DeviceAllocation,
+    DeviceClasses,
+    DeviceRequest,
+    ResourceClaim,
+    may_hold_gpus,
+)
+from webhook.model.derived_values import derived_value
+from webhook.model.dra.allocated_devices import allocation_results
+from webhook.model.dra.capacity import consumed_amounts
+from webhook.model.dra.device_pools import DevicePools, PoolId
+from webhook.model.dra.device_selectors import SelectorRuntimeError
+from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView, NamespaceClaims
+from webhook.model.dra.gpu_devices import CARD_MILLI, GPU_DRIVERS, GpuPart, gpu_parts_of_pool, share_milli
+from webhook.model.dra.packed_slices import PackedSlice
+from webhook.model.dra.published_devices import PublishedDevice, published_devices, slice_kinds
+from webhook.model.dra.selector_advice import DeviceKey
+from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
+from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pod_summary import PodSummary
+from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights, unit_milli
+from webhook.model.quantity import NANO, parse_nano
+
+MAX_EVALUATION_STEPS = 100_000
+"""Parts of selectors times devices, for all claims that are weighed together: about 50 ms."""
+
+STEPS_PER_BYTE = 8
+"""What a byte of an expression counts for: it is compiled once."""
+
+MAX_KNOWN_SPECS = 256
+"""Specifications whose weights are remembered."""
+
+NO_WEIGHT: GpuWeight = ()
+NamedClaims = Mapping[str, ResourceClaim]
+UNKNOWN_CLAIM: GpuWeight = (((), CARD_MILLI),)
+"""The weight of a claim of an existing pod, if neither the claim nor its template is known."""
+
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+_GPU_KEYS = tuple(
+    DeviceKey("attributes", domain, name)
+    for domain, names in GPU_DRIVERS.items()
+    for name in ("type", "productName", names.profile)
+)
+_CARD_KEYS = tuple(
+    DeviceKey("attributes", *(names.parent.split("/") if "/" in names.parent else (domain, names.parent)))
+    for domain, names in GPU_DRIVERS.items()
+)
+
+
+class _KnownWeight(NamedTuple):
+    """The weight of a specification under some device classes, and the steps that it took."""
+
+    classes: DeviceClasses
+    weight: GpuWeight
+    steps: int
+
+
+class _TooManyStepsError(Exception):
+    """The evaluation of selectors would take too long."""
+
+
+def weigh_new_claims(specs: Iterable[ClaimSpec], devices: DeviceView, fleet: Fleet) -> GpuWeight:
+    """Return the most that claims without devices can weigh together."""
+    weigher = _ClaimWeigher(devices, fleet)
+    counts = sorted(Counter(map(_encode, specs)).items())
+    return sum_weights(scale_weight(weigher.weigh(content), count) for content, count in counts)
+
+
+def weigh_allocated_claims(claims: Iterable[ResourceClaim], pools: DevicePools) -> GpuWeight:
+    """Return the weight of the devices of claims; those that the scheduler made count with their pods."""
+    totals: Counter[ProductNames] = Counter()
+    for claim in claims:
+        if claim.status.allocation is not None and not is_made_by_scheduler(claim):
+            for result in allocation_results(claim):
+                products, milli = _weigh_result(result, pools)
+                totals[products] += milli
+    return tuple((products, milli) for products, milli in totals.items() if milli)
+
+
+def is_made_by_scheduler(claim: ResourceClaim) -> bool:
+    """Return whether the scheduler made a claim for a pod that requests an extended resource by name."""
+    return EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations
+
+
+def _weigh_result(result: DeviceAllocation, pools: DevicePools) -> tuple[ProductNames, int]:
+    """Return the weight of one device of a claim."""
+    if result.driver not in GPU_DRIVERS:
+        return (), 0
+    part = _gpu_parts(pools, PoolId(result.driver, result.pool)).get(result.device)
+    if part is None:
+        return (), CARD_MILLI
+    milli = part.milli
+    if result.share_id is not None:
+        consumed = {name: parse_nano(amount) for name, amount in (result.consumed_capacity or {}).items()}
+        milli = share_milli(part.milli, part.device, consumed)
+    return (part.product,) if part.product else (), milli
+
+
+def carry_claim_weights(before: DevicePools, after: DevicePools, claims: ClaimsByNamespace) -> None:
+    """Weigh the claims with devices of some namespaces again, after slices changed: those that were weighed before."""
+    for namespace in tuple(_known_allocations(before)):
+        _allocated_weight(after, namespace, claims.get(namespace, {}))
+
+
+@derived_value()
+def _known_allocations(_pools: DevicePools) -> dict[str, tuple[NamedClaims, GpuWeight]]:
+    return {}
+
+
+def _allocated_weight(pools: DevicePools, namespace: str, claims: NamedClaims) -> GpuWeight:
+    """Return the weight of the devices of a namespace's claims. Known until one of them, or a slice, changes."""
+    known = _known_allocations(pools)
+    found = known.get(namespace)
+    if found is None or found[0] is not claims:
+        found = known[namespace] = claims, weigh_allocated_claims(claims.values(), pools)
+    return found[1]
+
+
+def weigh_class_units(names: Mapping[str, int], devices: DeviceView, fleet: Fleet) -> GpuWeight:
+    """Return the most that units of extended resources can weigh beyond their names, if device classes serve them.
+
+    Args:
+        names: Units by name; names that no class serves weigh nothing.
+    """
+    weigher, weights = _ClaimWeigher(devices, fleet), list[GpuWeight]()
+    for name in sorted(names):
+        if name in devices.class_by_resource:
+            request = DeviceRequest(device_class_name=devices.class_by_resource[name])
+            of_name = unit_milli(name, fleet) if parse_gpu_resource(name) else 0
+            found = weigher.weigh_request(ClaimRequest(exactly=request))
+            weights += [((products, max(0, milli - of_name) * names[name]),) for products, milli in found]
+    return sum_weights(weights)
+
+
+class ClusterClaims(NamedTuple):
+    """The claims, templates and devices of a cluster.
+
+    Attributes:
+        templates: Specifications of claim templates, by namespace and name.
+    """
+
+    devices: DeviceView
+    templates: Mapping[str, Mapping[str, ClaimSpec]] = MappingProxyType({})
+
+    def in_namespace(self, namespace: str) -> NamespaceClaims:
+        """Return the claims and templates of a namespace."""
+        return NamespaceClaims(self.devices.claims.get(namespace, {}), self.templates.get(namespace, {}))
+
+    def has_same_weights(self, other: ClusterClaims, namespace: str) -> bool:
+        """Return whether claims of a namespace surely weigh what they did."""
+        before, after = other.devices, self.devices
+        same = before.pools is after.pools and before.classes is after.classes
+        same = same and before.class_by_resource is after.class_by_resource
+        same = same and before.claims.get(namespace) is after.claims.get(namespace)
+        return same and self.templates.get(namespace) is other.templates.get(namespace)
+
+    def without(self, namespace: str, names: Container[str]) -> ClusterClaims:
+        """Return the claims without some of a namespace."""
+        claims = self.devices.claims
+        left = {name: claim for name, claim in claims.get(namespace, {}).items() if name not in names}
+        return self._replace(devices=self.devices._replace(claims={**claims, namespace: left}))
+
+    def weigh_in_use(self, namespace: str, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
+        """Return the weight of the claims of a namespace that have devices, or that a pod waits for, each once.
+
+        Args:
+            namespace: The namespace.
+            pods: Its pods that have not ended.
+            fleet: The nodes.
+        """
+        known = self.in_namespace(namespace)
+        waiting = self._weigh_waiting(_split_uses(pods, known), known, fleet)
+        return sum_weights((_allocated_weight(self.devices.pools, namespace, known.claims), waiting))
+
+    def weigh_pod(self, namespace: str, pod: PodSummary, fleet: Fleet) -> GpuWeight:
+        """Return the weight of the claims of a pod, also those that it shares, and of its resources of classes."""
+        known = self.in_namespace(namespace)
+        uses = _split_uses([pod], known)
+        allocated = weigh_allocated_claims([known.claims[name] for name in uses.named], self.devices.pools)
+        return sum_weights((allocated, self._weigh_waiting(uses, known, fleet), self.weigh_by_class([pod], fleet)))
+
+    def _weigh_waiting(self, uses: _ClaimUses, known: NamespaceClaims, fleet: Fleet) -> GpuWeight:
+        """Return the weight of claims without devices that pods wait for."""
+        waiting = [known.claims[name].spec for name in uses.named if known.claims[name].status.allocation is None]
+        weight = weigh_new_claims((*uses.unmade, *waiting), self.devices, fleet)
+        return sum_weights((weight, *[UNKNOWN_CLAIM] * uses.unknown))
+
+    def weigh_by_class(self, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
+        """Return the weight of extended resources that device classes serve, beyond what their names weigh."""
+        served, units = self.devices.class_by_resource, Counter[str]()
+        for pod in pods if served else ():
+            node = fleet.by_name.get(pod.node, -1)
+            named = ((name, amount) for name, amount in pod.requests if name in served)
+            units.update({name: amount // NANO for name, amount in named if fleet.offer_on(name, node) is None})
+        return weigh_class_units(units, self.devices, fleet) if units else NO_WEIGHT
+
+
+NO_CLUSTER_CLAIMS = ClusterClaims(NO_DEVICES)
+
+
+class _ClaimUses(NamedTuple):
+    """The claims that pods use.
+
+    Attributes:
+        named: Names of known claims.
+        unmade: Specifications of those that will be made from templates.
+        unknown: How many are not known.
+    """
+
+    named: Set[str]
+    unmade: Sequence[ClaimSpec]
+    unknown: int
+
+
+def _split_uses(pods: Iterable[PodSummary], known: NamespaceClaims) -> _ClaimUses:
+    named, unmade, unknown = set[str](), list[ClaimSpec](), 0
+    for one in (each for pod in pods for each in pod.claims):
+        if one.name in known.claims:
+            named.add(one.name)
+        elif one.template in known.templates:
+            unmade.append(known.templates[one.template])
+        else:
+            unknown += 1
+    return _ClaimUses(named, unmade, unknown)
+
+
+def _products(found: Iterable[str]) -> tuple[str, ...]:
+    """Return products; () if one is unknown."""
+    products = set(found)
+    return () if "" in products else tuple(sorted(products))
+
+
+class _ChoiceWeight(NamedTuple):
+    """The most that a choice of a request can weigh, and the products that its devices may be of; () for any."""
+
+    products: tuple[str, ...]
+    milli: int
+
+
+class _ClaimWeigher:
+    """Weighs specifications of claims, in a bounded number of steps for all of them."""
+
+    def __init__(self, devices: DeviceView, fleet: Fleet) -> None:
+        self._devices, self._fleet = devices, fleet
+        self._steps_left = MAX_EVALUATION_STEPS
+        self._is_exact = True
+
+    def weigh(self, content: bytes) -> GpuWeight:
+        """Return the most that a claim can weigh; remembered until slices or classes change."""
+        cache, classes = _known_weights(self._devices.pools), self._devices.classes
+        found = cache.get(content)
+        if found is not None and found.classes is classes and found.steps <= self._steps_left:
+            self._steps_left -= found.steps
+            return found.weight
+        before, self._is_exact = self._steps_left, True
+        weight = sum_weights(map(self.weigh_request, msgspec.msgpack.decode(content, type=ClaimSpec).devices.requests))
+        if self._is_exact:
+            cache.store(content, _KnownWeight(classes, weight, before - self._steps_left))
+        return weight
+
+    def weigh_request(self, request: ClaimRequest) -> GpuWeight:
+        """Return the most that a request can weigh: of its choices the largest, of all their products."""
+        choices = request.first_available or ((request.exactly,) if request.exactly else ())
+        weights = [each for each in map(self._weigh_choice, choices) if each.milli]
+        if not weights:
+            return NO_WEIGHT
+        of_any = any(not each.products for each in weights)
+        products = () if of_any else _products(one for each in weights for one in each.products)
+        return ((products, max(each.milli for each in weights)),)
+
+    def _weigh_choice(self, choice: DeviceRequest) -> _ChoiceWeight:
+        if choice.admin_access:  # uses up nothing
+            return _ChoiceWeight((), 0)
+        count = choice.count if choice.allocation_mode == "ExactCount" else MAX_DEVICES
+        try:
+            parts = self._matching_parts(choice)
+        except _TooManyStepsError:
+            self._is_exact, parts = False, []
+        except (SelectorRuntimeError, UnmodelledExpressionError):
+            parts = []
+        if not parts:
+            milli = CARD_MILLI if may_hold_gpus(choice.device_class_name, self._devices.classes) else 0
+            return _ChoiceWeight((), milli * count)
+        return _ChoiceWeight(
+            _products(part.product for part in parts if part.milli),
+            count * max(_requested_milli(part, choice) for part in parts),
+        )
+
+    def _matching_parts(self, choice: DeviceRequest) -> list[GpuPart]:
+        """Return the devices that a request may get, one of each kind; an error of a selector excludes none.
+
+        Raises:
+            SelectorRuntimeError: A selector does not compile.
+            UnmodelledExpressionError: One is not evaluated here, or there are too many kinds of devices.
+            _TooManyStepsError: It would take too long.
+        """
+        classes, pools = self._devices.classes, self._devices.pools
+        if choice.device_class_name not in classes or not pools:
+            return []
+        selectors = (*classes[choice.device_class_name].selectors, *choice.selectors)
+        expressions = [selector.cel.expression for selector in selectors]
+        self._spend(STEPS_PER_BYTE * sum(map(len, expressions)))
+        keys = keys_told_apart(expressions)
+        read = None if keys is None else tuple(sorted({*keys, *_GPU_KEYS}))
+        kinds = published_devices(pools, self._fleet, read).kinds
+        self._spend(evaluation_parts(expressions) * len(kinds))
+        return [_part_of_kind(each, pools) for each in kinds if all(_may_select(one, each) for one in expressions)]
+
+    def _spend(self, steps: int) -> None:
+        if steps > self._steps_left:
+            raise _TooManyStepsError
+        self._steps_left -= steps
+
+
+def _may_select(expression: str, published: PublishedDevice) -> bool:
+    try:
+        return select_device(expression, published.pool.driver, published.device)
+    except SelectorRuntimeError:
+        return True
+
+
+def _part_of_kind(published: PublishedDevice, pools: DevicePools) -> GpuPart:
+    """Return the part of a card that a device is; of a driver that has GPUs, an unknown one is a whole card."""
+    if published.pool.driver not in GPU_DRIVERS:
+        return GpuPart("", 0, published.device)
+    part = _gpu_parts(pools, published.pool).get(published.device.name)
+    return GpuPart("", CARD_MILLI, published.device) if part is None else part
+
+
+def _requested_milli(part: GpuPart, request: DeviceRequest) -> int:
+    if part.device.allow_multiple_allocations is not True:
+        return part.milli
+    return share_milli(part.milli, part.device, consumed_amounts(part.device, request.capacity.requests))
+
+
+@derived_value()
+def _known_weights(_pools: DevicePools) -> BoundedCache[bytes, _KnownWeight]:
+    return BoundedCache(MAX_KNOWN_SPECS)
+
+
+GpuParts = Mapping[str, GpuPart]
+"""Parts of cards by the name of the device."""
+
+
+class _KnownParts(NamedTuple):
+    """The parts of cards in some pools, and those in pools of one kind, which share them."""
+
+    of_pool: dict[PoolId, GpuParts]
+    of_kind: dict[Hashable, GpuParts]
+    kind_of_slice: Callable[[PackedSlice], Hashable]
+    kind_with_card: Callable[[PackedSlice], Hashable]
+
+
+@derived_value()
+def _known_parts(_pools: DevicePools) -> _KnownParts:
+    return _KnownParts({}, {}, slice_kinds(_GPU_KEYS), slice_kinds((*_GPU_KEYS, *_CARD_KEYS)))
+
+
+def _gpu_parts(pools: DevicePools, pool: PoolId) -> GpuParts:
+    """Return the parts of cards in a pool; {} if it is incomplete or invalid."""
+    known = _known_parts(pools)
+    if (found := known.of_pool.get(pool)) is None:
+        slices = pools.slices.get(pool, ())
+        # Without counters, what a part is of its card depends on the other parts, which may be in another slice.
+        is_plain = len(slices) > 1 and not any(one.counters for one in slices)
+        kind_of = known.kind_with_card if is_plain else known.kind_of_slice
+        kind = (
+            pool.driver,
+            *[(one.spec.pool.generation, one.spec.pool.resource_slice_count, kind_of(one)) for one in slices],
+        )
+        if kind not in known.of_kind:
+            whole = pools.whole_pool(pool)
+            known.of_kind[kind] = gpu_parts_of_pool(whole) if whole is not None else {}
+        found = known.of_pool[pool] = known.of_kind[kind]
+    return found
