@@ -314,9 +314,11 @@ CODES: dict[str, FindingCode] = {
     "GPU-Q304": _quota_code(
         "a shared quota cannot be checked",
         "The cluster's pods have not been confirmed for a minute, so current usage is unknown; or the replica could "
-        "not renew its part of the quota for ten seconds. If the policy enforces quotas, the answer is 429 with "
-        "Retry-After; otherwise it is a warning.",
-        "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
+        "not renew its part of the quota for ten seconds; or a resource claim or template of the pod is not known, so "
+        "the pod may get any number of GPUs. If the policy enforces quotas, the answer is 429 with Retry-After; "
+        "otherwise it is a warning.",
+        "Create missing claims and templates first, or the pod again later. For admins: /readyz?verbose shows which "
+        "check fails.",
     ),
     "GPU-Q305": _limits_code(
         "the accounting resource is not added",
