@@ -8,6 +8,7 @@
     + PolicyFileError  the policy is invalid
     + SnapshotError    the cluster snapshot is invalid
   + TopologyError      a text is not the output of `nvidia-smi topo -m`
+  + SolverError        the solver of integer programs is not installed
   + ReviewError        a request body is not a valid AdmissionReview: HTTP 400
   + UsageError         GPU usage cannot be read from Prometheus or from a recorded file
   + AccessError        the address or the credentials of the API server are missing or invalid
@@ -83,6 +84,10 @@ class SnapshotError(LocatedError):
 
 class TopologyError(RightsliceError):
     """A text is not the output of `nvidia-smi topo -m`."""
+
+
+class SolverError(RightsliceError):
+    """The solver of integer programs is not installed. The message says what to install."""
 
 
 class ReviewError(RightsliceError):

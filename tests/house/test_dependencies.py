@@ -20,13 +20,16 @@ LOCKS = ["run", "agent", "build", "dev"]
 
 
 def required(lock: str) -> list[Requirement]:
-    """Return the requirements of pyproject.toml that a lock file must contain."""
+    """Return the requirements of pyproject.toml that a lock file must contain; "extras" is no lock file."""
     runtime: list[str] = project()["project"]["dependencies"]
-    agent: list[str] = project()["project"]["optional-dependencies"]["agent"]
+    extras: dict[str, list[str]] = project()["project"]["optional-dependencies"]
+    agent, optional = extras["agent"], [text for texts in extras.values() for text in texts]
     groups = project()["dependency-groups"]
     build: list[str] = groups["build"]
     dev: list[str] = [entry for entry in groups["dev"] if isinstance(entry, str)]
-    locks = {"run": runtime, "agent": runtime + agent, "build": build, "dev": runtime + agent + build + dev}
+    extras_too = runtime + optional
+    locks = {"run": runtime, "agent": runtime + agent, "extras": extras_too, "build": build}
+    locks["dev"] = extras_too + build + dev
     return [Requirement(text) for text in locks[lock]]
 
 
@@ -63,7 +66,7 @@ def distributions(modules: set[str]) -> dict[str, set[str]]:
     return {module: names | {PINNED_BY[name] for name in names if name in PINNED_BY} for module, names in found.items()}
 
 
-@pytest.mark.parametrize(("folder", "lock"), [("webhook", "agent"), ("tests", "dev"), ("benchmarks", "dev")])
+@pytest.mark.parametrize(("folder", "lock"), [("webhook", "extras"), ("tests", "dev"), ("benchmarks", "dev")])
 def test_imported_distributions_are_required(folder: str, lock: str) -> None:
     wanted = {canonicalize_name(requirement.name) for requirement in required(lock)}
 
@@ -71,7 +74,7 @@ def test_imported_distributions_are_required(folder: str, lock: str) -> None:
 
 
 def test_every_runtime_dependency_is_imported() -> None:
-    wanted = {canonicalize_name(requirement.name) for requirement in required("agent")}
+    wanted = {canonicalize_name(requirement.name) for requirement in required("extras")}
 
     assert wanted - set().union(*distributions(imported("webhook")).values()) == set()
 

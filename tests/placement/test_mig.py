@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +21,8 @@ from webhook.placement.mig import (
     RepartitionPlan,
     count_instances,
     free_starts,
+    legal_layouts,
+    maximal_layouts,
     mig_card_value,
     mig_geometry,
     occupied_units,
@@ -124,6 +127,19 @@ def test_no_layout_exceeds_the_compute_slices() -> None:
     geometry = geometry_of(A100)
     for layout in all_layouts(geometry):
         assert sum(int(instance.profile[0]) for instance in layout) <= 7
+
+
+@pytest.mark.parametrize("geometry", [geometry for _, geometry in COUNTS], ids=[key for key, _ in COUNTS])
+def test_legal_and_maximal_layouts_equal_brute_force(geometry: MigGeometry) -> None:
+    every = {
+        tuple(sorted(Counter(instance.profile for instance in layout).items())) for layout in all_layouts(geometry)
+    }
+    counts = {layout: Counter(dict(layout)) for layout in every}
+
+    assert legal_layouts(geometry) == every
+    assert set(maximal_layouts(geometry)) == {
+        one for one in every if not any(counts[one] < counts[other] for other in every)
+    }
 
 
 def test_instance_counts_equal_brute_force() -> None:

@@ -24,6 +24,9 @@ MEDIA_SUFFIX = "+me"
 
 CARD_MILLI = 1000
 
+MigLayout = tuple[tuple[str, int], ...]
+"""Instances of one card: profiles with their counts, by name."""
+
 
 class MigProfile(msgspec.Struct, frozen=True):
     """One MIG profile of a card.
@@ -121,6 +124,38 @@ def profile_fits(geometry: MigGeometry, instances: frozenset[MigPlacement], name
     if profile is None or (MEDIA_SUFFIX in name and any(MEDIA_SUFFIX in instance.profile for instance in instances)):
         return False
     return bool(free_starts(profile, occupied_units(geometry, instances)))
+
+
+@lru_cache(maxsize=64)
+def legal_layouts(geometry: MigGeometry) -> frozenset[MigLayout]:
+    """Return every set of instances that one card can have, as counts by profile; () is an empty card.
+
+    >>> len(legal_layouts(mig_geometry("NVIDIA-A30")))
+    10
+    """
+    from_unit: dict[int, set[MigLayout]] = {geometry.units: {()}}
+    for unit in reversed(range(geometry.units)):
+        found = set(from_unit[unit + 1])
+        for profile in geometry.profiles:
+            if unit in profile.starts:
+                found |= {add_instance(layout, profile.name) for layout in from_unit[unit + profile.memory_units]}
+        from_unit[unit] = found
+    return frozenset(from_unit[0])
+
+
+@lru_cache(maxsize=64)
+def maximal_layouts(geometry: MigGeometry) -> tuple[MigLayout, ...]:
+    """Return the legal layouts to which no instance can be added, in any arrangement of theirs."""
+    every = legal_layouts(geometry)
+    names = [profile.name for profile in geometry.profiles]
+    return tuple(sorted(one for one in every if not any(add_instance(one, name) in every for name in names)))
+
+
+def add_instance(layout: MigLayout, profile: str) -> MigLayout:
+    """Return the layout with one more instance."""
+    counts = dict(layout)
+    counts[profile] = counts.get(profile, 0) + 1
+    return tuple(sorted(counts.items()))
 
 
 class MigCardValue:

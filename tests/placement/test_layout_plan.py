@@ -1,0 +1,231 @@
+"""Plans of MIG layouts against brute force over every choice of legal layouts."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations_with_replacement, product
+
+import pytest
+
+from webhook.placement.integer_program import IntegerProgram
+from webhook.placement.layout_plan import WHOLE_CARD, CardGroup, CardUnit, LayoutPlan, UnitDemand, plan_layouts
+from webhook.placement.mig import MigLayout, legal_layouts, maximal_layouts, mig_geometry
+
+A30, A100, H100 = "NVIDIA-A30", "NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"
+RTX = "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"
+BALANCED: MigLayout = (("1g.10gb", 2), ("2g.20gb", 1), ("3g.40gb", 1))
+SEVEN: MigLayout = (("1g.10gb", 7),)
+
+
+def layouts_of(name: str) -> frozenset[MigLayout]:
+    """Every legal layout of a product."""
+    geometry = mig_geometry(name)
+    assert geometry is not None
+    return legal_layouts(geometry)
+
+
+def units_of(name: str) -> list[CardUnit]:
+    """The whole card of a product, and all of its slices."""
+    return [CardUnit(name, profile) for profile in sorted({name for each in layouts_of(name) for name, _ in each})]
+
+
+def matching_size(requests: Sequence[tuple[CardUnit, ...]], units: Counter[CardUnit]) -> int:
+    """The most requests that get a unit each, by augmenting paths."""
+    seats = [unit for unit, count in units.items() for _ in range(min(count, len(requests)))]
+    holder: dict[int, int] = {}
+
+    def seated(request: int, tried: set[int]) -> bool:
+        for seat, unit in enumerate(seats):
+            if unit in requests[request] and seat not in tried:
+                tried.add(seat)
+                if seat not in holder or seated(holder[seat], tried):
+                    holder[seat] = request
+                    return True
+        return False
+
+    return sum(seated(request, set()) for request in range(len(requests)))
+
+
+def choices(cards: Sequence[CardGroup]) -> Iterator[list[CardGroup]]:
+    """Every choice of a maximal layout, one of today's, or none for every card."""
+    names = sorted({group.product for group in cards})
+    options = []
+    for name in names:
+        geometry = mig_geometry(name)
+        assert geometry is not None
+        today = [group.layout for group in cards if group.product == name]
+        layouts = sorted({WHOLE_CARD, *today, *maximal_layouts(geometry)})
+        total = sum(group.cards for group in cards if group.product == name)
+        options.append(
+            [[CardGroup(name, layout, 1) for layout in some] for some in combinations_with_replacement(layouts, total)]
+        )
+    for some in product(*options):
+        yield [card for each in some for card in each]
+
+
+def best_by_brute_force(cards: Sequence[CardGroup], demands: Sequence[UnitDemand]) -> tuple[int, int, int]:
+    """The fewest unserved requests, used cards and changed cards, in this order, of all choices of layouts."""
+    requests = [each.units for each in demands for _ in range(each.requests)]
+    today = Counter[tuple[str, MigLayout]]()
+    for group in cards:
+        today[group.product, group.layout] += group.cards
+    scores = []
+    for chosen in choices(cards):
+        units, slices = Counter[CardUnit](), Counter[CardUnit]()
+        for card in chosen:
+            slices.update({CardUnit(card.product, profile): count for profile, count in card.layout})
+            units[CardUnit(card.product, "")] += card.layout == WHOLE_CARD
+        served, by_slice = matching_size(requests, units + slices), matching_size(requests, slices)
+        kept = sum((today & Counter((card.product, card.layout) for card in chosen)).values())
+        partitioned = sum(card.layout != WHOLE_CARD for card in chosen)
+        scores.append((len(requests) - served, partitioned + served - by_slice, sum(today.values()) - kept))
+    return min(scores)
+
+
+def figures(plan: LayoutPlan) -> tuple[int, int, int]:
+    """What brute force computes, of a plan."""
+    return plan.unserved.value, plan.used.value, plan.changed
+
+
+def random_instance(rng: random.Random) -> tuple[list[CardGroup], list[UnitDemand]]:
+    """A few cards of one or two products with legal layouts today, and a few kinds of demand."""
+    names = rng.choice([[A30], [A30, RTX], [A100], [H100], [A30, H100]])
+    most = 5 if names == [A30] else 2
+    cards, units = [], []
+    for name in names:
+        layouts = sorted(layouts_of(name))
+        today = [rng.choice([WHOLE_CARD, rng.choice(layouts)]) for _ in range(rng.randint(1, most))]
+        cards += [CardGroup(name, layout, 1) for layout in today[: most if len(names) == 1 else 1]]
+        units += [CardUnit(name, ""), *units_of(name)]
+    some = [rng.sample(units, rng.randint(1, min(4, len(units)))) for _ in range(rng.randint(0, 4))]
+    return cards, [UnitDemand(rng.randint(0, 6), tuple(each)) for each in some]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_plans_equal_brute_force(seed: int) -> None:
+    rng = random.Random(seed)
+    for case in range(100):
+        cards, demands = random_instance(rng)
+        plan = plan_layouts(cards, demands)
+
+        assert figures(plan) == best_by_brute_force(cards, demands), (seed, case, cards, demands)
+        assert plan.is_optimal
+        assert_is_consistent(cards, demands, plan)
+
+
+def assert_is_consistent(cards: Sequence[CardGroup], demands: Sequence[UnitDemand], plan: LayoutPlan) -> None:
+    """Every card has one legal layout, and no unit serves two requests."""
+    before, after, units = Counter[str](), Counter[str](), Counter[CardUnit]()
+    for group in cards:
+        before[group.product] += group.cards
+    for group in plan.cards:
+        assert group.layout in layouts_of(group.product)
+        after[group.product] += group.cards
+        whole = {"": 1} if group.layout == WHOLE_CARD else {}
+        for profile, count in {**whole, **dict(group.layout)}.items():
+            units[CardUnit(group.product, profile)] += count * group.cards
+    assert before == after
+    for demand, served in zip(demands, plan.served, strict=True):
+        assert set(served) <= set(demand.units)
+        assert sum(served.values()) <= demand.requests
+        units.subtract(served)
+    assert min(units.values(), default=0) >= 0
+    served_requests = sum(sum(served.values()) for served in plan.served)
+    assert plan.unserved.value == sum(each.requests for each in demands) - served_requests
+
+
+def slices(name: str, count: int, *profiles: str) -> UnitDemand:
+    """Requests that any of some slices, or a whole card, serves."""
+    return UnitDemand(count, tuple(CardUnit(name, profile) for profile in (*profiles, "")))
+
+
+CASES: dict[str, tuple[list[CardGroup], list[UnitDemand], tuple[int, int, int]]] = {
+    "seven small pods need one card": ([CardGroup(H100, (), 8)], [slices(H100, 7, "1g.10gb")], (0, 1, 1)),
+    "one small pod keeps its whole card, since partitioning would free nothing": (
+        [CardGroup(H100, (), 8)],
+        [slices(H100, 1, "1g.10gb")],
+        (0, 1, 0),
+    ),
+    "a larger slice serves a small pod where that saves a card": (
+        [CardGroup(H100, (), 8)],
+        [slices(H100, 2, "3g.40gb"), slices(H100, 1, "1g.10gb", "2g.20gb", "3g.40gb")],
+        (0, 2, 1),
+    ),
+    "today's layout stays if it serves the demand with as few cards": (
+        [CardGroup(H100, BALANCED, 1), CardGroup(H100, (), 7)],
+        [slices(H100, 2, "1g.10gb"), slices(H100, 1, "3g.40gb")],
+        (0, 1, 0),
+    ),
+    "a partitioned card that no demand uses becomes whole": (
+        [CardGroup(H100, BALANCED, 2)],
+        [slices(H100, 2, "1g.10gb")],
+        (0, 1, 1),
+    ),
+    "demand of whole cards leaves no card to partition": (
+        [CardGroup(H100, (), 2)],
+        [UnitDemand(2, (CardUnit(H100, ""),)), UnitDemand(1, (CardUnit(H100, "1g.10gb"),))],
+        (1, 2, 0),
+    ),
+    "a slice that is requested by name is served by that slice only": (
+        [CardGroup(H100, SEVEN, 1)],
+        [UnitDemand(1, (CardUnit(H100, "2g.20gb"),))],
+        (0, 1, 1),
+    ),
+    "a demand without any possible unit is unserved": ([CardGroup(H100, (), 1)], [UnitDemand(3, ())], (3, 0, 0)),
+    "no cards": ([], [slices(H100, 2, "1g.10gb")], (2, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("cards", "demands", "expected"), CASES.values(), ids=CASES.keys())
+def test_plan(cards: list[CardGroup], demands: list[UnitDemand], expected: tuple[int, int, int]) -> None:
+    assert figures(plan_layouts(cards, demands)) == expected
+
+
+def test_pods_get_the_smallest_slice_that_the_layout_has() -> None:
+    cards = [CardGroup(H100, (("1g.10gb", 4), ("3g.40gb", 1)), 1)]
+
+    plan = plan_layouts(cards, [slices(H100, 2, "1g.10gb", "3g.40gb")])
+
+    assert plan.served == ({CardUnit(H100, "1g.10gb"): 2},)
+
+
+def test_a_plan_of_a_large_cluster_is_proved_optimal() -> None:
+    profiles = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"]
+    demands = [slices(H100, 997 + 311 * i, *profiles[i:]) for i in range(5)]
+
+    plan = plan_layouts([CardGroup(H100, BALANCED, 9000), CardGroup(H100, (), 31_000)], demands)
+
+    assert plan.is_optimal
+    # Three 3g or 4g slices of two cards, and no card has more than two: so many cards at least.
+    large = sum(each.requests for each in demands[3:])
+    assert plan.used.value >= -(-large // 2)
+
+
+def test_a_plan_without_time_is_todays_layout_with_its_bound() -> None:
+    demands = [slices(H100, 700, "1g.10gb", "2g.20gb"), slices(H100, 300, "2g.20gb", "3g.40gb")]
+
+    plan = plan_layouts([CardGroup(H100, (), 400)], demands, seconds=0)
+
+    assert (plan.unserved.value, plan.changed) == (1000, 0)
+    assert plan.unserved.bound <= 0
+    assert not plan.is_optimal
+
+
+def test_the_solver_prints_nothing() -> None:
+    program = "from webhook.placement.layout_plan import *; plan_layouts([CardGroup('NVIDIA-A30', (), 3)], [])"
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+
+    assert (run.stdout, run.stderr) == ("", "")
+
+
+def test_the_least_whole_number_that_satisfies_a_constraint() -> None:
+    program = IntegerProgram()
+    variable = program.add_variable(7)
+    program.require_sum({variable: 2}, lower=5)
+
+    assert program.minimize([{variable: 1}], {variable: 7}, 5).values == (3,)

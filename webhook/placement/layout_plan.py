@@ -1,0 +1,162 @@
+"""Plans MIG layouts: which cards to partition, and how, for a demand of slices and of whole cards.
+
+Exact, by an integer program over the maximal layouts of each product, and today's. Of all plans, in this order:
+those that serve the most demand; of these, those that use the fewest cards (a card is used if it is partitioned, or
+allocated as a whole); then those that change the fewest cards; then those that give each pod the smallest slice.
+
+Cards of one product and layout are interchangeable here, so the size of the program depends on products, layouts and
+kinds of demand, not on the number of cards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from webhook.placement.integer_program import IntegerProgram, ObjectiveValue
+from webhook.placement.mig import CARD_MILLI, MigLayout, maximal_layouts, mig_geometry
+
+WHOLE_CARD: MigLayout = ()
+"""The layout of a card that is not partitioned."""
+
+SOLVER_SECONDS = 20.0
+"""Time for each of the four objectives of a plan; clusters need less than a second."""
+
+
+class CardUnit(NamedTuple):
+    """One slice of a product, or a whole card with the profile ""."""
+
+    product: str
+    profile: str
+
+    @property
+    def milli(self) -> int:
+        """Thousandths of the card."""
+        geometry = mig_geometry(self.product)
+        profile = geometry.profile(self.profile) if geometry and self.profile else None
+        return profile.milli if profile else CARD_MILLI
+
+
+class CardGroup(NamedTuple):
+    """Cards of one product with the same layout."""
+
+    product: str
+    layout: MigLayout
+    cards: int
+
+
+class UnitDemand(NamedTuple):
+    """Requests that each need one unit, any of some."""
+
+    requests: int
+    units: tuple[CardUnit, ...]
+
+
+class LayoutPlan(NamedTuple):
+    """New layouts of cards, and the demand that they serve.
+
+    Attributes:
+        cards: All cards, by product and new layout.
+        served: For each demand, how many requests get which unit.
+        unserved: Requests without a unit, with the proved least of any plan.
+        used: Cards that are partitioned or allocated as a whole, with the proved least of any plan with so few
+            unserved requests.
+        changed: Cards whose layout changes.
+    """
+
+    cards: tuple[CardGroup, ...]
+    served: tuple[Mapping[CardUnit, int], ...]
+    unserved: ObjectiveValue
+    used: ObjectiveValue
+    changed: int
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no other plan serves more, or as much with fewer cards."""
+        return all(each.value == each.bound for each in (self.unserved, self.used))
+
+
+def plan_layouts(
+    cards: Sequence[CardGroup], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS
+) -> LayoutPlan:
+    """Return the best layouts of some cards.
+
+    Args:
+        cards: The cards, with their layouts today.
+        seconds: Time for each objective; when it ends, the plan is the best found so far.
+
+    Raises:
+        SolverError: The solver is not installed.
+    """
+    program = _LayoutProgram(cards, demands)
+    solution = program.minimize(program.objectives(), program.start, seconds)
+    values = solution.values
+    unserved, used, kept, _ = solution.objectives
+    return LayoutPlan(
+        tuple(CardGroup(*key, values[index]) for key, index in sorted(program.cards.items()) if values[index]),
+        tuple({unit: values[index] for unit, index in served.items() if values[index]} for served in program.served),
+        unserved,
+        used,
+        sum(group.cards for group in cards) + kept.value,
+    )
+
+
+class _LayoutProgram(IntegerProgram):
+    """The variables and constraints of a plan.
+
+    Attributes:
+        cards: Variables: cards by product and layout.
+        kept: Variables: those of them that have this layout today.
+        served: Variables: for each demand, the requests by unit.
+        unserved: Variables: for each demand, the requests without a unit.
+        start: Today's layouts, serving nothing.
+    """
+
+    def __init__(self, cards: Sequence[CardGroup], demands: Sequence[UnitDemand]) -> None:
+        super().__init__()
+        today = Counter[tuple[str, MigLayout]]()
+        for group in cards:
+            today[group.product, group.layout] += group.cards
+        self.cards: dict[tuple[str, MigLayout], int] = {}
+        self.kept: list[int] = []
+        self.start: dict[int, int] = {}
+        for product in sorted({product for product, _ in today}):
+            self._add_cards(product, {layout: number for (of, layout), number in today.items() if of == product})
+        self.served = [{unit: self.add_variable(each.requests) for unit in each.units} for each in demands]
+        self.unserved = [self.add_variable(each.requests) for each in demands]
+        for each, served, unserved in zip(demands, self.served, self.unserved, strict=True):
+            self.require_sum(dict.fromkeys((*served.values(), unserved), 1), each.requests, each.requests)
+            self.start[unserved] = each.requests
+        for unit in dict.fromkeys(unit for each in demands for unit in each.units):
+            self._limit_unit(unit)
+
+    def _add_cards(self, product: str, today: Mapping[MigLayout, int]) -> None:
+        total, geometry = sum(today.values()), mig_geometry(product)
+        layouts = dict.fromkeys((WHOLE_CARD, *today, *(maximal_layouts(geometry) if geometry else ())))
+        for layout in layouts:
+            cards = self.cards[product, layout] = self.add_variable(total)
+            if layout in today:
+                kept = self.add_variable(today[layout])
+                self.require_sum({kept: 1, cards: -1}, upper=0)
+                self.kept.append(kept)
+                self.start |= {cards: today[layout], kept: today[layout]}
+        self.require_sum({self.cards[product, layout]: 1 for layout in layouts}, total, total)
+
+    def _limit_unit(self, unit: CardUnit) -> None:
+        """Serve no more requests with a unit than the cards have."""
+        terms = {served[unit]: 1 for served in self.served if unit in served}
+        for (product, layout), cards in self.cards.items():
+            count = dict(layout).get(unit.profile, 0) if unit.profile else int(layout == WHOLE_CARD)
+            if product == unit.product and count:
+                terms[cards] = -count
+        self.require_sum(terms, upper=0)
+
+    def objectives(self) -> Iterator[dict[int, int]]:
+        """Yield what is minimized, the most important first."""
+        served = [each for by_unit in self.served for each in by_unit.items()]
+        yield dict.fromkeys(self.unserved, 1)
+        partitioned = [cards for (_, layout), cards in self.cards.items() if layout != WHOLE_CARD]
+        yield dict.fromkeys((*partitioned, *(index for unit, index in served if not unit.profile)), 1)
+        yield dict.fromkeys(self.kept, -1)
+        yield {index: unit.milli for unit, index in served}
