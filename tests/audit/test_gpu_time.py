@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, make_pod
+from tests.device_builders import allocated, device_class, partitionable_gpus, resource_claim
 from tests.example_cluster import view_of, whole_node
 from webhook.audit.gpu_time import gpu_time_of_pods
 from webhook.policy.fair_share import PodGpuTime
@@ -116,3 +117,39 @@ def test_groups_by_a_label_that_only_some_pods_have() -> None:
     bare = on_node()
     bare["metadata"]["labels"] = {}
     assert [use.group for use in gpu_time_of_pods([on_node(), bare], FLEET, "queue", print)] == ["training", ""]
+
+
+SLICE = allocated("gpus", "gpu-0-mig-1g10gb-1-0")
+TEMPLATE = resource_claim("t", device_class_name="gpu") | {"kind": "ResourceClaimTemplate"}
+TEMPLATE["spec"] = {"spec": TEMPLATE["spec"]}
+CLAIMS = [
+    device_class("gpu", "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"),
+    *partitionable_gpus("gpus"),
+    resource_claim("c", SLICE, namespace="team"),
+    TEMPLATE | {"metadata": {"name": "t", "namespace": "team"}},
+]
+
+
+def with_claim(name: str, *, template: str = "", phase: str = "Running", **metadata: Any) -> Json:
+    """Return a pod on a node with one claim: "c", or one of a template."""
+    pod = on_node(0, phase=phase, containerStatuses=[{"state": {"terminated": {"finishedAt": END}}}])
+    named = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": "c"}
+    pod["spec"] |= {"resourceClaims": [{"name": "g", **named}]}
+    pod["metadata"] |= {"name": name, **metadata}
+    return pod
+
+
+CLAIMED: dict[str, tuple[list[Json], list[int]]] = {
+    "the device of a claim": ([with_claim("p")], [143]),
+    "two pods share a claim: the first has it": ([with_claim("p"), with_claim("q")], [143]),
+    "a claim that is to be made from a template": ([with_claim("p", template="t")], [1000]),
+    "a pod that ended had what its template gives": ([with_claim("p", template="t", phase="Succeeded")], [1000]),
+    "others have the claim of a pod that ended": ([with_claim("p", phase="Succeeded"), with_claim("q")], [143]),
+    "the template of a pod that ended is gone": ([with_claim("p", template="gone", phase="Succeeded")], []),
+}
+
+
+@pytest.mark.parametrize(("pods", "milli"), CLAIMED.values(), ids=CLAIMED)
+def test_claims_count_once(pods: list[Json], milli: list[int]) -> None:
+    claims = view_of(*CLAIMS).all_claims
+    assert [use.gpu_milli for use in gpu_time_of_pods(pods, FLEET, "namespace", print, claims)] == milli

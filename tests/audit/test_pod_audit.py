@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from tests.builders import make_namespace, make_node, make_pod
+from tests.device_builders import allocated, partitionable_gpus, resource_claim
 from webhook.audit.adjusted_view import with_namespace_labels, with_only_namespace_labels, without_pod_usage
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
@@ -433,3 +434,27 @@ def test_each_quota_is_reduced_by_the_charge_of_the_pod(
 def test_pod_with_an_invalid_amount_releases_nothing(view: ClusterView) -> None:
     pod = parse_pod(make_pod("a").gpus("many").build())
     assert without_pod_usage(view, "team", pod, runs=True).quotas("team") == view.quotas("team")
+
+
+SHARED_QUOTA = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: lab}
+spec:
+  mode: enforce
+  quotas: {shared: [{name: lab, gpuMilli: 143}]}
+"""
+
+
+def test_pods_hold_the_devices_of_their_claims_and_fit_the_quota_that_they_fill() -> None:
+    slice_of_claim = allocated("n", "gpu-0-mig-1g10gb-1-0")
+    pods = [make_pod(name).spec(nodeName="n", resourceClaims=[CLAIM]).build() for name in ("a", "b")]
+    claim, nodes = resource_claim("c", slice_of_claim), [make_node("n", {}), *partitionable_gpus("n")]
+    results = run_audit(*nodes, make_namespace("team"), claim, *pods, policy=SHARED_QUOTA)
+    assert [(each.name, each.decision.gpu_milli_before, each.decision.denials) for each in results] == [
+        ("a", 143, ()),
+        ("b", 0, ()),
+    ]
+
+
+CLAIM = {"name": "g", "resourceClaimName": "c"}

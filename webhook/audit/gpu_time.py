@@ -11,9 +11,11 @@ import msgspec
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
+from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
 from webhook.model.field_paths import map_at
 from webhook.model.fleet import Fleet
 from webhook.model.pod_outcomes import FullPodStatus
+from webhook.model.pod_summary import PodClaimUse, summarize_pod
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, PodStatus, without_nulls
 from webhook.model.pools import unit_milli
 from webhook.policy.fair_share import BY_NAMESPACE, PodGpuTime
@@ -39,10 +41,41 @@ class PodLifetime(ApiStruct, frozen=True):
     @property
     def pod(self) -> Pod:
         """The pod without its times."""
-        return Pod(self.metadata, self.spec, PodStatus(self.status.phase))
+        claims = self.status.resource_claim_statuses
+        return Pod(self.metadata, self.spec, PodStatus(self.status.phase, resource_claim_statuses=claims))
 
 
-def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None]) -> Iterator[PodGpuTime]:
+class ClaimHolders:
+    """Counts the claims of pods, each once: with the first pod that uses it."""
+
+    def __init__(self, claims: ClusterClaims, fleet: Fleet) -> None:
+        self._claims, self._fleet = claims, fleet
+        self._counted: set[tuple[str, str]] = set()
+
+    def claimed_milli(self, load_pod: Callable[[], Pod]) -> int:
+        """Return the thousandths of GPUs of a pod's claims, without those that another pod had before.
+
+        A pod that ended has the most that its templates give: its claims are gone, or others use them.
+
+        Args:
+            load_pod: Returns the pod with its status; called only in a cluster with claims, devices or classes.
+        """
+        if self._claims is NO_CLUSTER_CLAIMS:
+            return 0
+        pod = load_pod()
+        summary, namespace = summarize_pod(pod), object_namespace(pod)
+        claims = [one for one in summary.claims if not one.name or (namespace, one.name) not in self._counted]
+        if pod.status.phase in FINISHED_PHASES:
+            templates = self._claims.templates.get(namespace, {})
+            claims = [PodClaimUse(one.template, "") for one in summary.claims if one.template in templates]
+        self._counted |= {(namespace, one.name) for one in claims if one.name}
+        weight = self._claims.weigh_pod(namespace, msgspec.structs.replace(summary, claims=tuple(claims)), self._fleet)
+        return sum([milli for _, milli in weight])
+
+
+def gpu_time_of_pods(
+    pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None], claims: ClusterClaims = NO_CLUSTER_CLAIMS
+) -> Iterator[PodGpuTime]:
     """Yield the GPU time of each pod with a start time and an existing node; others have no GPUs.
 
     Args:
@@ -50,14 +83,16 @@ def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable
         fleet: The nodes, which determine the size of slices and shares.
         by: "namespace", or the label that names a group.
         skip: Called with the reason why a pod is not counted: it cannot be read, or has no end time.
+        claims: The claims of the cluster, which count with the first pod that uses them.
     """
+    holders = ClaimHolders(claims, fleet)
     for data in pods:
         try:
             lifetime = msgspec.convert(without_nulls(data), PodLifetime)
         except (msgspec.ValidationError, RecursionError) as error:
             skip(f"pod {_pod_title(data)} is not counted: {error}")
             continue
-        if (gpu_time := gpu_time_of_pod(lifetime, fleet, by)) is not None:
+        if (gpu_time := gpu_time_of_pod(lifetime, fleet, by, holders)) is not None:
             if _end_time(lifetime) is None:
                 skip(f"pod {_pod_title(data)} counts as 0 GPU-hours: it ended and has no end time")
             yield gpu_time
@@ -68,7 +103,9 @@ def _pod_title(data: Json) -> str:
     return f"{metadata.get('namespace', 'default')}/{metadata.get('name', '(no name)')}"
 
 
-def gpu_time_of_pod(lifetime: PodLifetime, fleet: Fleet, by: str) -> PodGpuTime | None:
+def gpu_time_of_pod(
+    lifetime: PodLifetime, fleet: Fleet, by: str, holders: ClaimHolders | None = None
+) -> PodGpuTime | None:
     """Return the GPU time of one pod; None if it has no GPUs.
 
     A pod that ended and has no end time counts as having ended when it started.
@@ -77,6 +114,7 @@ def gpu_time_of_pod(lifetime: PodLifetime, fleet: Fleet, by: str) -> PodGpuTime 
     if start is None or node not in fleet.by_name:
         return None
     milli = allocated_milli(gpu_requests_of_pod(lifetime.pod).totals, node, fleet)
+    milli += holders.claimed_milli(lambda: lifetime.pod) if holders is not None else 0
     begin, end = start.timestamp(), _end_time(lifetime)
     end = begin if end is None else end
     return PodGpuTime(fair_share_group(lifetime.pod, by), milli, begin, end) if milli else None

@@ -30,17 +30,17 @@ from webhook.audit.evaluate import (
     is_unknown_kind,
     written_namespace,
 )
-from webhook.audit.gpu_time import allocated_milli, bound_node
+from webhook.audit.gpu_time import ClaimHolders, allocated_milli, bound_node
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
-from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource
 from webhook.model.field_paths import map_at
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason, skipped_result
@@ -54,13 +54,13 @@ def audit_pods(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
     """Evaluate the active pods; invalid documents and unknown kinds with GPUs are returned as skipped."""
-    unsized = without_right_sizing(context.policies)
+    unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
     for each in documents:
         if isinstance(each, SkippedDocument):
             if each.invalid:
                 yield skipped_result(each.location, each.reason, invalid=True)
         elif is_active_pod(each.data):
-            yield audit_pod(each, context, unsized)
+            yield audit_pod(each, context, unsized, holders)
         elif not is_pod(each.data) and is_unknown_kind(each, context):
             yield evaluate_object(each, context)
 
@@ -69,19 +69,22 @@ def evaluate_for_explain(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
     """Evaluate the objects of files. Pods that were stored in a cluster are audited, because they already run."""
-    unsized = without_right_sizing(context.policies)
+    unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
     for each in documents:
         if isinstance(each, SourceObject) and is_pod(each.data) and is_stored(each.data):
-            yield audit_pod(each, context, unsized)
+            yield audit_pod(each, context, unsized, holders)
         else:
             yield from evaluate_all([each], context)
 
 
-def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicySet) -> CheckResult:
+def audit_pod(
+    source: SourceObject, context: EvaluationContext, unsized: PolicySet, holders: ClaimHolders | None = None
+) -> CheckResult:
     """Evaluate one pod.
 
     Args:
         unsized: The policies without right-sizing, for a pod that cannot be resized or would gain nothing.
+        holders: Counts the claims of several pods once; None if this is the only one.
     """
     recreated = msgspec.structs.replace(source, data=as_recreated(source.data))
     try:
@@ -108,9 +111,22 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
         changes = {"outcome": KeepRequest(KeepReason.MIRROR), "applied": False, "patch": ()}
         kept = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
         result = msgspec.structs.replace(result, decision=kept)
+    holders = holders or ClaimHolders(context.view.all_claims, context.view.fleet)
+    result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
     details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach)
     return msgspec.structs.replace(result, node=node, pod_details=details)
+
+
+def _with_claimed_milli(result: CheckResult, milli: int) -> CheckResult:
+    """Add the GPUs of a pod's claims, which it keeps."""
+    if not milli:
+        return result
+    decision = result.decision
+    before, after = decision.gpu_milli_before + milli, decision.gpu_milli_after + milli
+    outcome = decision.outcome if decision.gpu_milli_before else NO_GPU_REQUEST
+    changes = {"gpu_milli_before": before, "gpu_milli_after": after, "outcome": outcome, "involves_gpus": True}
+    return msgspec.structs.replace(result, decision=msgspec.structs.replace(decision, **changes))
 
 
 def _measure_result(result: CheckResult, requests: PodGpuRequests, measure: MeasureMilli) -> CheckResult:

@@ -18,7 +18,7 @@ from webhook.model.claims import (
     extended_names,
 )
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.claim_weights import ClusterClaims
+from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import (
@@ -684,7 +684,12 @@ class ClusterView:
         """Return the view whose usage has the current claims; itself without devices, claims and classes."""
         if self.devices is NO_DEVICES:
             return self
-        return self._with_usage(self._usage.with_claims(ClusterClaims(self.devices, self._templates)))
+        return self._with_usage(self._usage.with_claims(self.all_claims))
+
+    @property
+    def all_claims(self) -> ClusterClaims:
+        """The claims, templates and devices of the cluster."""
+        return NO_CLUSTER_CLAIMS if self.devices is NO_DEVICES else ClusterClaims(self.devices, self._templates)
 
     def cluster_claims(self, namespace: str) -> ClusterClaims:
         """Return the claims, templates and devices, as they decide about pods of a namespace that have claims."""

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.pods import PodClaimStatus
 
 
 class ContainerStateTerminated(ApiStruct, frozen=True):
@@ -48,6 +49,7 @@ class FullPodStatus(ApiStruct, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
 class PodOutcome(msgspec.Struct, frozen=True, gc=False):

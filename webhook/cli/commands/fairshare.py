@@ -73,18 +73,18 @@ def fairshare_command(
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             rule = choose_fair_share(load_cluster_policies(live, policies, policy_namespace), policy)
-            fleet = read_live_view(live, {}).fleet
+            view = read_live_view(live, {})
             pods = (source.data for source in live.pods(ended=True))
-            periods = list(gpu_time_of_pods(pods, fleet, rule.by, skipped.append))
+            periods = list(gpu_time_of_pods(pods, view.fleet, rule.by, skipped.append, view.all_claims))
     else:
         reject_access_flags(access)
         rule = choose_fair_share(load_policy_set(policies), policy)
         documents = list(read_objects(audit_sources(None, cluster)))
         reject_broken_files(documents)
         sources = (each for each in without_duplicate_pods(documents) if isinstance(each, SourceObject))
-        fleet = build_snapshot("", documents, verbose=False).view.fleet
+        view = build_snapshot("", documents, verbose=False).view
         pods = (source.data for source in sources if is_pod(source.data))
-        periods = list(gpu_time_of_pods(pods, fleet, rule.by, skipped.append))
+        periods = list(gpu_time_of_pods(pods, view.fleet, rule.by, skipped.append, view.all_claims))
     note_skipped_pods(skipped)
     shares = rank_fair_shares(periods, rule, moment.timestamp())
     paint = paint_for(no_color=no_color)

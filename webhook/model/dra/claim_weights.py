@@ -42,7 +42,7 @@ from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.pod_summary import PodSummary
+from webhook.model.pod_summary import PodClaimUse, PodSummary
 from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights, unit_milli
 from webhook.model.quantity import NANO, parse_nano
 
@@ -195,15 +195,21 @@ class ClusterClaims(NamedTuple):
             fleet: The nodes.
         """
         known = self.in_namespace(namespace)
-        waiting = self._weigh_waiting(_split_uses(pods, known), known, fleet)
+        uses = _split_uses((each for pod in pods for each in pod.claims), known)
+        waiting = self._weigh_waiting(uses, known, fleet)
         return sum_weights((_allocated_weight(self.devices.pools, namespace, known.claims), waiting))
 
     def weigh_pod(self, namespace: str, pod: PodSummary, fleet: Fleet) -> GpuWeight:
         """Return the weight of the claims of a pod, also those that it shares, and of its resources of classes."""
+        by_class = self.weigh_by_class([pod], fleet)
+        return sum_weights((self.weigh_uses(namespace, pod.claims, fleet), by_class)) if pod.claims else by_class
+
+    def weigh_uses(self, namespace: str, claims: Iterable[PodClaimUse], fleet: Fleet) -> GpuWeight:
+        """Return the weight of some claims of pods."""
         known = self.in_namespace(namespace)
-        uses = _split_uses([pod], known)
+        uses = _split_uses(claims, known)
         allocated = weigh_allocated_claims([known.claims[name] for name in uses.named], self.devices.pools)
-        return sum_weights((allocated, self._weigh_waiting(uses, known, fleet), self.weigh_by_class([pod], fleet)))
+        return sum_weights((allocated, self._weigh_waiting(uses, known, fleet)))
 
     def _weigh_waiting(self, uses: _ClaimUses, known: NamespaceClaims, fleet: Fleet) -> GpuWeight:
         """Return the weight of claims without devices that pods wait for."""
@@ -238,9 +244,9 @@ class _ClaimUses(NamedTuple):
     unknown: int
 
 
-def _split_uses(pods: Iterable[PodSummary], known: NamespaceClaims) -> _ClaimUses:
+def _split_uses(claims: Iterable[PodClaimUse], known: NamespaceClaims) -> _ClaimUses:
     named, unmade, unknown = set[str](), list[ClaimSpec](), 0
-    for one in (each for pod in pods for each in pod.claims):
+    for one in claims:
         if one.name in known.claims:
             named.add(one.name)
         elif one.template in known.templates:
