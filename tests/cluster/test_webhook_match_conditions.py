@@ -12,8 +12,10 @@ from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.random_claims import API
 from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
 from webhook.manifests.cel_conditions import MAX_ENTRIES
+from webhook.model.claims import MADE_CLAIM_ANNOTATIONS
 from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.well_known import EXCLUDED_NAMESPACES
 
@@ -275,6 +277,34 @@ def test_a_workload_is_sent_if_its_pods_are(plane: Plane, hooks: RecordingWebhoo
         plane.api.create(path, of_kind(kind, maker, workload_name), dryRun="All")
 
         assert hooks.paths_called_for(workload_name) == expected, name
+
+
+@pytest.mark.parametrize("annotation", ["", *MADE_CLAIM_ANNOTATIONS])
+def test_new_claims_of_users_are_sent_and_those_made_for_pods_are_not(
+    plane: Plane, hooks: RecordingWebhook, annotation: str
+) -> None:
+    path, metadata = f"{API}/namespaces/{NAMESPACE}/resourceclaims", {"name": f"claim-{next(COUNTER)}"}
+    claim = {"metadata": metadata, "spec": {"devices": {"requests": [request("gpus")]}}}
+    if annotation:
+        claim["metadata"] = metadata | {"annotations": {annotation: "true"}}
+    plane.api.create(path, claim)
+
+    assert hooks.paths_called_for(metadata["name"]) == (set() if annotation else {"claims"})
+    hooks.reviews.clear()
+    plane.api.patch(f"{path}/{metadata['name']}", {"metadata": {"labels": {"a": "b"}}})
+    plane.api.delete(f"{path}/{metadata['name']}")
+    assert hooks.paths_called_for(metadata["name"]) == set()
+
+
+def test_new_claim_templates_are_sent(plane: Plane, hooks: RecordingWebhook) -> None:
+    template = {"metadata": {"name": "template"}, "spec": {"spec": {"devices": {"requests": [request("gpus")]}}}}
+    plane.api.create(f"{API}/namespaces/{NAMESPACE}/resourceclaimtemplates", template, dryRun="All")
+    assert hooks.paths_called_for("template") == {"claims"}
+
+
+def request(device_class: str) -> Json:
+    """Return a request for a device."""
+    return {"name": "gpu", "exactly": {"deviceClassName": device_class}}
 
 
 LIMITS: dict[str, Json] = {

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from webhook.engine.claim_review import CLAIM_GROUP
 from webhook.manifests.cel_conditions import (
+    ANNOTATIONS_CEL,
     SPEC_OR_ANNOTATIONS_CHANGED,
     may_be_changed_cel,
     touches_gpus_cel,
     wide_host_mount_cel,
 )
+from webhook.model.claims import MADE_CLAIM_ANNOTATIONS
 from webhook.model.queues import QUEUE_NAME_LABEL
 from webhook.model.volcano_queues import VOLCANO_GROUP
 from webhook.policy.workload_kinds import WORKLOAD_KINDS, WorkloadKind
@@ -36,6 +39,11 @@ _SPEC_CHANGED = {
     "name": "spec-changed",
     "expression": "request.operation != 'UPDATE' || object.spec != oldObject.spec",
 }
+_NOT_MADE_FOR_A_POD = {
+    "name": "not-made-for-a-pod",
+    "expression": f"!{ANNOTATIONS_CEL.format('object')}.exists(key, key in {[*MADE_CLAIM_ANNOTATIONS]})",
+}
+"""Claims of templates were reviewed with their template and their pod; no user reads warnings about them."""
 
 _TEMPLATE_CEL = (
     "has(object.template) ? object.template"
@@ -79,6 +87,7 @@ def webhook_configurations() -> list[Json]:
                 ),
                 _webhook_entry("workloads", "/validate", _workload_rules(built_in=False), [_SPEC_CHANGED]),
                 _webhook_entry("namespace-limits", "/validate", limits, [_SPEC_CHANGED]),
+                _webhook_entry("claims", "/validate", [_CLAIMS], [_NOT_MADE_FOR_A_POD]),
                 _webhook_entry("policies", "/policies", policies, failure_policy="Fail"),
             ],
         ),
@@ -161,6 +170,9 @@ def _webhook_rule(group: str, resources: list[str], operations: list[str]) -> Js
         "scope": scope,
     }
 
+
+_CLAIMS = _webhook_rule(CLAIM_GROUP, ["resourceclaims", "resourceclaimtemplates"], ["CREATE"]) | {"apiVersions": ["v1"]}
+"""New claims and templates; the API server converts those of other versions, whose requests have other fields."""
 
 BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 

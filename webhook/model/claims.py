@@ -29,6 +29,9 @@ MAX_DEVICES = 32
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that the scheduler makes itself."""
 
+MADE_CLAIM_ANNOTATIONS = (EXTENDED_RESOURCE_CLAIM, "resource.kubernetes.io/pod-claim-name")
+"""Annotations of claims that the scheduler or the controller of templates makes for a pod."""
+
 CLAIM_COUNT_KEY = "count/resourceclaims.resource.k8s.io"
 DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS = "requests."

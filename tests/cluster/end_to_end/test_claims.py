@@ -1,0 +1,63 @@
+"""Claims of devices: what the webhook says when a claim, a template or a workload with claims is created."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.client import Json
+from tests.cluster.installation import Installation
+from tests.cluster.polling import eventually
+from tests.cluster.random_claims import API
+from tests.device_builders import NVIDIA, card, device_class, resource_slice
+
+CLASS = "published-gpus"
+NOTHING_MATCHES = f"device.attributes['{NVIDIA}'].productName == 'NVIDIA B200'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def published(site: Installation) -> Iterator[None]:
+    """A slice with two cards, and their class; deleted afterwards."""
+    devices = [card("gpu-0"), card("gpu-1")]
+    node = site.plane.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
+    created = {
+        "resourceslices": resource_slice("published", NVIDIA, node, nodeName=node, devices=devices),
+        "deviceclasses": device_class(CLASS, f"device.driver == '{NVIDIA}'"),
+    }
+    for plural, each in created.items():
+        site.plane.api.create(f"{API}/{plural}", each)
+    yield
+    for plural, each in created.items():
+        site.plane.api.delete(f"{API}/{plural}/{each['metadata']['name']}")
+
+
+def claim_spec(expression: str) -> Json:
+    """Return the specification of a claim for one device of the class."""
+    request = {"deviceClassName": CLASS, "selectors": [{"cel": {"expression": expression}}]}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
+
+
+def claim_object(kind: str, team: str, expression: str) -> Json:
+    """Return a claim or a template."""
+    spec = claim_spec(expression)
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "gpus", "namespace": team}}
+    return about | {"spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec}
+
+
+def printed_by(site: Installation, manifest: Json, *flags: str) -> str:
+    """Return what kubectl prints on standard error when it creates an object."""
+    return site.plane.kubectl("create", *flags, "-f", "-", stdin=json.dumps(manifest)).stderr
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_a_claim_that_matches_nothing_is_warned_about_and_accepted(site: Installation, team: str, kind: str) -> None:
+    harmful = claim_object(kind, team, NOTHING_MATCHES)
+
+    def dry_run() -> str:
+        return printed_by(site, harmful, "--dry-run=server")
+
+    eventually(dry_run, until=lambda text: "[GPU-D101]" in text)
+    assert printed_by(site, claim_object(kind, team, "true"), "--dry-run=server") == ""
+    assert "Warning: [GPU-D101]" in printed_by(site, harmful)
