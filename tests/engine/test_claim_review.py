@@ -59,6 +59,20 @@ def findings(data: Json, *cluster: Json) -> list[Finding]:
     return list(review(data, view=view_of(*(cluster or CLUSTER))).findings)
 
 
+def shared_card(name: str, **policy: Any) -> Json:
+    """Return a card whose memory several claims may have."""
+    memory = {"value": "40Gi", **({"requestPolicy": policy} if policy else {})}
+    return card(name) | {"allowMultipleAllocations": True, "capacity": {"memory": memory}}
+
+
+def test_nothing_is_said_about_all_devices_that_have_room() -> None:
+    """The first request takes the card with a policy; while others use part of it, all that have room is the other."""
+    cards = [shared_card("gpu-0"), shared_card("gpu-1", default="10Gi", validValues=["10Gi", "40Gi"])]
+    cluster = [make_node("node"), resource_slice("s", NVIDIA, "node", nodeName="node", devices=cards), *CLASSES]
+    every = request(allocationMode="All", capacity={"requests": {"memory": "30Gi"}}) | {"name": "all"}
+    assert findings(claim(request(), every), *cluster) == []
+
+
 CODES: dict[str, tuple[Json, list[str]]] = {
     "a whole GPU": (claim(request()), []),
     "a slice that is there": (claim(request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig")), []),

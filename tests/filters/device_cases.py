@@ -177,6 +177,7 @@ def _result(allocated: str | Json, slices: Sequence[Json]) -> Json:
     return {"request": "r", "driver": spec["driver"], "pool": spec["pool"]["name"], "device": allocated}
 
 
+WHOLE_OR_QUARTER = {"default": "10Gi", "validValues": ["10Gi", "40Gi"]}
 ONE_COUNTER = {"name": "gpu-0", "counters": {"memory-slice-0": {"value": "1"}}}
 CARDS = [pool(card("gpu-0"), card("gpu-1"), card("gpu-2"))]
 ROOTS = [pool(on_root("gpu-0", 0), on_root("gpu-1", 1), on_root("gpu-2", 1), card("gpu-3"))]
@@ -347,6 +348,17 @@ CASES: dict[str, DeviceCase] = {
         [pool(shareable("s0"), shareable("s1"), driver=SHARED)],
         [asking("20Gi", "a"), asking("20Gi", "b"), asking("1Gi", "c")],
         [["s0", "s0", "s1"]],
+    ),
+    "all devices are those that have room": DeviceCase(
+        [pool(shareable("s0"), shareable("s1", WHOLE_OR_QUARTER), driver=SHARED)],
+        [exactly("shared"), asking("30Gi", "q", allocationMode="All")],
+        [["s1", "s0"]],
+        allocated=[share("s1", "10Gi")],
+    ),
+    "all devices are all of them if they are free": DeviceCase(
+        [pool(shareable("s0"), shareable("s1", WHOLE_OR_QUARTER), driver=SHARED)],
+        [exactly("shared"), asking("30Gi", "q", allocationMode="All")],
+        "rejected",
     ),
     "a share of what other claims leave": DeviceCase(
         [pool(shareable("s0"), shareable("s1"), driver=SHARED)],

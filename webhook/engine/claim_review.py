@@ -260,7 +260,12 @@ def _absent_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyF
 
 
 def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> list[PolicyFinding]:
-    """Return why no node could allocate a claim even if all its devices were free."""
+    """Return why no node could allocate a claim even if all its devices were free.
+
+    A request for all devices is for fewer of them while others have no room, so it may succeed only then.
+    """
+    if any(request.allocation_mode == "All" for request, _ in _requests_of(spec, ())):
+        return []
     outcome = _allocate_anywhere(spec, view)
     if outcome is not AllocationOutcome.REJECTED:
         return []
