@@ -101,15 +101,21 @@ def test_a_fix_that_the_server_omitted_is_printed() -> None:
 
 
 def test_totals_count_allowed_pods() -> None:
-    every = [one(patched=RIGHT_SIZED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
+    every = [one(patched=RIGHT_SIZED, gpu_milli_after=1000), one(denied=DENIAL), one()]
+    every += [one(kind="Deployment"), one(kind="ResourceClaim")]
     assert demo_summary(every) == [
         "3 pods: 2 allowed (1 changed, 1 unchanged), 1 denied.",
         "The allowed pods requested 6 GPUs and now get 4: 2 saved.",
         "The denied pods requested 3 GPUs.",
-        "1 workload with warnings about the pods, not counted above.",
+        "1 workload with warnings, not counted above.",
+        "1 resource claim with warnings, not counted above.",
         "Median response time 1.3 ms.",
     ]
     assert demo_summary([])[0] == "0 pods: 0 allowed (0 changed, 0 unchanged), 0 denied."
+
+
+def test_a_claim_has_no_amount_of_gpus() -> None:
+    assert not any("request" in line for line in demo_lines(one(kind="ResourceClaim")) if "GPU-" not in line)
 
 
 def test_the_description_comes_first() -> None:

@@ -326,7 +326,6 @@ UNSIMULATED = {
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
         "containers": [{"name": "a"}],
     },
-    "resource claims": {"resourceClaims": [{"name": "g"}], "containers": [{"name": "a"}]},
     "": {"containers": [{"name": "a"}]},
 }
 

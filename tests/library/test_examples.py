@@ -27,7 +27,7 @@ class Story(NamedTuple):
     Attributes:
         denied: Codes of all rejections.
         warned: Codes that must be among the user's warnings.
-        gpus: GPU limits of the first container after the patch; None: it has no containers of its own.
+        gpus: GPU limits of the first container after the patch; None: it has none and stays as it is.
     """
 
     verdict: CheckVerdict
@@ -59,6 +59,8 @@ STORIES = {
     "13-deployment": Story(CheckVerdict.DENIED, None, warned=codes("GPU-R101", "GPU-S105")),
     "14-keep": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-T302")),
     "15-over-quota": Story(CheckVerdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
+    "16-no-device": Story(CheckVerdict.WARNED, None, warned=codes("GPU-D101")),
+    "17-claim-10gi": Story(CheckVerdict.WARNED, None, warned=codes("GPU-D103")),
 }
 
 

@@ -17,6 +17,7 @@ from webhook.cli import flags
 from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, shipped_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
 from webhook.cli.webhook_client import WebhookClient, WebhookProcessError, run_webhook_process
+from webhook.engine.claim_review import CLAIM_KINDS
 from webhook.report.explain import gpu_requests_text
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding
@@ -50,8 +51,13 @@ class DemoResult(msgspec.Struct, frozen=True):
 
     @property
     def is_pod(self) -> bool:
-        """True for a pod; for a workload there are only warnings about its pods."""
+        """True for a pod; for a workload there are only warnings about its pods, for a claim about its devices."""
         return self.result.kind == "Pod"
+
+    @property
+    def is_claim(self) -> bool:
+        """True for a resource claim or a template of claims."""
+        return self.result.kind in CLAIM_KINDS
 
     @property
     def is_changed(self) -> bool:
@@ -137,6 +143,8 @@ def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
 def _demo_amounts(one: DemoResult) -> list[str]:
     """Return the GPUs before and after, as the totals count them, then by container."""
     before, after = one.gpu_milli_before, one.gpu_milli_after
+    if one.is_claim:
+        return []
     if not before:
         return ["requests no GPU"]
     if not one.is_pod:
@@ -188,7 +196,7 @@ def finding_for_message(code: str, words: str, result: CheckResult) -> LocatedFi
 
 
 def demo_summary(every: Sequence[DemoResult]) -> list[str]:
-    """Return the summary; denied pods and workloads are counted apart, so that the lines above add up to it."""
+    """Return the summary; denied pods, workloads and claims are counted apart, so that the lines above add up to it."""
     pods, others = [one for one in every if one.is_pod], [one for one in every if not one.is_pod]
     allowed, denied = [one for one in pods if not one.denied], [one for one in pods if one.denied]
     before, after = sum(one.gpu_milli_before for one in allowed), sum(one.gpu_milli_after for one in allowed)
@@ -201,7 +209,13 @@ def demo_summary(every: Sequence[DemoResult]) -> list[str]:
         f"{format_gpus(before - after)} saved.",
         f"The denied pods requested {format_gpus_with_unit(rejected)}.",
     ]
-    if others:
-        lines.append(f"{pluralize(len(others), 'workload')} with warnings about the pods, not counted above.")
+    lines += [
+        f"{pluralize(len(some), noun)} with warnings, not counted above."
+        for noun, some in (
+            ("workload", [one for one in others if not one.is_claim]),
+            ("resource claim", [one for one in others if one.is_claim]),
+        )
+        if some
+    ]
     times = sorted(ms for one in every for ms in one.milliseconds)
     return [*lines, f"Median response time {times[len(times) // 2]:.1f} ms."] if times else lines
