@@ -23,6 +23,7 @@ from webhook.model.claims import (
 )
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
+from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import build_device_view
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.nominated_pods import bind_nominated
@@ -76,10 +77,11 @@ def build_view(
     for name, some in group_by_namespace(quotas).items():
         claims = ClaimContext(claim_templates_by_name(templates.get(name, ())), classes)
         quotas_with_status[name] = tuple(with_quota_status(quota, active.get(name, ()), claims) for quota in some)
+    free = free_resources_by_node(fleet.nodes, (bind_nominated(pod) for some in active.values() for pod in some))
     summaries = {name: _summarize_pods(some) for name, some in active.items()}
     view = ClusterView(
         fleet,
-        free=free_resources_by_node(fleet.nodes, (bind_nominated(pod) for some in active.values() for pod in some)),
+        free=free,
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={
             name: tuple(map(default_limit_range, some)) for name, some in group_by_namespace(limit_ranges).items()
@@ -94,7 +96,10 @@ def build_view(
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
     view = view.with_volcano_queues(volcano_queues)
-    view = view.with_devices(build_device_view(resource_slices, resource_claims, device_classes, fleet))
+    devices = build_device_view(resource_slices, resource_claims, device_classes, fleet)
+    view = view.with_devices(
+        devices, {i: free[fleet.nodes[i].name] for i in nodes_beside_devices(devices.pools, fleet)}
+    )
     return view.with_group_sources(group_sources).with_schedulers(schedulers).with_peers(peers)
 
 
@@ -178,6 +183,11 @@ def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> d
             for resource, amount in effective_requests(pod).items():
                 on_node[resource] += amount
     return {node.name: free_resources_of_node(node, used.get(node.name, {}), count[node.name]) for node in nodes}
+
+
+def nodes_beside_devices(pools: DevicePools, fleet: Fleet) -> list[int]:
+    """Return the nodes that publish devices and advertise no GPUs."""
+    return [node for node in pools.nodes() if not fleet.nodes[node].gpus]
 
 
 def free_resources_on_node(node: FleetNode, usage: NodeUsage) -> FreeResources:

@@ -7,7 +7,7 @@ comes or goes changes what is allocated of its pools only; a slice or a node tha
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from sys import intern
@@ -24,6 +24,7 @@ from webhook.model.claims import (
     DeviceClass,
     ResourceClaim,
     device_classes_by_name,
+    pending_devices,
 )
 from webhook.model.dra.allocated_devices import AllocatedDevices, allocation_results, pool_allocations
 from webhook.model.dra.claim_weights import carry_claim_weights
@@ -118,6 +119,7 @@ class DeviceIndex:
         self.claims = ClaimStore(self._on_claim_change)
         self._results: defaultdict[PoolId, dict[tuple[str, str], list[DeviceAllocation]]] = defaultdict(dict)
         self._claims: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
+        self._pending: Counter[str] = Counter()
         self._changed_pools: set[PoolId] = set()
         self._changed_namespaces: set[str] = set()
         self._slices_changed = False
@@ -139,6 +141,10 @@ class DeviceIndex:
         self._grouped, self._fleet = grouped, fleet
         self._view = self._view._replace(pools=pools)
 
+    def publishes(self, node: str) -> bool:
+        """Return whether slices name a node."""
+        return self._view.pools.has_node(node)
+
     def take_view(self, classes: Iterable[DeviceClass]) -> DeviceView:
         """Return the view with all changes; `update_pools` must have run before.
 
@@ -152,7 +158,7 @@ class DeviceIndex:
         if self._changed_pools:
             self._view = self._view._replace(allocated=self._changed_allocations())
         if self._changed_namespaces:
-            self._view = self._view._replace(claims=self._changed_claims())
+            self._view = self._view._replace(claims=self._changed_claims(), pending=+self._pending)
         return self._view
 
     def _changed_allocations(self) -> AllocatedDevices:
@@ -185,6 +191,7 @@ class DeviceIndex:
         """Add a claim or remove it."""
         namespace, name = claim.metadata.namespace or DEFAULT_NAMESPACE, claim.metadata.name
         self._changed_namespaces.add(namespace)
+        (self._pending.update if is_present else self._pending.subtract)(pending_devices(claim))
         for result in allocation_results(claim):
             pool = PoolId(result.driver, result.pool)
             self._changed_pools.add(pool)

@@ -8,11 +8,11 @@ that reads the reference once sees one consistent state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from webhook.cache.build_view import BuiltView, build_live_view, unreserved_on_node
+from webhook.cache.build_view import BuiltView, build_live_view, nodes_beside_devices, unreserved_on_node
 from webhook.cache.device_index import DeviceIndex
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
@@ -23,8 +23,9 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model.assumed_pods import ObservedPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.dra.device_view import DeviceView
 from webhook.model.filters.pod_ties import TieKey
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import may_take_gpus
 from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.peer_selectors import NO_PEERS, PeerSelectors, Service, StatefulSet
@@ -274,7 +275,8 @@ class ViewPublisher:
             )
         if changes.device_classes:
             view = view.with_classes(device_classes_by_name(self.device_classes.items.values()))
-        view = view.with_devices(self.devices.take_view(self.device_classes.items.values()))
+        devices = self.devices.take_view(self.device_classes.items.values())
+        view = view.with_devices(devices, self._free_beside_devices(devices, view, built))
         if changes.pod_classes or view.pod_classes is NO_POD_CLASSES:  # a view that was just built has none
             view = view.with_pod_classes(self._pod_classes())
         if changes.queues or view.queues is NO_QUEUES:
@@ -309,12 +311,23 @@ class ViewPublisher:
         listed = parse_resource_version(self.pods_status.list_version) if self.pods_status is not None else 0
         return PodVersions(self._pods_version, max(self._pods_version, listed))
 
+    def _free_beside_devices(
+        self, devices: DeviceView, view: ClusterView, built: BuiltView
+    ) -> Mapping[int, FreeResources] | None:
+        """Return the free resources of nodes with devices and without other GPUs; None if these nodes are the same."""
+        if devices.pools is view.devices.pools:
+            return None
+        fleet = built.view.fleet
+        for index in (found := nodes_beside_devices(devices.pools, fleet)):
+            built.free[index] = unreserved_on_node(fleet.nodes[index], self.pods)
+        return {index: built.free[index] for index in found}
+
     def _changed_nodes(self, names: Iterable[str], built: BuiltView) -> dict[int, tuple[FreeResources, FreeResources]]:
-        """Return the free resources before and after of each GPU node on which they changed."""
+        """Return the free resources before and after of each node with GPUs or devices on which they changed."""
         fleet, changed = built.view.fleet, {}
         for name in names:
             index = fleet.by_name.get(name)
-            if index is None or not fleet.nodes[index].gpus:
+            if index is None or not (fleet.nodes[index].gpus or self.devices.publishes(name)):
                 continue
             before, after = built.free[index], unreserved_on_node(fleet.nodes[index], self.pods)
             if before != after:
@@ -440,14 +453,14 @@ class ViewPublisher:
 
 
 def observed_pods_of(pod: Pod) -> list[ObservedPod]:
-    """Return the names under which a pod of the cluster may have been assumed at admission, by each GPU resource.
+    """Return the names under which a pod of the cluster may have been assumed at admission, by each resource.
 
     That is its name, and its generateName followed by "*" if the API server made the name of it. Pods of one template
     share a generateName; the creation time tells them apart.
     """
     namespace, metadata, observed = object_namespace(pod), pod.metadata, []
     prefix = metadata.generate_name
-    for resource in filter(parse_gpu_resource, effective_requests(pod)):
+    for resource in filter(may_take_gpus, effective_requests(pod)):
         observed.append(ObservedPod((namespace, metadata.name), resource))
         if prefix and metadata.name.startswith(prefix):
             observed.append(ObservedPod((namespace, f"{prefix}*"), resource, created_at(pod)))

@@ -18,7 +18,7 @@ from webhook.model.csi_migration import AttachedVolume
 from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL, MAX_TERMS, RequiredTerm
 from webhook.model.filters.node_ports import EVERY_PORT
 from webhook.model.filters.pod_ties import TieKey
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, may_take_gpus
 from webhook.model.pod_groups import MAX_GROUPS, UNKNOWN_LABELS, PodGroup
 from webhook.model.pod_resources import MANY_RESOURCES, MAX_OTHER_RESOURCES, ResourceAmounts
 from webhook.model.pod_summary import PodSummary, pod_amounts, summarize_pod
@@ -307,7 +307,7 @@ def _counted_requests(requests: ResourceAmounts) -> ResourceAmounts:
     """Return the requests that are summed: of a pod with many resources, one amount stands for most."""
     if len(requests) <= MAX_OTHER_RESOURCES:
         return requests
-    counted = (each for each in requests if each[0] in ALWAYS_COUNTED or parse_gpu_resource(each[0]))
+    counted = (each for each in requests if each[0] in ALWAYS_COUNTED or may_take_gpus(each[0]))
     return (*counted, (MANY_RESOURCES, NANO))
 
 

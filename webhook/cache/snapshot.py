@@ -7,7 +7,6 @@ are skipped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
@@ -31,6 +30,7 @@ from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.fleet import kubelet_minor
 from webhook.model.node_groups import (
     GroupSources,
     KarpenterPool,
@@ -62,9 +62,6 @@ from webhook.well_known import API_VERSION
 
 DEMO = "demo"
 """Name of the example snapshot that comes with the program."""
-
-
-_KUBELET_VERSION = re.compile(r"v1\.([0-9]{1,4})\.", re.ASCII)
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True):
@@ -213,13 +210,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         schedulers=snapshot_schedulers(objects),
         peers=snapshot_peers(objects),
     )
-    return view.with_api_minor(max(map(_kubelet_minor, nodes), default=0))
-
-
-def _kubelet_minor(node: Node) -> int:
-    """Return the minor version of a node's kubelet, which is never newer than the API server; 0 if it is unknown."""
-    version = _KUBELET_VERSION.match(node.status.node_info.kubelet_version)
-    return int(version[1]) if version else 0
+    return view.with_api_minor(max(map(kubelet_minor, nodes), default=0))
 
 
 def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:

@@ -36,6 +36,7 @@ from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import abbreviate_names, quote_text, shorten_text
 from webhook.model.annotations import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
+from webhook.model.dra.class_offers import NO_CLASS_OFFERS
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -277,10 +278,11 @@ def offers_sure_to_run(
     fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
     tolerated = feasible.tolerated if feasible.view is context.view else context.feasible.tolerated
+    by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
     current = _CurrentHardware(
-        fleet.hardware_of_nodes(context.offer_nodes & context.feasible.nodes),
-        fleet.hardware_of_nodes(named & tolerated),
-        no_rivals_selected=not named,
+        fleet.hardware_of_nodes(context.offer_nodes & context.feasible.nodes) | by_class.whole_gpus,
+        fleet.hardware_of_nodes(named & tolerated) | by_class.whole_gpus,
+        no_rivals_selected=not (named or by_class.whole_gpus),
     )
     return tuple(
         [
@@ -289,7 +291,7 @@ def offers_sure_to_run(
             if all(
                 _image_runs(requirement, node, current)
                 for requirement in requirements
-                for node in feasible.view.fleet.hardware_of_nodes(offer.nodes & nodes)
+                for node in by_class.hardware_of(offer) or feasible.view.fleet.hardware_of_nodes(offer.nodes & nodes)
             )
         ]
     )

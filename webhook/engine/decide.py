@@ -185,7 +185,7 @@ def decide_pod(
         audit_policies=context.policies.outside_rollout,
         quota_charge=quota_charge.weight,
         shared_charges=quota_charge.shared,
-        pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals else NO_USE,
+        pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals or view.classes else NO_USE,
         involves_gpus=bool(submitted.requests or submitted.unknown_resources or findings or exempted),
     )
     return PodDecision(decision, mutation)

@@ -19,24 +19,30 @@ from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
 from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
-from webhook.engine.match import newly_matching_policy
+from webhook.engine.match import candidate_policies, newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_without_fit
 from webhook.engine.queued_templates import reason_by_queue
-from webhook.engine.quota.coverage import escapes_quota, find_full_quota
+from webhook.engine.quota.coverage import (
+    escapes_quota,
+    escapes_quota_by_class,
+    find_full_quota,
+    find_full_quota_by_class,
+)
 from webhook.errors import abbreviate_names
 from webhook.model.batch import KAI_POOL_LABEL, is_charged_as_one_gpu, is_kai_sign, queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.quantity import parse_whole_number
+from webhook.model.schedulers import DEFAULT_SCHEDULER
 from webhook.policy.policy_set import RightSizingRules
 
 _GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
@@ -183,6 +189,8 @@ def _smallest_choice(
     """Try every group of interchangeable offers that covers the need, in order of preference."""
     rule, fleet = right_sizing.rule, feasible.view.fleet
     allowed = fleet.offers_by_form(*allowed_shares(rule))
+    if feasible.view.classes:
+        allowed = _with_class_offers(context, allowed, right_sizing)
     first_with_enough_memory = next((offer for offer in allowed if _has_enough_memory(offer, need)), None)
     if (
         need.compute_milli is not None
@@ -205,6 +213,29 @@ def _smallest_choice(
                 return OfferChoice(name, runnable, need, policy, feasible.selected, changes)
         kept = kept or reason
     return kept or _explain_no_offer(context, need, rule)
+
+
+def _with_class_offers(
+    context: GpuPodContext, offers: tuple[GpuOffer, ...], right_sizing: CombinedRightSizing
+) -> tuple[GpuOffer, ...]:
+    """Return offers and those of device classes, in the order of the forms, the smallest share of a card first.
+
+    Only for a pod that the default scheduler starts now, and whose GPUs one main container has: other schedulers do
+    not know such names. What the webhook counts and limits by names is not counted by classes yet.
+    """
+    rule, requests, view = right_sizing.rule, context.gpu_requests.requests, context.view
+    is_plain = len(requests) == 1 and requests[0].path[1] == "containers" and context.request.queued is None
+    if not is_plain or context.pod.spec.scheduler_name not in ("", DEFAULT_SCHEDULER) or queueing_sign(context.pod):
+        return offers
+    if not view.devices.class_by_resource.keys().isdisjoint(context.gpu_requests.other_resources):
+        return offers
+    forms, isolation, most = allowed_shares(rule)
+    found = [
+        each.offer
+        for each in view.class_offers().by_resource.values()
+        if each.offer.form in forms and each.offer.isolation >= isolation and each.offer.gpu_milli <= most
+    ]
+    return tuple(sorted((*offers, *found), key=lambda one: (forms.index(one.form), one.gpu_milli)))
 
 
 def _interchangeable_offers(offers: list[GpuOffer]) -> Iterator[tuple[GpuOffer, ...]]:
@@ -283,6 +314,10 @@ def _reason_against_offers(
         return reason
     if resource == WHOLE_GPU:
         return None
+    if resource in context.view.class_offers().by_resource:
+        reason = _reason_against_class(context, resource, right_sizing)
+        if reason is not None:
+            return reason
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
 
 
@@ -350,6 +385,11 @@ def _reason_in_namespace(
             return KeepRequest(KeepReason.LIMIT_RANGE, reason)
     if not quotas:
         return None
+    if resource in context.view.class_offers().by_resource:
+        if escapes_quota_by_class(quotas, context.pod, resource, context.view):
+            return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
+        full_quota = find_full_quota_by_class(quotas, context.pod, resource, context.view)
+        return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_quota}") if full_quota else None
     accounted = right_sizing.accounting and (
         right_sizing.accounting_ignored or fleet.all_advertise_accounting(fleet.nodes_advertising(resource))
     )
@@ -357,6 +397,25 @@ def _reason_in_namespace(
         return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
     full_quota = find_full_quota(quotas, context.pod, resource)
     return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_quota}") if full_quota else None
+
+
+def _reason_against_class(
+    context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing
+) -> KeepRequest | None:
+    """Return what would no longer count or limit a pod that requests a device class instead of a GPU."""
+    if right_sizing.accounting or context.policies.quotas:
+        return KeepRequest(KeepReason.QUOTA_NOT_COVERING, f"{resource} is not counted by policies")
+    after, _ = candidate_policies(
+        context.request, context.pod, (resource,), context.policy_set, context.namespace.labels
+    )
+    for index, policy in enumerate(context.policy_set.policies):
+        lost = context.candidates & ~after & 1 << index
+        if lost and policy.rejecting_mode is PolicyMode.ENFORCE:
+            return KeepRequest(KeepReason.NEW_POLICY, f"policy {policy.name} matches {WHOLE_GPU} and not {resource}")
+    denying = (name for (_, name), section in context.policies.security if "resourceClaims" in section.deny)
+    if resource.startswith(DEVICE_CLASS_PREFIX) and (name := next(denying, "")):
+        return KeepRequest(KeepReason.LIMITS, f"policy {name} denies {resource}")
+    return None
 
 
 def _reason_by_policies(context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:

@@ -6,6 +6,7 @@ spreads them over hosts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,16 +16,23 @@ from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
+from webhook.model.claims import ClaimSpec, devices_by_class
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
+from webhook.model.dra.extended_resources import requested_extended_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.filters.volumes import ANY_VOLUMES
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_groups import growing_groups
 from webhook.model.node_masks import union_masks
+from webhook.model.pod_resources import effective_amount
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, Pod, PodSpec, QuantityText, TopologySpreadConstraint
+from webhook.model.quantity import NANO
 from webhook.policy.policy_set import LimitRules
 from webhook.well_known import Json
+
+NO_SPEC = ClaimSpec()
 
 WORKLOAD_LABELS = (
     "jobset.sigs.k8s.io/jobset-name",
@@ -184,7 +192,10 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     shows that these GPUs, CPU and memory will soon be taken.
     """
     request, totals, pod, fleet = context.request, context.gpu_requests.totals, context.pod, context.view.fleet
-    if request.operation != "CREATE" or request.sub_resource or not totals or pod.spec.scheduling_gates:
+    if request.operation != "CREATE" or request.sub_resource or pod.spec.scheduling_gates:
+        return NO_USE
+    devices = _requested_devices(context) if context.view.classes else {}
+    if not totals and not devices:
         return NO_USE
     feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, pod)
     choice, nodes = mutation.applied_choice, feasible.nodes
@@ -193,6 +204,8 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     else:
         positive = [(name, count) for name, count in totals.items() if count > 0]
         requested = [PendingUnits(name, nodes & fleet.nodes_with_units(name, count), count) for name, count in positive]
+        by_plugin = {each.resource for each in requested if each.nodes}
+        requested += [PendingUnits(name, nodes, count) for name, count in devices.items() if name not in by_plugin]
     if not any(each.nodes for each in requested):
         return NO_USE
     if isinstance(context, GpuPodContext) and context.policies.defaults:
@@ -200,6 +213,19 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     cpu_milli, memory, others = feasible.amounts()
     others = tuple([each for each in others if each[0] in fleet.other_resources])
     return PendingUse(tuple([each for each in requested if each.nodes]), cpu_milli, memory, others)
+
+
+def _requested_devices(context: PodContext) -> Counter[str]:
+    """Return the devices that a pod may get by extended resources that classes serve, and by claims of templates."""
+    pod, served, templates = context.pod, context.view.devices.class_by_resource, context.namespace.claims.templates
+    found: Counter[str] = Counter()
+    for name in requested_extended_resources(pod):
+        if name in served:
+            found[name] += -(-effective_amount(pod, name) // NANO)
+    for claim in pod.spec.resource_claims:
+        for name, count in devices_by_class(templates.get(claim.resource_claim_template_name, NO_SPEC)).items():
+            found[DEVICE_CLASS_PREFIX + name] += count
+    return +found
 
 
 def workload_label_key(pod: Pod) -> str:

@@ -248,16 +248,31 @@ def claim_unit(key: str) -> str:
 
 def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
     """Return what a claim is charged, by quota key: of alternatives the most for each class."""
-    devices: Counter[str] = Counter()
-    for request in spec.devices.requests:
-        devices.update(_max_devices(request))
     charged = {CLAIM_COUNT_KEY: 1}
-    for name, count in devices.items():
+    for name, count in devices_by_class(spec).items():
         if count:
             charged[f"{name}{DEVICE_CLASS_SUFFIX}"] = charged[f"{_IMPLICIT}{name}"] = count
             if name in classes and classes[name].extended_resource_name:
                 charged[f"{_REQUESTS}{classes[name].extended_resource_name}"] = count
     return charged
+
+
+def devices_by_class(spec: ClaimSpec) -> Counter[str]:
+    """Return the most devices of each class that a claim may get."""
+    devices: Counter[str] = Counter()
+    for request in spec.devices.requests:
+        devices.update(_max_devices(request))
+    return devices
+
+
+def pending_devices(claim: ResourceClaim) -> Counter[str]:
+    """Return the most devices of each class that a claim may still get: none if it has an allocation."""
+    return Counter() if claim.status.allocation is not None else devices_by_class(claim.spec)
+
+
+def claim_of_class(device_class: str) -> ClaimSpec:
+    """Return a claim for one device of a class."""
+    return ClaimSpec(ClaimDevices((ClaimRequest(exactly=DeviceRequest(device_class_name=device_class)),)))
 
 
 def _max_devices(request: ClaimRequest) -> Mapping[str, int]:

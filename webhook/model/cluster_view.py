@@ -19,6 +19,14 @@ from webhook.model.claims import (
 )
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
+from webhook.model.dra.class_offers import (
+    NO_CLASS_OFFERS,
+    ClassOffer,
+    ClassOffers,
+    class_offers,
+    count_free_devices,
+    devices_lost,
+)
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import (
@@ -41,7 +49,7 @@ from webhook.model.filters.pod_ties import (
     find_tied_nodes,
 )
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes, fit_volumes_on_new_nodes
-from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, FleetNode
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
 from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
@@ -61,7 +69,15 @@ from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
-from webhook.model.unit_kinds import NO_KINDS, UnitSum, add_other_amounts, has_slot_left, sum_units
+from webhook.model.unit_kinds import (
+    MANY_AMOUNTS,
+    NO_KINDS,
+    UnitKind,
+    UnitSum,
+    add_other_amounts,
+    has_slot_left,
+    sum_units,
+)
 from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
@@ -71,6 +87,9 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 UNLIMITED_PODS = 1 << 30
 """Pods that a node without a known limit accepts."""
+
+MAX_NODES_WITH_DEVICES = 32
+"""Nodes on which free devices are counted for one pod: about 0.2 ms each. On the others, none counts as free."""
 
 MAX_NAMESPACE_VIEWS = 4096
 """Bound of the cache of what is known about namespaces. A cluster rarely has more."""
@@ -107,6 +126,56 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
     def units(self, resource: str) -> int:
         """Return GPU units that no pod holds, whether the node accepts another pod or not."""
         return self.gpus.get(resource, 0) + self.stranded.get(resource, 0)
+
+
+class NodeNeeds(NamedTuple):
+    """What a pod requests of a node besides GPUs: millicores, bytes of memory, and nano-units of others by name."""
+
+    cpu_milli: int
+    memory: int
+    others: Mapping[str, int]
+
+
+class PendingDeviceUse:
+    """What pods without a node may take of nodes with devices of a class, and what another pod needs there.
+
+    A pod that takes devices takes as many slots at most: each has the largest amounts of any of these pods. What the
+    others take may be taken of one node.
+
+    Attributes:
+        devices: Devices of the class that these pods may take or make unavailable.
+    """
+
+    def __init__(self, nodes: int, needs: NodeNeeds) -> None:
+        self.devices = 0
+        self._nodes, self._each = nodes, needs
+        self._pods = self._cpu_milli = self._memory = 0
+        self._has_unknown = False
+
+    def add(self, kind: UnitKind, pods: int, lost: int) -> None:
+        """Add pods that each make a number of devices unavailable with every unit."""
+        if kind.nodes >= 0 and not kind.nodes & self._nodes:
+            return
+        self._has_unknown |= not self._each.others.keys().isdisjoint(name for name, _ in kind.others)
+        self._has_unknown |= kind.others == MANY_AMOUNTS and bool(self._each.others)
+        units = kind.amount * pods
+        if not lost:
+            self._pods += pods
+            self._cpu_milli += units * kind.cpu_milli
+            self._memory += units * kind.memory
+            return
+        self.devices += units * lost
+        cpu_milli, memory, others = self._each
+        self._each = NodeNeeds(max(cpu_milli, kind.cpu_milli), max(memory, kind.memory), others)
+
+    def room_on(self, free: FreeResources) -> int:
+        """Return the slots of a node, devices aside."""
+        cpu_milli, memory, others = self._each
+        room = [free.pods - self._pods]
+        room += [(free.cpu_milli - self._cpu_milli) // cpu_milli] if cpu_milli > 0 else []
+        room += [(free.memory - self._memory) // memory] if memory > 0 else []
+        room += [free.others.get(name, 0) // amount for name, amount in others.items() if amount > 0]
+        return 0 if free.full or self._has_unknown else max(0, min(room))
 
 
 class NamespaceView(NamedTuple):
@@ -196,6 +265,7 @@ class ClusterView:
         self.classes: DeviceClasses = device_classes or {}
         self.claimable_names = extended_names(self.classes)
         self.devices = NO_DEVICES
+        self._free_beside_devices: Mapping[int, FreeResources] = {}
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
         self.volcano_queues = NO_VOLCANO_QUEUES
@@ -428,6 +498,11 @@ class ClusterView:
 
         Of pods with host ports that conflict with `ports`, each takes a whole node, and so does each of the `takers`.
         """
+        if resource not in self._gpus:
+            offered = self.class_offers().by_resource.get(resource)
+            return offered is not None and self._has_free_device(
+                offered, nodes, cpu_milli, memory, others, ports, takers
+            )
         count = max(1, count)
         if others:
             nodes &= self._nodes_with_others(nodes, others)
@@ -453,6 +528,66 @@ class ClusterView:
         if ports or takers:
             return nodes_after(0).bit_count() > taken_units
         return has_slot_left(nodes_after, taken_units)
+
+    def _has_free_device(
+        self,
+        offered: ClassOffer,
+        nodes: int,
+        cpu_milli: int,
+        memory: int,
+        others: ResourceAmounts,
+        ports: tuple[HostPort, ...],
+        takers: int,
+    ) -> bool:
+        """Return whether a node in the mask has a device of a class free, and the rest, as `has_free_node` does."""
+        if self._assumed.is_full:
+            return False
+        unseen = max(0, 2 * self.replicas - 1)
+        taken = self._pending_device_use(offered, NodeNeeds(cpu_milli, memory, dict(others)))
+        taken_devices = taken.devices + unseen * offered.most_per_card
+        if ports:
+            taken_devices += self._assumed.count_port_holders(ports)
+        taken_devices += takers
+        slots = 0
+        for node in self._nodes_by_allocations(nodes & offered.offer.nodes):
+            room = taken.room_on(self._free_beside_devices[node])
+            if room > 0:
+                pools = self.devices.pools.pools_of_node(node)
+                free = min(room, count_free_devices(offered, pools, self.devices))
+                slots += min(free, 1) if ports or takers else free
+            if slots > taken_devices:
+                return True
+        return False
+
+    def _nodes_by_allocations(self, nodes: int) -> list[int]:
+        """Return those nodes of a mask that are looked at for devices, the ones with fewest allocated devices first."""
+        pools, allocated = self.devices.pools, self.devices.allocated
+
+        def count(node: int) -> int:
+            each = (allocated[pool] for pool in pools.names_of_node(node) if pool in allocated)
+            return sum(len(one.whole) + len(one.shared) for one in each)
+
+        known = [node for node in bit_positions(nodes) if node in self._free_beside_devices]
+        return sorted(known, key=count)[:MAX_NODES_WITH_DEVICES]
+
+    def _pending_device_use(self, offered: ClassOffer, needs: NodeNeeds) -> PendingDeviceUse:
+        """Return what waiting and assumed pods, and claims without devices, may take of what a class offers."""
+        offers, served = self.class_offers(), self.devices.class_by_resource
+        use = PendingDeviceUse(offered.offer.nodes, needs)
+        for resource in {*self._waiting.resources(), *self._assumed.units}:
+            lost = devices_lost(offered, served[resource], offers) if resource in served else 0
+            for counts in (self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)):
+                for kind, pods in counts.items():
+                    use.add(kind, pods, lost)
+        for name, count in self.devices.pending.items():
+            use.devices += count * devices_lost(offered, name, offers)
+        return use
+
+    def class_offers(self) -> ClassOffers:
+        """Return the device classes that pods can request instead of whole GPUs; none before Kubernetes 1.36."""
+        if self.api_minor < DEVICES_BY_NAME_MINOR or not self.device_pools():
+            return NO_CLASS_OFFERS
+        return class_offers(self.devices, self.fleet)
 
     def has_fewer_pending(self, resource: str, units: int) -> bool:
         """Return whether waiting and assumed pods hold fewer units of a resource than this, wherever they may run."""
@@ -613,7 +748,8 @@ class ClusterView:
 
     def with_all_free(self, free: Mapping[str, FreeResources]) -> ClusterView:
         """Return the view with other free resources, by node name; other nodes are empty."""
-        view = self._copy_with()
+        beside = {i: free[name] for i in self._free_beside_devices if (name := self.fleet.nodes[i].name) in free}
+        view = self._copy_with(_free_beside_devices={**self._free_beside_devices, **beside})
         view._index_free(free)
         return view
 
@@ -621,10 +757,12 @@ class ClusterView:
         """Return the view after free resources changed on some nodes; the cost depends on the number of changes.
 
         Args:
-            changes: By index of a node with GPUs: its free resources in this view, and the new ones.
+            changes: By index of a node with GPUs or devices: its free resources in this view, and the new ones.
         """
-        moves = list(changes.items())
+        beside = {i: after for i, (_, after) in changes.items() if i in self._free_beside_devices}
+        moves = [(i, amounts) for i, amounts in changes.items() if self.fleet.nodes[i].gpus]
         return self._copy_with(
+            _free_beside_devices={**self._free_beside_devices, **beside} if beside else self._free_beside_devices,
             _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
             _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
             _pods=self._pods.with_changes((i, old.pods, new.pods) for i, (old, new) in moves),
@@ -676,9 +814,16 @@ class ClusterView:
         views = BoundedCache[str, NamespaceView](MAX_NAMESPACE_VIEWS)
         return self._copy_with(classes=classes, claimable_names=extended_names(classes), _views_of_namespaces=views)
 
-    def with_devices(self, devices: DeviceView) -> ClusterView:
-        """Return the view with other devices and claims."""
-        return self if devices is self.devices else self._copy_with(devices=devices)._with_claims_counted()
+    def with_devices(self, devices: DeviceView, free: Mapping[int, FreeResources] | None = None) -> ClusterView:
+        """Return the view with other devices and claims.
+
+        Args:
+            free: Free resources of the nodes with devices and without other GPUs, by index; None if they are the same.
+        """
+        if devices is self.devices and free is None:
+            return self
+        known = self._free_beside_devices if free is None else free
+        return self._copy_with(devices=devices, _free_beside_devices=known)._with_claims_counted()
 
     def _with_claims_counted(self) -> ClusterView:
         """Return the view whose usage has the current claims; itself without devices, claims and classes."""

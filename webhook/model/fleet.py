@@ -6,6 +6,7 @@ once per change of the nodes; selecting combines them with AND, OR and NOT.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,11 @@ MAX_CACHED_ANSWERS = 1024
 
 FEW_NODES = 8
 """Fewer nodes than a share of all values of a label by this divisor are looked up one by one."""
+
+DEVICES_BY_NAME_MINOR = 36
+"""First minor version of Kubernetes in which pods get devices by the names of extended resources by default."""
+
+_KUBELET_VERSION = re.compile(r"v1\.([0-9]{1,4})\.", re.ASCII)
 
 MAX_CPU_MILLI, MAX_MEMORY = 1 << 40, 1 << 60
 """Millicores and bytes of a node that count; sums of them over all nodes stay numbers of a machine."""
@@ -130,7 +136,7 @@ class Fleet:
         partial_gpu_products: Their product labels; () if nodes with whole cards have one of them too.
         nodes_by_taint: Every hard taint, with the mask of its nodes.
         extended_resources: Names that nodes advertise, other than CPU, memory and the like.
-        other_resources: Names of `FleetNode.others` of nodes with GPUs.
+        other_resources: Names of `FleetNode.others` of nodes that have GPUs, or whose kubelet may get devices for pods.
         accounting_nodes: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
         derived: Values that other modules derive from the nodes.
     """
@@ -143,7 +149,12 @@ class Fleet:
         self.cordoned_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
         self.gpu_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.gpus)
         self.extended_resources = frozenset(name for node in nodes for name in node.status.allocatable if "/" in name)
-        self.other_resources = frozenset(name for node in self.nodes if node.gpus for name in node.others)
+        kubelets = list(map(kubelet_minor, nodes))
+        self._kubelets = {
+            minor: union_masks(1 << i for i, each in enumerate(kubelets) if each == minor) for minor in {*kubelets}
+        }
+        may_serve = self.gpu_nodes | self.nodes_with_kubelet(DEVICES_BY_NAME_MINOR)
+        self.other_resources = frozenset(name for i in bit_positions(may_serve) for name in self.nodes[i].others)
         self.accounting_nodes = union_masks(1 << i for i, node in enumerate(nodes) if _advertises_accounting(node))
         self._offer_on: dict[tuple[str, int], GpuOffer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
@@ -246,6 +257,10 @@ class Fleet:
         if not wanted:
             return self.all_nodes
         return union_masks(1 << i for i, node in enumerate(self.nodes) if node.features >= wanted)
+
+    def nodes_with_kubelet(self, minor: int) -> int:
+        """Return the nodes whose kubelet is known to be of this minor version or a newer one."""
+        return union_masks(mask for version, mask in self._kubelets.items() if version >= minor)
 
     def offers_on_nodes(self, names: Iterable[str], nodes: int) -> OfferSet:
         """Return the offers of some resource names on the nodes of a mask. Cached."""
@@ -388,6 +403,12 @@ def fleet_node(node: Node) -> FleetNode:
         others=_other_amounts(allocatable),
         features=SCHEDULING_FEATURES.intersection(node.status.declared_features),
     )
+
+
+def kubelet_minor(node: Node) -> int:
+    """Return the minor version of a node's kubelet, which is never newer than the API server; 0 if it is unknown."""
+    version = _KUBELET_VERSION.match(node.status.node_info.kubelet_version)
+    return int(version[1]) if version else 0
 
 
 def _other_amounts(allocatable: Mapping[str, QuantityText]) -> dict[str, int]:

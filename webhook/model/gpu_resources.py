@@ -44,6 +44,11 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
     slices: int = 0
 
 
+def may_take_gpus(name: str) -> bool:
+    """Return whether a pod that requests a resource may get GPUs: one of the device plugin, or a device class."""
+    return name.startswith(DEVICE_CLASS_PREFIX) or parse_gpu_resource(name) is not None
+
+
 @request_cache(1024)
 def parse_gpu_resource(name: str) -> GpuResource | None:
     """Parse a resource name; None if it is not a GPU of NVIDIA's device plugin.

@@ -14,11 +14,12 @@ from webhook.model.filters.node_ports import held_ports
 from webhook.model.filters.nominated_pods import nominated_node
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, may_take_gpus
 from webhook.model.pod_groups import group_of_pod
 from webhook.model.pod_resources import ResourceAmounts, count_gpu_units, effective_amount, effective_requests
 from webhook.model.pod_volumes import PodVolumes, VolumeUse, pod_volumes
 from webhook.model.pods import NodeSelectorTerm, Pod
+from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
 
 
@@ -74,6 +75,16 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         """Return units of each GPU resource."""
         return _gpu_units_of(self.requests)
 
+    def awaited_units(self) -> tuple[tuple[str, int], ...]:
+        """Return units of each GPU resource and device class."""
+        return _awaited_units_of(self.requests)
+
+
+@request_cache(4096)
+def _awaited_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
+    of_classes = ((name, -(-amount // NANO)) for name, amount in requests if name.startswith(DEVICE_CLASS_PREFIX))
+    return (*_gpu_units_of(requests), *of_classes)
+
 
 @request_cache(4096)
 def _gpu_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
@@ -86,7 +97,7 @@ def summarize_pod(
     """Return the summary of a pod that has not ended; `shared` returns amounts that may be known already."""
     requests, limits = (shared or pod_amounts)(pod)
     node = intern(pod.spec.node_name)
-    requests_gpus = any(parse_gpu_resource(name) is not None for name, _ in requests)
+    requests_gpus = any(may_take_gpus(name) for name, _ in requests)
     best_effort = None
     if pod.spec.resources is None:
         best_effort = not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))

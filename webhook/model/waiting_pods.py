@@ -20,7 +20,7 @@ class WaitingKind(msgspec.Struct, frozen=True, gc=False):
     """Pods without a node that wait for the same units.
 
     Attributes:
-        resource: A GPU resource that each requests; `count` units of it.
+        resource: A GPU resource or device class that each requests; `count` units of it.
         constraints: Where they may run, taints aside.
         cpu_milli: Millicores for each unit; likewise `memory`, in bytes.
         others: Nano-units of other resources for each pod, by name.
@@ -35,7 +35,7 @@ class WaitingKind(msgspec.Struct, frozen=True, gc=False):
 
 
 def waiting_kinds(pod: PodSummary) -> tuple[WaitingKind, ...]:
-    """Return what a pod waits for, by GPU resource; () if it has a node, or a gate that keeps it from one."""
+    """Return what a pod waits for, by GPU resource or device class; () with a node, or with a gate that keeps it."""
     where = pod.constraints
     if where is None or pod.is_gated:
         return ()
@@ -46,7 +46,7 @@ def waiting_kinds(pod: PodSummary) -> tuple[WaitingKind, ...]:
         WaitingKind(
             resource, count, where, min(MAX_CPU_MILLI, -(-cpu // count)), min(MAX_MEMORY, -(-memory // count)), others
         )
-        for resource, count in pod.gpu_units()
+        for resource, count in pod.awaited_units()
         if count > 0
     )
 
@@ -88,8 +88,9 @@ class WaitingPods:
         return tuple(self._units)
 
     def _count(self, kind: WaitingKind, change: int) -> None:
-        if change and kind.resource in self._fleet.by_resource:
-            nodes = allowed_nodes(kind.constraints, self._fleet) & self._fleet.nodes_advertising(kind.resource)
+        if change:
+            advertising = self._fleet.nodes_advertising(kind.resource) or self._fleet.all_nodes
+            nodes = allowed_nodes(kind.constraints, self._fleet) & advertising
             others = tuple(each for each in kind.others if each[0] in self._fleet.other_resources)
             units = UnitKind(nodes, kind.count, kind.cpu_milli, kind.memory, others)
             self._units = with_units_changed(self._units, kind.resource, units, change)

@@ -8,7 +8,7 @@ Source: `k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -133,6 +133,18 @@ class DevicePools:
             if not usable[key]:
                 found.append(pool)
         return found
+
+    def nodes(self) -> list[int]:
+        """Return the indexes of the nodes that slices name."""
+        return [self._fleet.by_name[name] for name in self._by_node if name in self._fleet.by_name]
+
+    def has_node(self, name: str) -> bool:
+        """Return whether slices name a node."""
+        return name in self._by_node
+
+    def names_of_node(self, node: int) -> Collection[PoolId]:
+        """Return the pools of which slices name a node."""
+        return self._by_node.get(self._fleet.nodes[node].name, ())
 
     def pools_of_node(self, node: int) -> tuple[NodePool, ...]:
         """Return the pools that a node sees, in the order in which the scheduler tries them. Cached."""

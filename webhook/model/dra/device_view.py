@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.model.claims import ClaimSpec, DeviceClass, DeviceClasses, ResourceClaim, device_classes_by_name
+from webhook.model.claims import (
+    ClaimSpec,
+    DeviceClass,
+    DeviceClasses,
+    ResourceClaim,
+    device_classes_by_name,
+    pending_devices,
+)
 from webhook.model.dra.allocated_devices import AllocatedDevices, allocated_devices
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
 from webhook.model.dra.extended_resources import ClassByResource, classes_by_resource
@@ -35,6 +43,7 @@ class DeviceView(NamedTuple):
         classes: The device classes.
         class_by_resource: The class of each extended resource that classes serve.
         claims: The claims.
+        pending: The most devices of each class that claims without an allocation may get.
     """
 
     pools: DevicePools
@@ -42,6 +51,7 @@ class DeviceView(NamedTuple):
     classes: DeviceClasses = MappingProxyType({})
     class_by_resource: ClassByResource = MappingProxyType({})
     claims: ClaimsByNamespace = MappingProxyType({})
+    pending: Mapping[str, int] = MappingProxyType({})
 
 
 NO_DEVICES = DeviceView(DevicePools({}, Fleet(())))
@@ -61,4 +71,5 @@ def build_device_view(
     for claim in claims:
         by_namespace.setdefault(claim.metadata.namespace or DEFAULT_NAMESPACE, {})[claim.metadata.name] = claim
     mapped = device_classes_by_name(classes), classes_by_resource(classes)
-    return DeviceView(DevicePools(pools, fleet), allocated_devices(claims), *mapped, by_namespace)
+    pending = sum(map(pending_devices, claims), Counter[str]())
+    return DeviceView(DevicePools(pools, fleet), allocated_devices(claims), *mapped, by_namespace, pending)

@@ -8,7 +8,7 @@ slices. Slices that are being replaced count too. What was found is kept with th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
@@ -33,10 +33,15 @@ MAX_CACHED_KEYS = 64
 
 
 class PublishedDevice(NamedTuple):
-    """A device, and its pool."""
+    """A device, and its pool.
+
+    Attributes:
+        nodes: Mask of the nodes whose slices have such a device; 0 if a slice does not name its node.
+    """
 
     pool: PoolId
     device: Device
+    nodes: int = 0
 
 
 class PublishedDevices(NamedTuple):
@@ -81,7 +86,10 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
         of_node[one.spec.node_name or ""].append(kind)
     if sum(len(one.content.devices) for _, one in slices.values()) > MAX_DEVICES:
         raise UnmodelledExpressionError(f"there are more than {MAX_DEVICES} kinds of devices")
-    kinds = tuple(PublishedDevice(pool, device) for pool, one in slices.values() for device in one.devices())
+    masks = _nodes_by_kind(of_node, fleet)
+    kinds = tuple(
+        PublishedDevice(pool, device, masks[kind]) for kind, (pool, one) in slices.items() for device in one.devices()
+    )
     values = sum(len(each.device.attributes) + len(each.device.capacity) for each in kinds)
     return PublishedDevices(kinds, total, values, _node_kinds(of_node, fleet) if are_local else None)
 
@@ -108,6 +116,15 @@ def _positions_read(content: SliceContent, keys: Sequence[DeviceKey], driver: st
             attribute = device.attributes.get(name)
             if attribute is not None and attribute.string_value is not None:
                 yield int(attribute.string_value)
+
+
+def _nodes_by_kind(of_node: Mapping[str, Sequence[SliceKind]], fleet: Fleet) -> Mapping[SliceKind, int]:
+    """Return the mask of the nodes of each kind of slice; 0 if one of that kind names none."""
+    masks: dict[SliceKind, int] = {}
+    for name, kinds in of_node.items():
+        for kind in kinds:
+            masks[kind] = masks.get(kind, 0) | (1 << fleet.by_name[name] if name in fleet.by_name else 0)
+    return masks | dict.fromkeys(of_node.get("", ()), 0)
 
 
 def _node_kinds(of_node: dict[str, list[SliceKind]], fleet: Fleet) -> tuple[int, ...] | None:

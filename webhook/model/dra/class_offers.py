@@ -1,0 +1,288 @@
+"""Device classes of MIG devices as offers: a pod gets one by the name of an extended resource, without a claim object.
+
+The scheduler makes the claim, from Kubernetes 1.36 on, and takes the first device of the class that is free. So a class
+is an offer if every device that it can match is a MIG device of known size, and if its selectors have a value for every
+device of the cluster: an error ends scheduling of the pod on all nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.claims import DeviceClasses
+from webhook.model.derived_values import derived_value
+from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
+from webhook.model.dra.allocator import PoolCounters
+from webhook.model.dra.constraints import find_attribute
+from webhook.model.dra.device_pools import DevicePools, NodePool
+from webhook.model.dra.device_selectors import SelectorRuntimeError
+from webhook.model.dra.device_view import DeviceView
+from webhook.model.dra.devices import Device
+from webhook.model.dra.extended_resources import ClassByResource
+from webhook.model.dra.published_devices import PublishedDevice, published_devices
+from webhook.model.dra.selector_advice import DeviceKey
+from webhook.model.dra.selector_cache import keys_told_apart, select_device
+from webhook.model.enums import GpuForm, IsolationLevel
+from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.mig_catalogue import MigProfileSpec, mig_card_spec, profile_milli
+from webhook.model.node_masks import union_masks
+from webhook.model.offers import GpuOffer, NodeHardware
+from webhook.model.quantity import parse_mebibytes
+from webhook.model.resource_names import is_container_resource
+from webhook.model.taints import HARD_EFFECTS
+
+DRIVER = "gpu.nvidia.com"
+MAX_KNOWN_CLASSES = 64
+"""Device classes that are looked at, the first by name."""
+
+
+class ClassDevices(NamedTuple):
+    """The devices that a class can match, one of each kind.
+
+    Attributes:
+        expressions: The selectors of the class.
+        keys: What these can tell apart.
+        devices: The devices.
+    """
+
+    expressions: tuple[str, ...]
+    keys: tuple[DeviceKey, ...] | None
+    devices: tuple[PublishedDevice, ...]
+
+
+class ClassOffer(NamedTuple):
+    """A device class that pods can request instead of a whole GPU.
+
+    Attributes:
+        offer: It as an offer; its nodes are those that publish such devices.
+        matching: Its devices.
+        most_per_card: The most of its devices that share counters, and so may go with one other device.
+        hardware: Drivers and products of its devices.
+    """
+
+    offer: GpuOffer
+    matching: ClassDevices
+    most_per_card: int
+    hardware: frozenset[NodeHardware]
+
+
+class ClassOffers(NamedTuple):
+    """The offers of device classes.
+
+    Attributes:
+        by_resource: Those by the extended resource, the smallest share of a card first.
+        matching: The devices of each class; None of a class whose selectors fail, or are not evaluated here.
+        whole_gpus: Drivers and products of the devices that serve `nvidia.com/gpu`.
+    """
+
+    by_resource: Mapping[str, ClassOffer] = MappingProxyType({})
+    matching: Mapping[str, ClassDevices | None] = MappingProxyType({})
+    whole_gpus: frozenset[NodeHardware] = frozenset()
+
+    def hardware_of(self, offer: GpuOffer) -> frozenset[NodeHardware]:
+        """Return drivers and products of the devices of an offer; none if it is not one of a class."""
+        found = self.by_resource.get(offer.resource)
+        return found.hardware if found is not None else frozenset()
+
+
+NO_CLASS_OFFERS = ClassOffers()
+
+
+class _KnownOffers(NamedTuple):
+    classes: DeviceClasses
+    offers: ClassOffers
+
+
+@derived_value()
+def _known_offers(_pools: DevicePools, _fleet: Fleet) -> BoundedCache[str, _KnownOffers]:
+    return BoundedCache(1)
+
+
+def class_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
+    """Return the offers of device classes. Remembered until slices, nodes or classes change."""
+    cache = _known_offers(view.pools, fleet)
+    known = cache.get("")
+    if known is None or known.classes is not view.classes:
+        known = cache.store("", _KnownOffers(view.classes, _find_offers(view, fleet)))
+    return known.offers
+
+
+def _find_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
+    names = sorted(view.classes)[:MAX_KNOWN_CLASSES]
+    matching = {name: _devices_of_class(name, view, fleet) for name in names}
+    found: dict[str, ClassOffer] = {}
+    for name, some in matching.items():
+        resource = _name_for_pods(name, view.class_by_resource, fleet)
+        if some is not None and resource and (one := _offer_of_class(resource, some, fleet)) is not None:
+            found[resource] = one
+    in_order = sorted(found.items(), key=lambda item: (item[1].offer.gpu_milli, item[0]))
+    whole = matching.get(view.class_by_resource.get(WHOLE_GPU, ""))
+    return ClassOffers(dict(in_order), matching, _hardware_of(whole.devices if whole else ()))
+
+
+def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices | None:
+    expressions = tuple([selector.cel.expression for selector in view.classes[name].selectors])
+    try:
+        keys = keys_told_apart(expressions)
+        kinds = published_devices(view.pools, fleet, keys).kinds
+        selected = [each for each in kinds if _is_selected(expressions, each.pool.driver, each.device)]
+    except (SelectorRuntimeError, UnmodelledExpressionError):
+        return None
+    return ClassDevices(expressions, keys, tuple(selected))
+
+
+def _is_selected(expressions: Sequence[str], driver: str, device: Device) -> bool:
+    return all(select_device(expression, driver, device) for expression in expressions)
+
+
+def _name_for_pods(name: str, classes: ClassByResource, fleet: Fleet) -> str:
+    """Return the extended resource by which pods get devices of a class alone; "" without one.
+
+    That is its own name if it is one of a MIG profile, because policies and quotas know these, and else the implicit
+    one. Nodes that advertise a name themselves do not serve it by the class.
+    """
+    own = (served for served, of in classes.items() if of == name and _is_profile(served))
+    served_names = (*own, DEVICE_CLASS_PREFIX + name)
+    usable = (one for one in served_names if one not in fleet.extended_resources and is_container_resource(one))
+    return next((one for one in usable if classes.get(one) == name), "")
+
+
+def _is_profile(resource: str) -> bool:
+    parsed = parse_gpu_resource(resource)
+    return parsed is not None and parsed.mig and not parsed.shared
+
+
+def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> ClassOffer | None:
+    """Return a class as an offer: as small as its smallest device, as large a part of a card as its largest."""
+    sizes = [_size_of(each) for each in matching.devices]
+    known = [size for size in sizes if size is not None]
+    if not known or len(known) < len(sizes):
+        return None
+    hardware = _hardware_of(matching.devices)
+    products, profiles = (
+        {_text(each.device, name) for each in matching.devices} for name in ("productName", "profile")
+    )
+    offer = GpuOffer(
+        resource=resource,
+        form=GpuForm.MIG,
+        product=_with_hyphens(products.pop()) if len(products) == 1 else "",
+        profile=profiles.pop() if len(profiles) == 1 else "",
+        memory_mib=min(size.memory_mib for size in known),
+        compute_milli=min(size.compute_milli for size in known),
+        gpu_milli=max(size.gpu_milli for size in known),
+        isolation=IsolationLevel.HARDWARE,
+        replicas=1,
+        selector=(),
+        taints=(),
+        nodes=union_masks(each.nodes for each in matching.devices)
+        & fleet.nodes_with_kubelet(DEVICES_BY_NAME_MINOR)
+        & ~fleet.gpu_nodes,
+        capacity=0,
+        compute_capability=min(filter(None, (each.compute_capability for each in hardware)), default=None),
+        driver=min((each.driver for each in hardware), default=()),
+        cuda=min((each.cuda for each in hardware), default=()),
+    )
+    per_set = Counter(
+        (each.pool, used.counter_set) for each in matching.devices for used in each.device.consumes_counters
+    )
+    return ClassOffer(offer, matching, max(per_set.values(), default=1), hardware)
+
+
+class _DeviceSize(NamedTuple):
+    memory_mib: int
+    compute_milli: int
+    gpu_milli: int
+
+
+def _size_of(each: PublishedDevice) -> _DeviceSize | None:
+    """Return the size of a MIG device that one pod can have; None of any other device, and where it is not known."""
+    device, memory = each.device, each.device.capacity.get("memory")
+    card = mig_card_spec(_with_hyphens(_text(device, "productName")))
+    profile = _text(device, "profile").partition("+")[0].removesuffix("-me")
+    spec: MigProfileSpec | None = card.profiles.get(profile) if card is not None else None
+    is_partition = each.pool.driver == DRIVER and _text(device, "type") == "mig" and each.nodes
+    is_plain = not (device.allow_multiple_allocations or device.binding_conditions or device.binds_to_node)
+    if card is None or spec is None or memory is None or not (is_partition and is_plain):
+        return None
+    slices = int(profile.partition("g")[0])
+    compute = 1000 * slices // card.compute_slices
+    return _DeviceSize(parse_mebibytes(memory.value), compute, profile_milli(card, spec, slices))
+
+
+def _hardware_of(devices: Sequence[PublishedDevice]) -> frozenset[NodeHardware]:
+    return frozenset(map(_hardware_of_device, (each.device for each in devices)))
+
+
+def _hardware_of_device(device: Device) -> NodeHardware:
+    capability = _version(device, "cudaComputeCapability")
+    return NodeHardware(
+        _version(device, "driverVersion"),
+        _version(device, "cudaDriverVersion")[:2],
+        (capability[0], capability[1]) if len(capability) > 1 else None,
+        _with_hyphens(_text(device, "productName")).lower(),
+    )
+
+
+def _text(device: Device, name: str) -> str:
+    attribute = find_attribute(f"{DRIVER}/{name}", DRIVER, device)
+    return (attribute.string_value or attribute.version_value or "") if attribute is not None else ""
+
+
+def _version(device: Device, name: str) -> tuple[int, ...]:
+    parts = _text(device, name).split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+def _with_hyphens(product: str) -> str:
+    return product.replace(" ", "-").replace("_", "-")
+
+
+def devices_lost(offered: ClassOffer, device_class: str, offers: ClassOffers) -> int:
+    """Return how many devices of an offered class are no longer free, at most, if a pod gets one of another class.
+
+    Pods that request an offered class alone take its devices in the order in which they are counted.
+    """
+    other = offers.matching.get(device_class)
+    if other is offered.matching:
+        return 1
+    if offered.most_per_card > 1 or other is None or not _knows_all(offered.matching.keys, other.keys):
+        return offered.most_per_card
+    some = offered.matching.devices
+    return int(any(_is_selected(other.expressions, each.pool.driver, each.device) for each in some))
+
+
+def _knows_all(keys: tuple[DeviceKey, ...] | None, others: tuple[DeviceKey, ...] | None) -> bool:
+    """Return whether devices that some keys cannot tell apart are alike in others."""
+    return keys is None or (others is not None and set(keys) >= set(others))
+
+
+def count_free_devices(offered: ClassOffer, pools: Sequence[NodePool], view: DeviceView) -> int:
+    """Return how many pods could get a device of a class on a node, one after another.
+
+    Args:
+        pools: The pools that the node sees.
+    """
+    return sum(1 for pool in pools for _ in _free_devices(offered, pool, view))
+
+
+def _free_devices(offered: ClassOffer, pool: NodePool, view: DeviceView) -> Iterator[Device]:
+    if pool.incomplete or pool.invalid or (pool.counters and pool.id.pool in view.pools.shared_counter_names):
+        return
+    allocated = view.allocated.get(pool.id, NOTHING_ALLOCATED)
+    counters = PoolCounters(pool, allocated) if pool.counters else None
+    for each in pool.devices:
+        device = each.device
+        if (
+            each.usable
+            and device.name not in allocated.whole
+            and not any(taint.effect in HARD_EFFECTS for taint in device.taints)
+            and _is_selected(offered.matching.expressions, pool.id.driver, device)
+            and (counters is None or not device.consumes_counters or counters.take(device))
+        ):
+            yield device
