@@ -79,6 +79,7 @@ def outcome(decision: Decision) -> str:
 
 
 NODE, DEVICES = device_node(), slices()
+UNKNOWN = mig_device("any", "1g.10gb", "GPU-0", product="NVIDIA XYZ")["attributes"]
 COUNTED = {f"requests.{GPU}": "8"}
 
 OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
@@ -104,6 +105,12 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
         (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)),
          device_class("mixed", "device.attributes['gpu.nvidia.com'].type == 'mig'")),
         make_pod().gpus(1).needs("20Gi"),
+        KeepReason.NO_OFFER,
+    ),
+    "devices that differ in nothing but their texts": (
+        (NODE, DEVICES, device_node("b"), slices("b", 7, attributes=UNKNOWN),
+         device_class("any", "device.attributes['gpu.nvidia.com'].type == 'mig'")),
+        None,
         KeepReason.NO_OFFER,
     ),
     "a class that may give a whole GPU saves nothing": (

@@ -38,6 +38,7 @@ from webhook.model.resource_names import is_container_resource
 from webhook.model.taints import HARD_EFFECTS
 
 DRIVER = "gpu.nvidia.com"
+_SIZE_KEYS = tuple(DeviceKey("attributes", DRIVER, name) for name in ("productName", "profile", "type"))
 MAX_KNOWN_CLASSES = 64
 """Device classes that are looked at, the first by name."""
 
@@ -47,7 +48,7 @@ class ClassDevices(NamedTuple):
 
     Attributes:
         expressions: The selectors of the class.
-        keys: What these can tell apart.
+        keys: What tells the kinds apart; None if that is more than keys.
         devices: The devices.
     """
 
@@ -129,7 +130,8 @@ def _find_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
 def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices | None:
     expressions = tuple([selector.cel.expression for selector in view.classes[name].selectors])
     try:
-        keys = keys_told_apart(expressions)
+        read = keys_told_apart(expressions)
+        keys = None if read is None else tuple(sorted({*read, *_SIZE_KEYS}))
         kinds = published_devices(view.pools, fleet, keys).kinds
         selected = [each for each in kinds if _is_selected(expressions, each.pool.driver, each.device)]
     except (SelectorRuntimeError, UnmodelledExpressionError):
@@ -207,7 +209,7 @@ def _size_of(each: PublishedDevice) -> _DeviceSize | None:
     profile = _text(device, "profile").partition("+")[0].removesuffix("-me")
     spec: MigProfileSpec | None = card.profiles.get(profile) if card is not None else None
     is_partition = each.pool.driver == DRIVER and _text(device, "type") == "mig" and each.nodes
-    is_plain = not (device.allow_multiple_allocations or device.binding_conditions or device.binds_to_node)
+    is_plain = not (device.allow_multiple_allocations or device.binding_conditions)
     if card is None or spec is None or memory is None or not (is_partition and is_plain):
         return None
     slices = int(profile.partition("g")[0])
