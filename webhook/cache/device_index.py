@@ -159,7 +159,7 @@ class DeviceIndex:
             self._view = self._view._replace(allocated=self._changed_allocations())
         if self._changed_namespaces:
             self._view = self._view._replace(claims=self._changed_claims(), pending=+self._pending)
-        return self._view
+        return self._view if self._view.pools or self._view.claims or self._view.classes else NO_DEVICES
 
     def _changed_allocations(self) -> AllocatedDevices:
         allocated = dict(self._view.allocated)

@@ -129,7 +129,7 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeNeeds(NamedTuple):
-    """What a pod requests of a node besides GPUs: millicores, bytes of memory, and nano-units of others by name."""
+    """Requests of a pod to a node besides GPUs: millicores, bytes of memory, and nano-units of others by name."""
 
     cpu_milli: int
     memory: int
@@ -137,7 +137,7 @@ class NodeNeeds(NamedTuple):
 
 
 class PendingDeviceUse:
-    """What pods without a node may take of nodes with devices of a class, and what another pod needs there.
+    """Use of nodes with devices of a class by pods that have no node yet, and the needs of another pod there.
 
     A pod that takes devices takes as many slots at most: each has the largest amounts of any of these pods. What the
     others take may be taken of one node.
@@ -826,9 +826,7 @@ class ClusterView:
         return self._copy_with(devices=devices, _free_beside_devices=known)._with_claims_counted()
 
     def _with_claims_counted(self) -> ClusterView:
-        """Return the view whose usage has the current claims; itself without devices, claims and classes."""
-        if self.devices is NO_DEVICES:
-            return self
+        """Return the view whose usage has the current claims."""
         return self._with_usage(self._usage.with_claims(self.all_claims))
 
     @property

@@ -204,6 +204,8 @@ class QuotaUsage:
 
     def with_claims(self, claims: ClusterClaims) -> QuotaUsage:
         """Return a copy for changed claims, devices or classes."""
+        if claims is self._claims:
+            return self
         after = QuotaUsage(self._fleet, self._pods, self.reserved, claims)
         after._users, after._weights, after._members = self._users, self._weights, self._members
         unchanged = (name for name in self._claim_weights if claims.has_same_weights(self._claims, name))
