@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.device_builders import allocated, device_class, partitionable_gpus, resource_claim
 from tests.example_cluster import A100, apply_patch, codes, mig_node, review, view_of, whole_node
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.cluster_view import ClusterView
@@ -369,3 +370,64 @@ def test_a_policy_in_audit_mode_does_not_enable_accounting_for_an_enforced_polic
     enforced = "mode: enforce\nlimits: {accounting: native}"
     decision = review(make_pod().gpus(1), enforced, NATIVE.replace("enforce", "audit"), nodes=(whole_node(),))
     assert decision.patch == ()
+
+
+GPU_CLASS = device_class(
+    "gpu", "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+)
+SMALL_CLASS = device_class("small", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")
+SMALL_CLASS["spec"]["selectors"].insert(0, {"cel": {"expression": "device.attributes['gpu.nvidia.com'].type == 'mig'"}})
+OF_SMALL = resource_claim("t", device_class_name="small")
+TEMPLATE = OF_SMALL | {"kind": "ResourceClaimTemplate", "spec": {"spec": OF_SMALL["spec"]}}
+DEVICES = [
+    make_node("dra", {}),
+    *partitionable_gpus("dra"),
+    GPU_CLASS,
+    SMALL_CLASS,
+    TEMPLATE,
+    resource_claim("c"),
+    resource_claim("allocated", allocated("dra", "gpu-0-mig-1g10gb-1-0")),
+]
+OWN = {"name": "own", "resourceClaimTemplateName": "t"}
+
+
+def claiming(*claims: Json) -> PodMaker:
+    """Return a pod with claims."""
+    return make_pod().spec(resourceClaims=list(claims))
+
+
+CLAIMED: dict[str, tuple[PodMaker, str]] = {
+    "a claim of a template": (claiming(OWN), "143"),
+    "two of them": (claiming(OWN, OWN | {"name": "other"}), "286"),
+    "a claim that pods share counts with each": (claiming({"name": "c", "resourceClaimName": "c"}), "1000"),
+    "a claim that has its device": (claiming({"name": "c", "resourceClaimName": "allocated"}), "143"),
+    "a template that does not exist yet": (claiming({"name": "c", "resourceClaimTemplateName": "new"}), "32000"),
+    "with whole GPUs by name": (claiming(OWN).gpus(1), "1143"),
+    "a class by its implicit name": (make_pod().requests("deviceclass.resource.kubernetes.io/small", "2"), "286"),
+}
+
+
+@pytest.mark.parametrize(("pod", "milli"), CLAIMED.values(), ids=CLAIMED)
+def test_pods_with_claims_request_what_these_weigh(pod: PodMaker, milli: str) -> None:
+    view = view_of(*DEVICES, whole_node())
+    after = apply_patch(pod, review(pod, NATIVE, view=view))
+    assert after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING_RESOURCE] == milli
+    after["metadata"]["uid"] = "u"
+    assert not [each for each in codes(review(after, NATIVE, view=view)) if "GPU-Q" in each]
+    after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING_RESOURCE] = "142"
+    assert "enforce GPU-Q302" in codes(review(after, NATIVE, view=view))
+
+
+def test_where_the_scheduler_does_not_ignore_the_resource_claims_do_not_count() -> None:
+    view = view_of(*DEVICES)
+    assert "warn GPU-Q305" in codes(review(claiming(OWN), PLAIN, view=view))
+    assert ACCOUNTING_RESOURCE not in str(apply_patch(claiming(OWN), review(claiming(OWN), PLAIN, view=view)))
+
+
+def test_the_container_that_uses_a_claim_gets_its_amount() -> None:
+    pod = claiming(OWN).build()
+    using = {"name": "b", "image": "b", "resources": {"claims": [{"name": "own"}]}}
+    pod["spec"]["containers"].append(using)
+    first, second = apply_patch(pod, review(pod, NATIVE, view=view_of(*DEVICES)))["spec"]["containers"]
+    assert ACCOUNTING_RESOURCE not in first["resources"].get("limits", {})
+    assert second["resources"]["limits"] == {ACCOUNTING_RESOURCE: "143"}

@@ -97,9 +97,8 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
                 violations += [(policy_ref, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
                 violations += _reported_rejections(policy_ref, limits, rejections, injected)
-            if limits.accounting and MIRROR_ANNOTATION not in pod.metadata.annotations:
-                wrong = [*accounting_mismatches(context, mutation), *missing_accounting(context, mutation, sections)]
-                violations += [(policy_ref, each) for each in wrong]
+            if limits.accounting:
+                violations += _accounting_violations(policy_ref, context, mutation)
     if policies.cuda:
         offers = fit.offers if fit is not None else context.offers
         unsuitable = cuda_violations(pod, offers, gpu_requests.containers)
@@ -131,11 +130,21 @@ def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[Sectio
     if not context.policies.limits:
         return []
     rejections = _namespace_rejections(context, mutation, container_amounts(context.pod.spec))
-    return [
-        violation
-        for policy_ref, limits in context.policies.limits
-        for violation in _reported_rejections(policy_ref, limits, rejections, context.limit_range_gpus)
-    ]
+    violations: list[SectionFinding] = []
+    for policy_ref, limits in context.policies.limits:
+        violations += _reported_rejections(policy_ref, limits, rejections, context.limit_range_gpus)
+        if limits.accounting and context.view.devices is not NO_DEVICES:
+            violations += _accounting_violations(policy_ref, context, mutation)
+    return violations
+
+
+def _accounting_violations(
+    policy_ref: PolicyRef, context: PodContext, mutation: PodMutation
+) -> Iterator[SectionFinding]:
+    sections = context.policies.limits_by_mode[policy_ref[0]]
+    if MIRROR_ANNOTATION not in context.pod.metadata.annotations:
+        wrong = [*accounting_mismatches(context, mutation), *missing_accounting(context, mutation, sections)]
+        yield from ((policy_ref, each) for each in wrong)
 
 
 def _namespace_rejections(

@@ -323,7 +323,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-Q305": _limits_code(
         "the accounting resource is not added",
         f"A pod that requests {ACCOUNTING_RESOURCE} stays Pending unless the scheduler ignores the resource or every "
-        "candidate node has it. Rightslice therefore does not add it, and no quota on it counts the pod.",
+        "candidate node has it; for resource claims, only if the scheduler ignores it. Rightslice therefore does "
+        "not add it, and no quota on it counts the pod.",
         "For admins: rightslice accounting check shows what is missing.",
     ),
     "GPU-Q306": _limits_code(

@@ -211,6 +211,18 @@ class ClusterClaims(NamedTuple):
         allocated = weigh_allocated_claims([known.claims[name] for name in uses.named], self.devices.pools)
         return sum_weights((allocated, self._weigh_waiting(uses, known, fleet)))
 
+    def weigh_each(self, namespace: str, claims: Sequence[PodClaimUse], fleet: Fleet) -> list[int]:
+        """Return the thousandths of each claim of a pod; of one that is not known, the most that a claim can have."""
+        known, weigher = self.in_namespace(namespace), _ClaimWeigher(self.devices, fleet)
+        return [sum(milli for _, milli in self._weigh_use(one, known, weigher)) for one in claims]
+
+    def _weigh_use(self, use: PodClaimUse, known: NamespaceClaims, weigher: _ClaimWeigher) -> GpuWeight:
+        claim = known.claims.get(use.name)
+        if claim is not None and claim.status.allocation is not None:
+            return weigh_allocated_claims([claim], self.devices.pools)
+        spec = claim.spec if claim is not None else known.templates.get(use.template)
+        return weigher.weigh(_encode(spec)) if spec is not None else scale_weight(UNKNOWN_CLAIM, MAX_DEVICES)
+
     def _weigh_waiting(self, uses: _ClaimUses, known: NamespaceClaims, fleet: Fleet) -> GpuWeight:
         """Return the weight of claims without devices that pods wait for."""
         waiting = [known.claims[name].spec for name in uses.named if known.claims[name].status.allocation is None]
