@@ -33,11 +33,11 @@ def unknown_words(program: Any, call: str) -> list[str]:
     """Return the commands and flags of a call that do not exist."""
     words = shlex.split(call)
     command = program
-    while words and hasattr(command, "get_command"):
+    while words and hasattr(command, "commands"):
         name = words.pop(0)
-        command = command.get_command(None, name)
-        if command is None:
+        if name not in command.commands:
             return [name]
+        command = command.commands[name]
     known = {option for parameter in command.params for option in parameter.opts}
     return [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
 

@@ -69,9 +69,28 @@ def policy_namespace_option(flag: str) -> Any:
 # Input
 
 Paths = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE|DIR|-", help="Files, folders (their YAML and JSON files) or - for standard input."),
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE|DIR|-",
+        help="Files, folders (their YAML and JSON files) or - for standard input.",
+        show_default=False,
+    ),
 ]
+Filenames = Annotated[list[str] | None, filename_option("The same as an argument. Repeatable.")]
+
+
+def join_paths(paths: list[str] | None, filenames: list[str] | None) -> list[str]:
+    """Return the files that arguments and -f name."""
+    return [*(paths or ()), *(filenames or ())]
+
+
+def require_paths(paths: list[str] | None, filenames: list[str] | None) -> list[str]:
+    """Return the files that arguments and -f name. At least one must be named."""
+    if not (named := join_paths(paths, filenames)):
+        raise typer.BadParameter("name a file, a folder, or - for standard input", param_hint="FILE|DIR|-")
+    return named
+
+
 Policies = Annotated[list[str] | None, policies_option(f"Policy files or folders. Repeatable. Default: {LIBRARY}.")]
 PoliciesOrLive = Annotated[list[str] | None, policies_or_live_option("--cluster")]
 PolicyNamespace = Annotated[str, policy_namespace_option("--cluster")]

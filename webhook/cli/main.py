@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from webhook import __version__
 
@@ -54,10 +54,13 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
     completing = bool(os.environ.get(COMPLETION_VARIABLE))
-    if sys.argv[1:] == ["version"] and not completing:
+    arguments = sys.argv[1:]
+    if arguments in (["version"], ["--version"]) and not completing:
         version_command()
         return
-    build_app_for(sys.argv[1:])(prog_name=PROGRAM if completing else program_name(sys.argv[0]))
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    build_app_for(arguments)(arguments, prog_name=PROGRAM if completing else program_name(sys.argv[0]))
 
 
 def version_command() -> None:
@@ -76,35 +79,14 @@ def build_app_for(arguments: list[str]) -> typer.Typer:
     return build_app([called] if called in COMMANDS else list(COMMANDS))
 
 
-def plain_value_error(error: Exception) -> str:
-    """Return what must hold and what was found, from an invalid value that typer had pydantic check; "" for others."""
-    details = getattr(error.__cause__, "errors", None)
-    if details is None:
-        return ""
-    [first, *_] = details()
-    reason = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    _, is_choice, choices = reason.partition(" is not one of ")
-    must = f"one of {choices.rstrip('.').replace(chr(39), '')}" if is_choice else reason.partition(", unable")[0]
-    return f"must be {must}, found {first['input']!r}"
-
-
 def build_app(names: list[str]) -> typer.Typer:
     """Build the app with these commands."""
     import typer
-    from typer.core import TyperGroup
 
-    class PlainErrorGroup(TyperGroup):
-        """A group whose commands name the allowed values of a flag in our words, not in pydantic's."""
-
-        def invoke(self, ctx: Any) -> Any:
-            try:
-                return super().invoke(ctx)
-            except typer.BadParameter as error:
-                error.message = plain_value_error(error) or error.message
-                raise
+    from webhook.cli.help_pages import PlainGroup
 
     app = typer.Typer(
-        cls=PlainErrorGroup,
+        cls=PlainGroup,
         help=HELP,
         add_completion=bool(os.environ.get(COMPLETION_VARIABLE)),
         no_args_is_help=True,
@@ -117,7 +99,7 @@ def build_app(names: list[str]) -> typer.Typer:
         module, _, attribute = COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, cls=PlainGroup)
         else:
             app.command(name)(command)
     return app

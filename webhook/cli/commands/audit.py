@@ -67,6 +67,7 @@ DryRunFlag = Annotated[
 
 def audit_command(
     paths: AuditPaths = None,
+    filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
@@ -90,10 +91,8 @@ def audit_command(
     Reports by workload what would change, and what that would save.
 
     With --cluster live the cluster is listed page by page; nothing in it is changed, except by --write. A snapshot is
-    the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. For pods with volume claims
-    it also needs the output for
-
-    pvc,pv,storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments
+    the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. Pods with volume claims
+    also need pvc, pv, storageclasses, csinodes, csidrivers, csistoragecapacities and volumeattachments in it.
 
     Each pod is evaluated on its own, without its node and status, in the current cluster: its own GPUs still count as
     allocated. Pods that have ended are skipped.
@@ -107,11 +106,12 @@ def audit_command(
     object of another tool.
     """
     targets, moment = parse_targets(output, FORMATS), parse_now(now)
-    _reject_partial_write(cluster, paths, since, write=write, dry_run=dry_run)
+    named = flags.join_paths(paths, filename)
+    _reject_partial_write(cluster, named, since, write=write, dry_run=dry_run)
     access = ClusterFlags(kubeconfig, context)
     audit = run_audit(
         AuditFlags(
-            paths=paths,
+            paths=named,
             policies=policies,
             cluster=cluster,
             access=access,

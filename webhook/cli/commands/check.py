@@ -59,7 +59,8 @@ MINIMUM_MODE = {
 
 
 def check_command(
-    paths: flags.Paths,
+    paths: flags.Paths = None,
+    filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
@@ -80,7 +81,7 @@ def check_command(
 
     Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """
-    targets = parse_targets(output, FORMATS)
+    named, targets = flags.require_paths(paths, filename), parse_targets(output, FORMATS)
     given = EvaluationFlags(
         cluster=cluster,
         access=ClusterFlags(kubeconfig, context),
@@ -94,7 +95,7 @@ def check_command(
         verbose=verbose,
     )
     evaluation = read_evaluation_context(given, given.read_usage())
-    results = list(evaluate_all(read_objects(paths), evaluation))
+    results = list(evaluate_all(read_objects(named), evaluation))
     source = ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
     used, paint = PoliciesUsed(evaluation.policies.names, source), paint_for(no_color=no_color)
     write_reports(targets, check_reports(results, used, paint, fail_on, quiet=quiet, verbose=verbose))

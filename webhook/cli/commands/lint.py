@@ -28,7 +28,6 @@ from webhook.report.text import pluralize, sanitize
 
 DEVICE_CLASS = "DeviceClass"
 
-LintFiles = Annotated[list[str] | None, flags.filename_option("Files, folders or - for standard input.")]
 LintCluster = Annotated[str | None, flags.cluster_option(f"The objects of a cluster: {flags.CLUSTER_HELP}.")]
 LintNamespace = Annotated[str | None, flags.namespace_option("With --cluster: only this namespace. Default: all.")]
 LintFormat = Annotated[
@@ -45,7 +44,8 @@ class LintResult(NamedTuple):
 
 
 def lint_command(
-    files: LintFiles = None,
+    paths: flags.Paths = None,
+    filename: flags.Filenames = None,
     cluster: LintCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -63,7 +63,8 @@ def lint_command(
     """
     if output not in LINT_RENDERERS:
         raise typer.BadParameter(f"must be one of {', '.join(LINT_RENDERERS)}", param_hint="-o")
-    documents = _lint_inputs(files or (), cluster, ClusterFlags(kubeconfig, context), namespace)
+    files = flags.join_paths(paths, filename)
+    documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]
     skipped = [each for each in documents if isinstance(each, SkippedDocument)]
@@ -101,7 +102,7 @@ def _lint_inputs(
 ) -> list[SourceObject | SkippedDocument]:
     """Read the objects to lint. Exits if the flags are ambiguous."""
     if bool(files) == bool(cluster):
-        exit_with_error("lint takes either -f FILE, or --cluster with live, a snapshot or demo")
+        exit_with_error("lint takes either files, or --cluster with live, a snapshot or demo")
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             found = list(live.limit_objects(namespace))
@@ -112,7 +113,7 @@ def _lint_inputs(
     if cluster:
         return _snapshot_objects(cluster, namespace)
     if namespace:
-        exit_with_error("-n selects a namespace of a cluster: write --cluster instead of -f")
+        exit_with_error("-n selects a namespace of a cluster: write --cluster instead of files")
     return list(read_objects(files))
 
 

@@ -31,11 +31,11 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml")
 PlaceOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
-PodFiles = Annotated[list[str], flags.filename_option("Pods, or workloads with pod templates.")]
 
 
 def place_command(
-    file: PodFiles,
+    paths: flags.Paths = None,
+    filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
     cluster: ClusterName = "",
     kubeconfig: flags.Kubeconfig = None,
@@ -51,7 +51,8 @@ def place_command(
 ) -> None:
     """Show where a pod would be placed, and on which GPUs.
 
-    The pod is first patched as the webhook would patch it. Each node that is ruled out is shown with the reasons.
+    The files contain pods, or workloads with pod templates. A pod is first patched as the webhook would patch it. Each
+    node that is ruled out is shown with the reasons.
 
     With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here, such
     as resource claims, are named, and do not change the exit code.
@@ -59,17 +60,17 @@ def place_command(
     Exit code: 0 all pods are admitted and all replicas fit at once, 1 some are not, 2 invalid input, 3 the cluster did
     not answer.
     """
-    targets = parse_targets(output, FORMATS)
+    named, targets = flags.require_paths(paths, filename), parse_targets(output, FORMATS)
     access = ClusterFlags(kubeconfig, context)
     placement, evaluation = read_placement_and_context(
         cluster, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
     )
-    documents = list(reject_unplaceable(read_objects(file), evaluation))
+    documents = list(reject_unplaceable(read_objects(named), evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]
     results = list(place_pods(sources, evaluation, placement, strategy, fill))
     if not results and not broken:
-        exit_with_error(f"{', '.join(file)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
+        exit_with_error(f"{', '.join(named)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines([line for each in results for line in [*placement_lines(each, paint), ""]][:-1]),

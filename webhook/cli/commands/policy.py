@@ -66,6 +66,7 @@ NewPolicyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the 
 @policy.command("lint")
 def lint_policies(
     paths: PolicyPaths = None,
+    filename: flags.Filenames = None,
     cluster: LintedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -80,7 +81,9 @@ def lint_policies(
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
     _require_format(output)
-    paths = paths or [LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")]
+    paths = flags.join_paths(paths, filename) or [
+        LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")
+    ]
     files = read_policy_files(paths)
     loaded = load_policies(files)
     note_skipped_documents(loaded)

@@ -51,6 +51,7 @@ OnlyNamespace = Annotated[
 
 def rightsize_command(
     paths: AuditPaths = None,
+    filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
@@ -76,7 +77,7 @@ def rightsize_command(
     targets = parse_targets(output, FORMATS)
     audit = run_audit(
         AuditFlags(
-            paths=paths,
+            paths=flags.join_paths(paths, filename),
             policies=policies,
             cluster=cluster,
             access=ClusterFlags(kubeconfig, context),

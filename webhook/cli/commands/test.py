@@ -41,6 +41,7 @@ TestOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 def policy_test_command(
     paths: TestPaths = None,
+    filename: flags.Filenames = None,
     now: flags.Now = "",
     output: TestOutput = None,
     no_color: flags.NoColor = False,
@@ -50,7 +51,7 @@ def policy_test_command(
     Exit code: 0 all cases passed, 1 a case failed, 2 invalid input, or no tests.
     """
     targets = parse_targets(output, FORMATS)
-    paths = paths or ["policies"]
+    paths = flags.join_paths(paths, filename) or ["policies"]
     try:
         files = list(find_test_files(paths))
     except LocatedError as error:

@@ -1,0 +1,95 @@
+"""Help pages and errors of the commands: in our words, without the names of Python's types, with examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperArgument, TyperGroup
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("demo",),
+    "check": (
+        "check deploy/train.yaml",
+        "check -f deploy --cluster demo",
+        "check deploy --policies policies --fail-on warn -o github",
+        "check - --cluster live",
+    ),
+    "test": ("test", "test policies -o junit=report.xml"),
+    "explain": ("explain GPU-L102", "explain MultipleGPUs", "explain -f pod.yaml --cluster demo", "explain --all"),
+    "undo": ("undo train-0 -n research", "undo -f pod.yaml | kubectl create -f -"),
+    "fairshare": ("fairshare --cluster demo", "fairshare --cluster live -o json"),
+    "audit": (
+        "audit --cluster demo",
+        "audit --cluster live --since 7d",
+        "audit cluster/ --policies policies -o html=report.html",
+    ),
+    "rightsize": ("rightsize --cluster demo", "rightsize --cluster live -n research --usage usage.json -o yaml"),
+    "lint": ("lint --cluster demo", "lint -f quotas.yaml", "lint --cluster live -n research -o yaml"),
+    "capacity": ("capacity --cluster demo", "capacity a100-mixed-1 --cluster demo", "capacity --cluster live -o wide"),
+    "place": ("place -f pod.yaml --cluster demo", "place -f pod.yaml --cluster live -o json"),
+    "simulate": (
+        "simulate --nodes demo --pods pods.yaml",
+        "simulate --nodes nodes.csv --pods pods.csv",
+    ),
+    "policy lint": ("policy lint", "policy lint policies --cluster live"),
+    "policy list": ("policy list", "policy list --policies policies -o json"),
+    "policy show": ("policy show guard",),
+    "policy diff": ("policy diff policies policies.new --cluster demo",),
+    "policy new": ("policy new research > policies/research.yaml",),
+    "usage record": ("usage record --prometheus http://prometheus:9090 --file usage.json",),
+    "accounting enable": ("accounting enable -n research --gpus 16",),
+    "accounting check": ("accounting check", "accounting check -n research"),
+    "kueue config": ("kueue config --cluster live",),
+    "install": ("install --dry-run", "install --mode enforce"),
+    "uninstall": ("uninstall",),
+    "doctor": ("doctor", "doctor --context staging -o json"),
+    "serve webhook": ("serve webhook --cluster demo --self-signed --listen 127.0.0.1:9443",),
+    "serve extender": ("serve extender --cluster live --self-signed --listen 127.0.0.1:9443",),
+    "serve agent": ("serve agent --node gpu-1",),
+    "completion": ("completion bash > /etc/bash_completion.d/rightslice",),
+    "version": ("version",),
+}
+"""Arguments of the program, by command."""
+
+KEEPS_LINES = "\b"
+"""On a line of its own before a paragraph of a help page, whose lines then stay as they are."""
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands, with plain errors and help pages."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; an invalid value of a flag is an error in our words, not in pydantic's."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = plain_value_error(error) or error.message
+            raise
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command whose help page has examples, and shows arguments without Python's types."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            return None
+        for each in command.params:
+            if isinstance(each, TyperArgument) and each.metavar:
+                each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # noqa: ARG005
+        names = cmd_name if ctx.parent is None else f"{ctx.info_name} {cmd_name}"
+        if names in EXAMPLES:
+            program = ctx.find_root().info_name
+            lines = [f"  {program} {each}" for each in EXAMPLES[names]]
+            command.epilog = "\n".join([KEEPS_LINES, "Examples:", *lines])
+        return command
+
+
+def plain_value_error(error: Exception) -> str:
+    """Return what must hold and what was found, from an invalid value that typer had pydantic check; "" for others."""
+    details = getattr(error.__cause__, "errors", None)
+    if details is None:
+        return ""
+    [first, *_] = details()
+    reason = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    _, is_choice, choices = reason.partition(" is not one of ")
+    must = f"one of {choices.rstrip('.').replace(chr(39), '')}" if is_choice else reason.partition(", unable")[0]
+    return f"must be {must}, found {first['input']!r}"
