@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Json, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.device_builders import (
     NVIDIA,
     card,
@@ -16,9 +16,12 @@ from tests.device_builders import (
     partitionable_gpus,
     resource_slice,
 )
+from tests.engine.test_workload_review import workload
 from tests.example_cluster import NO_USAGE, NOW, policies_of, request_of, review, view_of
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
 
 ATTRIBUTES, MEMORY = "device.attributes['gpu.nvidia.com']", "device.capacity['gpu.nvidia.com'].memory"
@@ -65,12 +68,12 @@ def shared_card(name: str, **policy: Any) -> Json:
     return card(name) | {"allowMultipleAllocations": True, "capacity": {"memory": memory}}
 
 
-def test_nothing_is_said_about_all_devices_that_have_room() -> None:
+def test_all_devices_that_have_room_can_be_allocated() -> None:
     """The first request takes the card with a policy; while others use part of it, all that have room is the other."""
     cards = [shared_card("gpu-0"), shared_card("gpu-1", default="10Gi", validValues=["10Gi", "40Gi"])]
     cluster = [make_node("node"), resource_slice("s", NVIDIA, "node", nodeName="node", devices=cards), *CLASSES]
     every = request(allocationMode="All", capacity={"requests": {"memory": "30Gi"}}) | {"name": "all"}
-    assert findings(claim(request(), every), *cluster) == []
+    assert [each.code for each in findings(claim(request(), every), *cluster)] == ["GPU-D111"]
 
 
 CODES: dict[str, tuple[Json, list[str]]] = {
@@ -103,6 +106,11 @@ CODES: dict[str, tuple[Json, list[str]]] = {
     ),
     "a class that does not exist": (claim(request(name="gpus")), ["GPU-D106"]),
     "a field that devices lack": (claim(request("device.attribute['x'].y == 1")), ["GPU-D107"]),
+    "all devices of a node": (claim(request(allocationMode="All")), ["GPU-D111"]),
+    "all devices of a class that holds no GPUs": (
+        claim(request(name="compute-domain-a.nvidia.com", allocationMode="All")),
+        ["GPU-D106"],
+    ),
     "administrative access": (claim(request(adminAccess=True)), ["GPU-D108"]),
     "one of two choices that nothing matches": (
         claim(
@@ -205,6 +213,7 @@ def test_administrative_access_is_allowed_in_labelled_namespaces() -> None:
     labels = {"resource.kubernetes.io/admin-access": "true"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}}
     assert not findings(claim(request(adminAccess=True)), *CLUSTER, namespace)
+    assert not findings(claim(request(allocationMode="All", adminAccess=True)), *CLUSTER, namespace)
 
 
 def test_nothing_is_said_about_devices_of_a_cluster_without_slices() -> None:
@@ -212,18 +221,50 @@ def test_nothing_is_said_about_devices_of_a_cluster_without_slices() -> None:
 
 
 def test_a_pod_is_told_about_its_templates() -> None:
-    pod: Json = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "team"},
-        "spec": {
-            "containers": [{"name": "main", "image": "a", "resources": {"claims": [{"name": "gpu"}]}}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "c"}],
-        },
-    }
-    [found] = findings(pod, *CLUSTER, template(request("device.driver == 'other'")))
+    [found] = findings(
+        pod_with_claim(resourceClaimTemplateName="c").build(), *CLUSTER, template(request("device.driver == 'other'"))
+    )
     assert (found.code, found.path) == ("GPU-D101", ("spec", "resourceClaims", 0))
     assert found.message.startswith("devices.requests[0].exactly.selectors[0].cel.expression of template c must match")
+
+
+def test_a_workload_is_told_about_the_claims_of_its_pods() -> None:
+    deployment = workload("Deployment", pod_with_claim(resourceClaimTemplateName="c"), replicas=2)
+    [found] = findings(deployment, *CLUSTER, template(request("device.driver == 'other'")))
+    assert (found.code, found.mode) == ("GPU-D101", PolicyMode.WARN)
+    assert format_path(found.path) == "spec.template.spec.resourceClaims[0]"
+
+
+MISSING: dict[str, tuple[Json, str]] = {
+    "a template": (
+        {"resourceClaimTemplateName": "other"},
+        "must name a template of claims of this namespace, found other",
+    ),
+    "a claim": ({"resourceClaimName": "other"}, "must name a claim of this namespace, found other"),
+    "a template of the name of a claim": ({"resourceClaimName": "c"}, "must name a claim of this namespace, found c"),
+}
+
+
+@pytest.mark.parametrize(("names", "words"), MISSING.values(), ids=MISSING)
+def test_a_pod_is_told_what_does_not_exist(names: Json, words: str) -> None:
+    [found] = findings(pod_with_claim(**names).build(), *CLUSTER, template(request()))
+    assert (found.code, found.path, found.fix) == ("GPU-D110", ("spec", "resourceClaims", 0), "Create it.")
+    assert found.message == f"{words}, which does not exist yet"
+    [found] = findings(
+        pod_with_claim(resourceClaimTemplateName="gpu-smal").build(), *CLUSTER, named_template("gpu-small")
+    )
+    assert found.fix == "Write gpu-small."
+
+
+def named_template(name: str) -> Json:
+    """Return a template of this name."""
+    made = template(request())
+    return made | {"metadata": made["metadata"] | {"name": name}}
+
+
+def pod_with_claim(**names: str) -> PodMaker:
+    """Return a pod with a claim, by its name or by that of its template."""
+    return make_pod().namespace("team").spec(resourceClaims=[{"name": "gpu", **names}])
 
 
 def test_static_slices_of_a_card_are_compared_by_memory() -> None:
@@ -277,7 +318,7 @@ def test_a_cached_decision_follows_the_claims_of_the_namespace_and_the_slices() 
 
     of_others = {**view.devices.claims, "other": {}}
     assert codes(view.devices) == codes(view.devices._replace(claims=of_others)) == ["GPU-D101"]
-    assert codes(view.devices._replace(claims={})) == []
+    assert codes(view.devices._replace(claims={})) == ["GPU-D110"]
     assert codes(view.devices) == ["GPU-D101"]
     assert codes(view.devices._replace(pools=NO_DEVICES.pools)) == []
 

@@ -27,6 +27,7 @@ from webhook.model.claims import (
     ResourceClaim,
     ResourceClaimTemplate,
     claim_charge,
+    may_hold_gpus,
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
@@ -34,12 +35,13 @@ from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError
+from webhook.model.dra.device_view import NamespaceClaims
 from webhook.model.dra.published_devices import MAX_KINDS, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, PodResourceClaim
 
 CLAIM_GROUP = "resource.k8s.io"
 CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
@@ -84,19 +86,30 @@ def review_claim(request: AdmissionRequest, view: ClusterView) -> Decision:
 def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
     """Yield the findings of the claims of a pod, each with the place in the template or claim."""
     known = view.namespace_claims(namespace)
-    templates = view.claim_context(namespace).templates
     for index, one in enumerate(pod.spec.resource_claims):
-        if one.resource_claim_name:
-            claim = known.claims.get(one.resource_claim_name)
-            spec = claim.spec if claim is not None and claim.status.allocation is None else None
+        path: FieldPath = ("spec", "resourceClaims", index)
+        if one.resource_claim_name in known.claims:
+            claim = known.claims[one.resource_claim_name]
+            spec = claim.spec if claim.status.allocation is None else ClaimSpec()
             source = f"claim {one.resource_claim_name}"
-        else:
-            spec = templates.get(one.resource_claim_template_name)
+        elif one.resource_claim_template_name in known.templates:
+            spec = known.templates[one.resource_claim_template_name]
             source = f"template {one.resource_claim_template_name}"
-        if spec is not None:
-            for each in claim_findings(spec, view, namespace, ()):
-                message = f"{format_path(each.path)} of {source} {each.message}"
-                yield msgspec.structs.replace(each, path=("spec", "resourceClaims", index), message=message)
+        else:
+            yield _absent_claim(one, path, known)
+            continue
+        for each in claim_findings(spec, view, namespace, ()):
+            message = f"{format_path(each.path)} of {source} {each.message}"
+            yield msgspec.structs.replace(each, path=path, message=message)
+
+
+def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims) -> PolicyFinding:
+    name, names, kind = one.resource_claim_name, list(known.claims), "claim"
+    if one.resource_claim_template_name:
+        name, names, kind = one.resource_claim_template_name, list(known.templates), "template of claims"
+    near = get_close_matches(name, names, n=1)
+    message = f"must name a {kind} of this namespace, found {name}, which does not exist yet"
+    return _warning("GPU-D110", path, message, f"Write {near[0]}." if near else "Create it.")
 
 
 def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
@@ -132,8 +145,8 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
     found = cache.get(key)
     if found is None or found.classes is not view.classes:
         found = cache.store(key, _KnownFindings(view.classes, _device_findings(spec, view)))
-    forbidden = _forbidden_access(spec, view.labels_of(namespace), ("devices",))
-    return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*forbidden, *found.findings)]
+    restricted = _restricted_requests(spec, view, view.labels_of(namespace), ("devices",))
+    return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*restricted, *found.findings)]
 
 
 def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
@@ -191,13 +204,19 @@ def _count_choices(spec: ClaimSpec) -> int:
     return sum(1 for _ in _requests_of(spec, ()))
 
 
-def _forbidden_access(spec: ClaimSpec, labels: Mapping[str, str], path: FieldPath) -> Iterator[PolicyFinding]:
+def _restricted_requests(
+    spec: ClaimSpec, view: ClusterView, labels: Mapping[str, str], path: FieldPath
+) -> Iterator[PolicyFinding]:
+    """Yield requests that only namespaces for administration should have: access to devices in use, or all devices."""
     if labels.get(ADMIN_ACCESS_LABEL) == "true":
         return
     for request, where in _requests_of(spec, path):
         if request.admin_access:
             message = f"must not be true without the label {ADMIN_ACCESS_LABEL}: true of the namespace"
             yield _warning("GPU-D108", (*where, "adminAccess"), message, "Remove it.")
+        elif request.allocation_mode == "All" and may_hold_gpus(request.device_class_name, view.classes):
+            message = "requests every matching device of a node, and waits until nobody has one of them"
+            yield _warning("GPU-D111", (*where, "allocationMode"), message, "Write ExactCount, and a count.")
 
 
 def _request_findings(

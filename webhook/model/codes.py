@@ -447,6 +447,18 @@ CODES: dict[str, FindingCode] = {
         "each class. It rejects the claim with status 403.",
         "Request fewer devices, delete claims that are not in use, or ask the admin for a higher quota.",
     ),
+    "GPU-D110": _claim_code(
+        "a pod names a claim or template that does not exist",
+        "The pod stays Pending until it exists. A missing template shows only in an event of the pod, "
+        "FailedResourceClaimCreation.",
+        "Create it before the pod, or correct the name.",
+    ),
+    "GPU-D111": _claim_code(
+        "a claim requests all devices of a node",
+        "allocationMode All takes every matching device of a node, and the pod stays Pending while another claim has "
+        "one of them. In namespaces with the label resource.kubernetes.io/admin-access: true it is expected.",
+        "Write allocationMode ExactCount and a count.",
+    ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",
         "With time slicing, two shares can be two time slices of one GPU: they add no memory and no speed.",

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API
 from tests.device_builders import NVIDIA, card, device_class, resource_slice
+from tests.engine.test_workload_review import workload
 
 CLASS = "published-gpus"
 NOTHING_MATCHES = f"device.attributes['{NVIDIA}'].productName == 'NVIDIA B200'"
@@ -61,3 +63,16 @@ def test_a_claim_that_matches_nothing_is_warned_about_and_accepted(site: Install
     eventually(dry_run, until=lambda text: "[GPU-D101]" in text)
     assert printed_by(site, claim_object(kind, team, "true"), "--dry-run=server") == ""
     assert "Warning: [GPU-D101]" in printed_by(site, harmful)
+
+
+def test_a_workload_with_claims_is_warned_about(site: Installation, team: str) -> None:
+    printed_by(site, claim_object("ResourceClaimTemplate", team, NOTHING_MATCHES))
+    pod = make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpus"}], restartPolicy="Never")
+    job = workload("Job", pod, "batch/v1")
+    job["metadata"]["namespace"] = team
+
+    def dry_run() -> str:
+        return printed_by(site, job, "--dry-run=server")
+
+    warning = "Warning: [GPU-D101] spec.template.spec.resourceClaims[0]: devices.requests[0]"
+    eventually(dry_run, until=lambda text: warning in text)
