@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from time import process_time
 from typing import Any
 
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.conftest import ROOT
 from tests.device_builders import (
     NVIDIA,
     card,
@@ -18,6 +20,7 @@ from tests.device_builders import (
 )
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import NO_USAGE, NOW, policies_of, request_of, review, view_of
+from webhook.documents.reader import read_documents
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
 from webhook.model.enums import PolicyMode
@@ -60,6 +63,19 @@ def template(*requests: Json) -> Json:
 def findings(data: Json, *cluster: Json) -> list[Finding]:
     """Return the findings about a new object."""
     return list(review(data, view=view_of(*(cluster or CLUSTER))).findings)
+
+
+def test_the_claim_that_the_page_shows_is_one_of_which_nothing_is_said() -> None:
+    page = (ROOT / "docs" / "dra.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shown, pod = (dict(document.data) for document in read_documents(block.encode(), "dra.md"))
+    classes = [device_class(f"{each['metadata']['name']}.nvidia.com", **_selector_of(each)) for each in CLASSES]
+    cluster = [*CLUSTER, *classes, shown | {"metadata": {"name": "notebook-gpu", "namespace": "team"}}]
+    assert (findings(shown, *cluster), findings(pod, *cluster)) == ([], [])
+
+
+def _selector_of(each: Json) -> dict[str, str]:
+    return {"expression": each["spec"]["selectors"][0]["cel"]["expression"]}
 
 
 def shared_card(name: str, **policy: Any) -> Json:
