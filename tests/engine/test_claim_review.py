@@ -67,7 +67,7 @@ def findings(data: Json, *cluster: Json) -> list[Finding]:
 
 def test_the_claim_that_the_page_shows_is_one_of_which_nothing_is_said() -> None:
     page = (ROOT / "docs" / "dra.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     shown, pod = (dict(document.data) for document in read_documents(block.encode(), "dra.md"))
     classes = [device_class(f"{each['metadata']['name']}.nvidia.com", **_selector_of(each)) for each in CLASSES]
     cluster = [*CLUSTER, *classes, shown | {"metadata": {"name": "notebook-gpu", "namespace": "team"}}]
