@@ -21,6 +21,7 @@ from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pods, created_since, creation_time, is_active_pod
 from webhook.cache.placement_input import PodMixCounter, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
@@ -40,6 +41,9 @@ MAX_INTERNED = 100_000
 """Distinct values to remember; later ones are stored once per result."""
 
 Documents = Iterable[SourceObject | SkippedDocument]
+AdjustView = Callable[[ClusterView], ClusterView]
+"""Returns the cluster that pods are evaluated in, from the one that they are in."""
+
 ShowProgress = Callable[[Documents, int], AbstractContextManager[Documents]]
 """Wraps an iterable of known length to show progress."""
 
@@ -74,6 +78,7 @@ def audit_live_cluster(
     usage: UsageView,
     since: datetime | None,
     show_progress: ShowProgress,
+    adjust_view: AdjustView | None = None,
 ) -> ClusterAudit:
     """Evaluate all active pods of a live cluster, listed page by page."""
     counters: list[PodMixCounter] = []
@@ -84,7 +89,7 @@ def audit_live_cluster(
 
     view = with_namespace_labels(cluster.view(observe), labels)
     context = EvaluationContext(policies, view, now, usage)
-    audit = audit_documents(cluster.pods(), cluster.active_pods, context, since, show_progress)
+    audit = audit_documents(cluster.pods(), cluster.active_pods, context, since, show_progress, adjust_view)
     if view.fleet.nodes:
         audit.capacities = node_capacities(
             SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix(), view.devices
@@ -99,9 +104,10 @@ def audit_snapshot(
     context: EvaluationContext,
     since: datetime | None,
     show_progress: ShowProgress,
+    adjust_view: AdjustView | None = None,
 ) -> ClusterAudit:
     """Evaluate the active pods among the documents of a snapshot."""
-    audit = audit_documents(pods, len(pods), context, since, show_progress)
+    audit = audit_documents(pods, len(pods), context, since, show_progress, adjust_view)
     placement = build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
     if placement.snapshot.fleet.nodes:
         audit.capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
@@ -114,12 +120,14 @@ def audit_documents(
     context: EvaluationContext,
     since: datetime | None,
     show_progress: ShowProgress,
+    adjust_view: AdjustView | None = None,
 ) -> ClusterAudit:
     """Evaluate the active pods among some documents, except those created before `since`."""
+    evaluated = msgspec.structs.replace(context, view=adjust_view(context.view)) if adjust_view else context
     intern_result, undated = ResultInterner(), list[SourceObject]()
     selected = created_since(documents if since is None else _collect_undated_pods(documents, undated), since)
     with show_progress(selected, length) as shown:
-        results = [intern_result(result) for result in audit_pods(shown, context)]
+        results = [intern_result(result) for result in audit_pods(shown, evaluated)]
     return ClusterAudit(results, context, undated_pods=len(undated))
 
 

@@ -34,6 +34,7 @@ from webhook.audit.gpu_time import ClaimHolders, allocated_milli, bound_node
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
+from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
@@ -114,7 +115,9 @@ def audit_pod(
     holders = holders or ClaimHolders(context.view.all_claims, context.view.fleet)
     result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
-    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach)
+    waits = not node and bool(requests.totals)
+    nodes = FeasibleNodes(view, request.pod, tolerate_gpu_taints=True).nodes if waits else 0
+    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
 

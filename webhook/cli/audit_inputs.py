@@ -36,7 +36,7 @@ from webhook.report.policy_reports import KINDS, NO_KIND
 from webhook.report.text import pluralize, sanitize
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster_audit import ClusterAudit
+    from webhook.audit.cluster_audit import AdjustView, ClusterAudit
 
 NO_PRICES = "none"
 
@@ -77,10 +77,14 @@ class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
     write_reports: bool = False
 
 
-def run_audit(flags: AuditFlags) -> ClusterAudit:
-    """Audit a cluster. Exits if the input is invalid or the cluster does not answer."""
+def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> ClusterAudit:
+    """Audit a cluster. Exits if the input is invalid or the cluster does not answer.
+
+    Args:
+        adjust_view: Changes the cluster that pods are evaluated in; the result has the cluster as it is.
+    """
     live = flags.cluster == LIVE and not flags.paths
-    audit = _audit_live_cluster(flags) if live else _audit_files(flags)
+    audit = _audit_live_cluster(flags, adjust_view) if live else _audit_files(flags, adjust_view)
     audit.prices = _price_nodes(flags.prices, audit.context.view)
     if audit.undated_pods:
         pods = pluralize(audit.undated_pods, "pod")
@@ -90,7 +94,7 @@ def run_audit(flags: AuditFlags) -> ClusterAudit:
     return audit
 
 
-def _audit_live_cluster(flags: AuditFlags) -> ClusterAudit:
+def _audit_live_cluster(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAudit:
     from webhook.audit.cluster_audit import audit_live_cluster  # numpy is slow to import
 
     with open_live_cluster(flags.access) as cluster:
@@ -98,15 +102,15 @@ def _audit_live_cluster(flags: AuditFlags) -> ClusterAudit:
         if flags.write_reports and not apis:
             exit_with_error(f"--write: {NO_KIND}")
         policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
-        usage = flags.read_usage()
-        audit = audit_live_cluster(cluster, policies, flags.labels, flags.now, usage, flags.since, show_progress)
+        inputs = (policies, flags.labels, flags.now, flags.read_usage(), flags.since)
+        audit = audit_live_cluster(cluster, *inputs, show_progress, adjust_view)
     if flags.verbose:
         note_cluster(audit.cluster, audit.context.view.fleet)
     audit.report_apis = apis
     return audit
 
 
-def _audit_files(flags: AuditFlags) -> ClusterAudit:
+def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAudit:
     from webhook.audit.cluster_audit import audit_documents, audit_snapshot  # numpy is slow to import
 
     if flags.cluster != LIVE:
@@ -116,14 +120,14 @@ def _audit_files(flags: AuditFlags) -> ClusterAudit:
     pods = without_duplicate_pods(documents)
     if flags.paths and flags.cluster and list(flags.paths) != [flags.cluster]:
         context = read_evaluation_context(flags, usage)
-        audit = audit_documents(pods, len(pods), context, flags.since, show_progress)
+        audit = audit_documents(pods, len(pods), context, flags.since, show_progress, adjust_view)
     else:
         policies = load_policy_set(flags.policies, verbose=flags.verbose)
         name = ", ".join(flags.paths or [flags.cluster or ""])
         snapshot = build_snapshot(name, documents, verbose=flags.verbose)
         view = with_namespace_labels(snapshot.view, flags.labels)
         context = EvaluationContext(policies, view, flags.now, usage)
-        audit = audit_snapshot(pods, snapshot, context, flags.since, show_progress)
+        audit = audit_snapshot(pods, snapshot, context, flags.since, show_progress, adjust_view)
     audit.cluster = ", ".join(flags.paths or [flags.cluster or ""])
     return audit
 

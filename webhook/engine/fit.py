@@ -171,7 +171,7 @@ def _is_same_everywhere(
     live_offers, new_offers = (nodes.view.fleet.by_resource.get(choice.resource, ()) for nodes in (feasible, new))
     offers = (*live_offers, *new_offers)
     return (
-        all(_covers_need(offer, need) for offer in offers)
+        all(covers_need(offer, need) for offer in offers)
         and all((offer.form, offer.isolation) == (chosen.form, chosen.isolation) for offer in offers)
         and reason_by_framework(context, offers, need.memory_mib, patch=False) is None
         and offers_sure_to_run(context, live_offers, feasible) == live_offers
@@ -195,11 +195,11 @@ def _smallest_choice(
     if (
         need.compute_milli is not None
         and first_with_enough_memory is not None
-        and not _covers_need(first_with_enough_memory, need)
+        and not covers_need(first_with_enough_memory, need)
     ):
         need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
     kept: KeepRequest | None = None
-    for offers in _interchangeable_offers([offer for offer in allowed if _covers_need(offer, need)]):
+    for offers in _interchangeable_offers([offer for offer in allowed if covers_need(offer, need)]):
         reason = _reason_against_offers(context, offers, need, right_sizing, feasible)
         if reason is None:
             runnable = offers_sure_to_run(context, offers, feasible)
@@ -257,7 +257,8 @@ def _selector_group(offer: GpuOffer) -> object:
     return offer.selector[0][0] if len(offer.selector) == 1 else offer.selector
 
 
-def _covers_need(offer: GpuOffer, need: GpuNeed) -> bool:
+def covers_need(offer: GpuOffer, need: GpuNeed) -> bool:
+    """Return whether one unit of an offer has enough memory and compute for a need."""
     return _has_enough_memory(offer, need) and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
 
 
@@ -267,8 +268,8 @@ def _has_enough_memory(offer: GpuOffer, need: GpuNeed) -> bool:
 
 def _explain_no_offer(context: GpuPodContext, need: GpuNeed, rule: RightSizingRules) -> KeepRequest:
     fleet = context.view.fleet
-    covering = [offer for offer in fleet.offers if _covers_need(offer, need)]
-    saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if _covers_need(offer, need)]
+    covering = [offer for offer in fleet.offers if covers_need(offer, need)]
+    saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if covers_need(offer, need)]
     if saving:
         best, required = min(saving, key=lambda offer: offer.gpu_milli), max(rule.min_saving_percent, 1)
         saved = f"{max(0, 1000 - best.gpu_milli) / 10:g}% of a GPU"

@@ -1,0 +1,183 @@
+"""The demand of MIG layouts: what pods would request if every slice were free, and where whole cards stay."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.builders import PodMaker, make_node, make_pod
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.layout_demand import DemandCollector, view_with_slices
+from webhook.audit.object_files import SourceObject, parse_objects
+from webhook.audit.pod_audit import audit_pods
+from webhook.cache.snapshot import view_of_objects
+from webhook.placement.layout_plan import CardUnit
+from webhook.placement.node_layouts import node_layouts
+from webhook.policy.loader import load_policies
+from webhook.report.layout import LayoutDemand, RequestOrigin
+
+A100, H100, T4 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3", "Tesla-T4"
+POLICY = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: smaller}
+spec:
+  mode: enforce
+  match: {namespaces: [team]}
+  rightSizing: {mode: enforce, evidence: [declared], isolation: hardware, forms: [mig]}
+"""
+
+
+def card_node(name: str, product: str, **gpus: int) -> dict[str, Any]:
+    """Return a node with cards of a product."""
+    return make_node(name, {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81920"}, **gpus)
+
+
+NODES = (
+    card_node("a100", A100, **{"nvidia.com/gpu": 8}),
+    card_node("mixed", A100, **{"nvidia.com/gpu": 6, "nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-3g.40gb": 2}),
+    card_node("h100", H100, **{"nvidia.com/gpu": 8}),
+    card_node("t4", T4, **{"nvidia.com/gpu": 4}),
+)
+
+
+def demand_of(*pods: PodMaker, nodes: tuple[dict[str, Any], ...] = NODES, policy: str = POLICY) -> LayoutDemand:
+    """Collect the demand of some pods under a policy that right-sizes namespace team."""
+    items = [*nodes, *(pod.build() for pod in pods)]
+    found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": items})))
+    view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
+    loaded = load_policies([("p.yaml", policy)])
+    assert loaded.policies is not None, loaded.errors
+    layouts = node_layouts(view.fleet)
+    offering = view_with_slices(view, layouts)
+    context = EvaluationContext(loaded.policies, offering, datetime(2026, 6, 1, tzinfo=UTC))
+    collector = DemandCollector(offering.fleet, layouts, loaded.policies)
+    for result in audit_pods(found, context):
+        collector.add(result)
+    return collector.demand()
+
+
+def needs_of(demand: LayoutDemand) -> dict[tuple[str, ...], int]:
+    """Return the requests by the units that serve them, as words."""
+    return {
+        (need.origin.value, *(f"{unit.product.split('-')[1]}/{unit.profile or 'whole'}" for unit in need.units)): count
+        for need, count in demand.needs.items()
+    }
+
+
+def whole(name: str, need: str = "", node: str = "") -> PodMaker:
+    """Return a pod of namespace team with one whole card."""
+    pod = make_pod(name).gpus(1)
+    pod = pod.needs(need) if need else pod
+    return pod.spec(nodeName=node) if node else pod
+
+
+SLICES_OF_8_GIB = ("A100/1g.10gb", "A100/1g.20gb", "A100/2g.20gb", "A100/3g.40gb", "A100/4g.40gb", "A100/whole")
+NEEDS: dict[str, tuple[list[PodMaker], dict[tuple[str, ...], int]]] = {
+    "a small pod could have any slice of its product, or its card": (
+        [whole("p", "8Gi", "a100")],
+        {("right-sized", *SLICES_OF_8_GIB): 1},
+    ),
+    "a pod that needs 30 GiB has fewer slices to choose from": (
+        [whole("p", "30Gi", "a100")],
+        {("right-sized", "A100/3g.40gb", "A100/4g.40gb", "A100/whole"): 1},
+    ),
+    "a running pod stays on its product": (
+        [whole("p", "30Gi", "h100")],
+        {("right-sized", "H100/3g.40gb", "H100/4g.40gb", "H100/whole"): 1},
+    ),
+    "pods with the same need are counted together": (
+        [whole("p", "30Gi", "a100"), whole("q", "31Gi", "a100")],
+        {("right-sized", "A100/3g.40gb", "A100/4g.40gb", "A100/whole"): 2},
+    ),
+    "a pod that needs most of a card keeps it": ([whole("p", "70Gi", "a100")], {}),
+    "a pod without a known need keeps its card": ([whole("p", node="a100")], {}),
+    "a slice that a running pod has is needed by name, on its product": (
+        [make_pod("p").requests("nvidia.com/mig-3g.40gb", "1").spec(nodeName="mixed")],
+        {("slice requested", "A100/3g.40gb"): 1},
+    ),
+    "a waiting pod may have a slice by that name on every product that has it": (
+        [make_pod("p").requests("nvidia.com/mig-1g.10gb", "1")],
+        {("slice requested", "A100/1g.10gb", "H100/1g.10gb"): 1},
+    ),
+    "a waiting pod that selects a product stays there": (
+        [make_pod("p").gpus(2).spec(nodeSelector={"nvidia.com/gpu.product": H100})],
+        {("whole cards requested", "H100/whole"): 2},
+    ),
+    "a slice that no product has is needed and cannot be served": (
+        [make_pod("p").requests("nvidia.com/mig-1g.5gb", "1")],
+        {("slice requested",): 1},
+    ),
+    "a pod that could have a slice of a card that is not partitioned today": (
+        [whole("p", "30Gi").spec(nodeSelector={"nvidia.com/gpu.product": H100})],
+        {("right-sized", "H100/3g.40gb", "H100/4g.40gb", "H100/whole"): 1},
+    ),
+    "pods on cards that cannot be partitioned are not planned": ([whole("p", "4Gi", "t4")], {}),
+}
+
+
+@pytest.mark.parametrize(("pods", "expected"), NEEDS.values(), ids=NEEDS.keys())
+def test_needs(pods: list[PodMaker], expected: dict[tuple[str, ...], int]) -> None:
+    assert needs_of(demand_of(*pods)) == expected
+
+
+def test_a_policy_that_requires_a_large_saving_allows_fewer_slices() -> None:
+    policy = POLICY.replace("forms: [mig]", "forms: [mig], minSavingPercent: 60")
+
+    assert needs_of(demand_of(whole("p", "8Gi", "a100"), policy=policy)) == {
+        ("right-sized", "A100/1g.10gb", "A100/1g.20gb", "A100/2g.20gb", "A100/whole"): 1
+    }
+
+
+def test_cards_of_several_gpus_stay_where_they_run() -> None:
+    demand = demand_of(make_pod("p").gpus(4).spec(nodeName="a100"), whole("q", "8Gi", "a100"))
+    [node] = [each for each in demand.nodes if each.node == "a100"]
+
+    assert (node.kept_whole, node.pods) == (4, 2)
+    assert demand.kept_whole == {"MultipleGPUs": 4}
+    assert demand.allocated_cards == {A100: 5}
+
+
+def test_pods_on_other_nodes_and_waiting_pods_are_counted() -> None:
+    demand = demand_of(whole("p", "4Gi", "t4"), whole("q", "30Gi"), make_pod("cpu").spec(nodeName="a100"))
+
+    assert (demand.pods_elsewhere, demand.waiting_pods) == (1, 1)
+
+
+def test_full_nodes_and_missing_slices_do_not_reduce_the_demand() -> None:
+    pods = [whole(f"p{i}", "8Gi", "small") for i in range(2)]
+    nodes = (card_node("small", A100, **{"nvidia.com/gpu": 2}),)
+    nodes[0]["status"]["allocatable"]["pods"] = "2"
+
+    assert needs_of(demand_of(*pods, nodes=nodes)) == {("right-sized", *SLICES_OF_8_GIB): 2}
+
+
+NOT_PLANNED: dict[str, dict[str, Any]] = {
+    "a cordoned node": card_node("n", A100, **{"nvidia.com/gpu": 8}) | {"spec": {"unschedulable": True}},
+    "cards that are shared": make_node(
+        "n",
+        {"nvidia.com/gpu.product": f"{A100}-SHARED", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "2"},
+        **{"nvidia.com/gpu": 8},
+    ),
+    "slices under the name of whole cards": card_node("n", f"{A100}-MIG-1g.10gb", **{"nvidia.com/gpu": 7}),
+    "a product that the catalogue does not have": card_node("n", "NVIDIA-L4", **{"nvidia.com/gpu": 4}),
+    "a profile with media engines": card_node("n", A100, **{"nvidia.com/mig-1g.10gb.me": 1}),
+    "a node without GPUs": card_node("n", A100),
+}
+
+
+@pytest.mark.parametrize("node", NOT_PLANNED.values(), ids=NOT_PLANNED.keys())
+def test_a_node_that_is_not_planned(node: dict[str, Any]) -> None:
+    assert demand_of(whole("p", "8Gi", "n"), nodes=(node,)).nodes == ()
+
+
+def test_needs_list_the_smallest_unit_first() -> None:
+    demand = demand_of(whole("p", "8Gi", "a100"))
+    [need] = demand.needs
+
+    assert need.origin is RequestOrigin.RIGHT_SIZED
+    assert [unit.milli for unit in need.units] == sorted(unit.milli for unit in need.units)
+    assert need.units[-1] == CardUnit(A100, "")

@@ -1,0 +1,106 @@
+"""layout: the plan for clusters in files, and messages for invalid input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from tests.builders import PodMaker, make_node, make_pod
+from tests.cli.conftest import JUNE, Run
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+POLICY = {
+    "apiVersion": "rightslice.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "smaller"},
+    "spec": {"mode": "enforce", "rightSizing": {"isolation": "hardware", "evidence": ["declared"]}},
+}
+
+
+@pytest.fixture
+def planned(rightslice: Run, tmp_path: Path) -> Any:
+    """Return the plan for some pods on nodes with eight H100 each."""
+
+    def plan(nodes: list[dict[str, Any]], pods: list[PodMaker], *arguments: str) -> Any:
+        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+        (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([*nodes, *(pod.build() for pod in pods)]))
+        files = ["--cluster", str(tmp_path / "cluster.yaml"), "--policies", str(tmp_path / "policy.yaml")]
+        result = rightslice("layout", *files, "--now", JUNE, *(arguments or ("-o", "json")))
+        assert result.code == 0, result.err
+        return result.out if arguments else orjson.loads(result.out)
+
+    return plan
+
+
+def hopper(name: str, **gpus: int) -> dict[str, Any]:
+    """Return a node with H100 cards."""
+    labels = {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.memory": "81559"}
+    return make_node(name, labels, **(gpus or {"nvidia.com/gpu": 8}))
+
+
+def running(name: str, need: str, node: str) -> PodMaker:
+    """Return a pod that holds one whole card and declares its need."""
+    return make_pod(name).gpus(1).needs(need).spec(nodeName=node)
+
+
+def test_ten_small_pods_on_whole_cards_need_two_cards(planned: Any) -> None:
+    found = planned([hopper("a"), hopper("b")], [running(f"p{i}", "8Gi", "ab"[i % 2]) for i in range(10)])
+
+    assert found["cardsUsed"] == {"today": 10, "planned": 2, "lowerBound": 2}
+    assert (found["optimal"], found["unserved"]["requests"], found["freed"]["gpus"]) == (True, 0, 8)
+    assert [(row["requests"], row["origin"], row["unserved"]) for row in found["demand"]] == [(10, "right-sized", 0)]
+    [node] = found["nodes"]
+    assert sum(sum(layout.values()) for layout in node["planned"]) >= 10
+
+
+def test_requests_without_cards_are_reported_with_the_reason(planned: Any) -> None:
+    waiting = [make_pod(f"p{i}").requests("nvidia.com/mig-3g.40gb", "1") for i in range(3)]
+    unknown = make_pod("q").requests("nvidia.com/mig-1g.5gb", "1")
+    found = planned([hopper("a", **{"nvidia.com/gpu": 1})], [*waiting, unknown])
+
+    assert {(row["requests"], row["unserved"], row["reason"]) for row in found["demand"]} == {
+        (3, 1, "all cards that could have such a slice are used"),
+        (1, 1, "no node that it may use can have such a slice"),
+    }
+    assert (found["waitingPods"], found["cardsUsed"]["today"], found["freed"]["gpus"]) == (4, 0, -1)
+
+
+def test_cards_that_must_stay_whole_are_not_partitioned(planned: Any) -> None:
+    pods = [make_pod("big").gpus(4).spec(nodeName="a"), *(running(f"p{i}", "8Gi", "a") for i in range(4))]
+    found = planned([hopper("a")], pods)
+
+    assert found["keptWhole"] == {"MultipleGPUs": 4}
+    assert found["cardsUsed"] == {"today": 8, "planned": 5, "lowerBound": 5}
+
+
+def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:
+    waiting = [make_pod("p").requests("nvidia.com/mig-1g.10gb", "1")]
+
+    assert "1 GPU more, costs 4.92 USD/h more" in planned([hopper("a")], waiting, "--no-color")
+
+
+def test_a_cluster_without_cards_to_partition(planned: Any) -> None:
+    node = make_node("t4", {"nvidia.com/gpu.product": "Tesla-T4"}, **{"nvidia.com/gpu": 4})
+
+    assert planned([node], [], "--no-color") == "No node has cards that can be partitioned and are not shared.\n"
+
+
+def test_a_missing_solver_is_named(rightslice: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+
+    result = rightslice("layout", "--cluster", "cluster.yaml", "--policies", "policies")
+
+    assert result.code == 2
+    assert "layout: needs HiGHS, which is not installed. Write pip install 'rightslice[layout]'" in result.err
+
+
+def test_a_cluster_is_required(rightslice: Run) -> None:
+    result = rightslice("layout")
+
+    assert result.code == 2
+    assert "no cluster given. Write --cluster live" in result.err

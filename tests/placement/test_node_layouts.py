@@ -1,0 +1,122 @@
+"""Layouts by node: inferred from slices, and assigned so that few nodes change."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from webhook.placement.layout_plan import WHOLE_CARD, CardGroup
+from webhook.placement.mig import MigLayout, legal_layouts, mig_geometry
+from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, split_slices
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+BALANCED: MigLayout = (("1g.10gb", 2), ("2g.20gb", 1), ("3g.40gb", 1))
+SEVEN: MigLayout = (("1g.10gb", 7),)
+HALVES: MigLayout = (("3g.40gb", 2),)
+GEOMETRY = mig_geometry(A100)
+assert GEOMETRY is not None
+
+
+def slices_of(*layouts: MigLayout) -> MigLayout:
+    """The slices of some cards together."""
+    total = Counter[str]()
+    for layout in layouts:
+        total.update(dict(layout))
+    return tuple(sorted(total.items()))
+
+
+SPLITS: dict[str, tuple[MigLayout, int, list[MigLayout]]] = {
+    "no slices": ((), 0, []),
+    "eight balanced cards": (slices_of(*[BALANCED] * 8), 8, [BALANCED] * 8),
+    "as many equal cards as are needed, without a label": (slices_of(*[BALANCED] * 8), 0, [BALANCED] * 8),
+    "fewer slices than fit, on as many cards as the label says": ((("1g.10gb", 6),), 3, [(("1g.10gb", 2),)] * 3),
+    "unequal cards": (slices_of(SEVEN, HALVES), 0, [SEVEN, HALVES]),
+}
+
+
+@pytest.mark.parametrize(("slices", "cards", "expected"), SPLITS.values(), ids=SPLITS.keys())
+def test_layouts_are_inferred_from_slices(slices: MigLayout, cards: int, expected: list[MigLayout]) -> None:
+    assert GEOMETRY is not None
+
+    assert Counter(split_slices(GEOMETRY, slices, cards)) == Counter(expected)
+
+
+def test_inferred_layouts_are_legal_and_have_the_same_slices() -> None:
+    assert GEOMETRY is not None
+    rng, legal = random.Random(5), sorted(legal_layouts(GEOMETRY) - {WHOLE_CARD})
+    for _ in range(40):
+        layouts = rng.choices(legal, k=rng.randint(1, 8))
+        found = split_slices(GEOMETRY, slices_of(*layouts), 0)
+
+        assert slices_of(*found) == slices_of(*layouts)
+        assert len(found) <= len(layouts)
+        assert set(found) <= set(legal)
+
+
+def node(name: str, *layouts: MigLayout, pods: int = 0, kept: int = 0) -> NodeLayout:
+    """A node with cards."""
+    return NodeLayout(name, A100, layouts, kept, pods)
+
+
+def planned(*layouts: MigLayout) -> list[CardGroup]:
+    """Cards with new layouts."""
+    return [CardGroup(A100, layout, cards) for layout, cards in Counter(layouts).items()]
+
+
+WHOLE_2 = (WHOLE_CARD, WHOLE_CARD)
+ASSIGNMENTS: dict[str, tuple[list[NodeLayout], list[CardGroup], dict[str, list[MigLayout]]]] = {
+    "nothing changes": ([node("a", SEVEN, WHOLE_CARD)], planned(SEVEN, WHOLE_CARD), {}),
+    "the idle node changes": (
+        [node("a", *WHOLE_2, pods=1), node("b", *WHOLE_2)],
+        planned(SEVEN, SEVEN, *WHOLE_2),
+        {"b": [SEVEN, SEVEN]},
+    ),
+    "a node that is partitioned already changes before one with whole cards": (
+        [node("a", *WHOLE_2), node("b", SEVEN, WHOLE_CARD)],
+        planned(SEVEN, SEVEN, *WHOLE_2),
+        {"b": [SEVEN, SEVEN]},
+    ),
+    "cards that pods keep do not change": (
+        [node("a", *WHOLE_2, kept=1), node("b", *WHOLE_2, kept=1)],
+        planned(SEVEN, SEVEN),
+        {"a": [SEVEN, WHOLE_CARD], "b": [SEVEN, WHOLE_CARD]},
+    ),
+    "an unused card becomes whole": (
+        [node("a", BALANCED, SEVEN)],
+        planned(WHOLE_CARD, SEVEN),
+        {"a": [WHOLE_CARD, SEVEN]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "plan", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS.keys())
+def test_assigned_layouts(nodes: list[NodeLayout], plan: list[CardGroup], expected: dict[str, list[MigLayout]]) -> None:
+    changes = assign_layouts(nodes, plan)
+
+    assert {change.node.node: sorted(change.layouts) for change in changes} == {
+        name: sorted(layouts) for name, layouts in expected.items()
+    }
+
+
+def test_assigned_layouts_are_those_of_the_plan() -> None:
+    rng = random.Random(7)
+    layouts: list[MigLayout] = [WHOLE_CARD, BALANCED, SEVEN, HALVES]
+    for _ in range(200):
+        nodes = []
+        for index in range(rng.randint(1, 6)):
+            cards = rng.choices(layouts, k=rng.randint(1, 4))
+            nodes.append(
+                node(f"n{index}", *cards, pods=rng.randint(0, 2), kept=rng.randint(0, cards.count(WHOLE_CARD)))
+            )
+        free = sum(group.cards for group in card_groups(nodes))
+        wanted = rng.choices(layouts, k=free)
+        changes = {change.node.node: change.layouts for change in assign_layouts(nodes, planned(*wanted))}
+        after = Counter(layout for each in nodes for layout in changes.get(each.node, each.layouts))
+        after[WHOLE_CARD] -= sum(each.kept_whole for each in nodes)
+
+        assert +after == Counter(wanted)
+        for each in nodes:
+            assert Counter(changes.get(each.node, each.layouts))[WHOLE_CARD] >= each.kept_whole
+            assert len(changes.get(each.node, each.layouts)) == len(each.layouts)

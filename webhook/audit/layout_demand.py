@@ -1,0 +1,172 @@
+"""The demand of slices and whole cards: what the pods of a cluster would request if every slice were available.
+
+Each pod is evaluated by the policies as if it were created now, in the same cluster with empty nodes that advertise
+every MIG profile of their cards. A running pod stays on its product; its request is fixed by name, or right-sized to
+any slice of that product that covers its need, or it keeps its whole cards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from webhook.audit.adjusted_view import AdjustedView
+from webhook.engine.fit import covers_need
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
+from webhook.model.enums import GpuForm
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import QuantityText
+from webhook.placement.layout_plan import CardUnit
+from webhook.placement.mig import CARD_MILLI, mig_geometry
+from webhook.placement.node_layouts import NodeLayout
+from webhook.policy.policy_set import PolicySet
+from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
+from webhook.report.results import CheckResult
+
+AMPLE_UNITS = 100
+"""Slices of each profile that a node advertises here: more than one pod requests."""
+
+
+def view_with_slices(view: ClusterView, nodes: Iterable[int]) -> ClusterView:
+    """Return the view of the same nodes, empty, of which some advertise every MIG profile of their cards."""
+    offering = frozenset(nodes)
+    adjusted = AdjustedView(view)
+    adjusted.fleet = Fleet([_as_node(view.fleet, index, offering) for index in range(len(view.fleet.nodes))])
+    return adjusted.with_all_free({})
+
+
+def _as_node(fleet: Fleet, index: int, offering: frozenset[int]) -> Node:
+    node = fleet.nodes[index]
+    gpus, labels = dict(node.gpus), dict(node.labels)
+    if index in offering:
+        gpus |= _ample_slices(node)
+        labels = {key: text for key, text in labels.items() if not key.startswith(MIG_PREFIX)}
+    amounts: dict[str, QuantityText] = {name: f"{nano}n" for name, nano in node.others.items()}
+    if fleet.accounting_nodes >> index & 1:
+        amounts[ACCOUNTING_RESOURCE] = str(CARD_MILLI * sum(gpus.values()))
+    amounts |= {"cpu": f"{node.cpu_milli}m", "memory": str(node.memory), "pods": str(node.pods)}
+    amounts |= {name: str(units) for name, units in gpus.items()}
+    ready = NodeCondition("Ready", "True" if node.usable or node.cordoned else "False")
+    return Node(
+        NodeMetadata(node.name, labels),
+        NodeSpec(node.taints, node.cordoned),
+        NodeStatus(amounts, conditions=(ready,), declared_features=tuple(sorted(node.features))),
+    )
+
+
+def _ample_slices(node: FleetNode) -> dict[str, int]:
+    geometry = mig_geometry(node.labels[PRODUCT_LABEL])
+    return {f"{MIG_PREFIX}{profile.name}": AMPLE_UNITS for profile in geometry.profiles} if geometry else {}
+
+
+class DemandCollector:
+    """Sums up what pods need, one audited pod after the other."""
+
+    def __init__(self, fleet: Fleet, nodes: Mapping[int, NodeLayout], policies: PolicySet) -> None:
+        """Start without pods.
+
+        Args:
+            fleet: The nodes with every slice, against which the pods are evaluated.
+            nodes: The nodes that can be partitioned, by index.
+        """
+        self._fleet, self._nodes = fleet, dict(nodes)
+        self._savings = {
+            policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
+        }
+        self._needs = Counter[UnitNeed]()
+        self._kept = Counter[str]()
+        self._allocated = Counter[str]()
+        self._waiting = self._elsewhere = 0
+
+    def demand(self) -> LayoutDemand:
+        """Return the sums."""
+        nodes = tuple(self._nodes.values())
+        return LayoutDemand(nodes, self._needs, self._kept, self._allocated, self._waiting, self._elsewhere)
+
+    def add(self, result: CheckResult) -> None:
+        """Add an audited pod."""
+        units = {name: count for name, count in result.decision.requested_units.items() if parse_gpu_resource(name)}
+        if not units or result.pod_details is None:
+            return
+        if result.node:
+            index = self._fleet.by_name.get(result.node, -1)
+            if index in self._nodes:
+                self._add_running(result, index, units)
+            else:
+                self._elsewhere += 1
+        elif not result.decision.denials:
+            self._waiting += 1
+            self._add_pending(result, result.pod_details.feasible_nodes, units)
+
+    def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
+        node, whole = self._nodes[index], units.get(WHOLE_GPU, 0)
+        self._allocated[node.product] += whole
+        need = self._right_sized_need(result, [node.product])
+        kept = 0 if need else whole
+        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + kept)
+        if need:
+            self._needs[need] += 1
+            return
+        if kept:
+            self._kept[_reason_to_keep(result.decision)] += kept
+        self._add_slices(units, [node.product])
+
+    def _add_pending(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> None:
+        products = sorted({self._nodes[index].product for index in bit_positions(nodes) if index in self._nodes})
+        outcome = result.decision.outcome
+        if isinstance(outcome, OfferChoice):
+            offered = union_masks(offer.nodes for offer in outcome.offers) & nodes
+            products = sorted({self._nodes[i].product for i in bit_positions(offered) if i in self._nodes})
+        need = self._right_sized_need(result, products)
+        if need:
+            self._needs[need] += 1
+            return
+        if products and WHOLE_GPU in units:
+            whole = UnitNeed(tuple(CardUnit(product, "") for product in products), RequestOrigin.WHOLE)
+            self._needs[whole] += units[WHOLE_GPU]
+        self._add_slices(units, products)
+
+    def _add_slices(self, units: Mapping[str, int], products: Iterable[str]) -> None:
+        for name, count in units.items():
+            resource = parse_gpu_resource(name)
+            if resource and resource.mig and not resource.shared:
+                having = [product for product in products if _has_profile(product, resource.profile)]
+                possible = tuple(CardUnit(product, resource.profile) for product in having)
+                self._needs[UnitNeed(possible, RequestOrigin.SLICE)] += count
+
+    def _right_sized_need(self, result: CheckResult, products: Iterable[str]) -> UnitNeed | None:
+        """Return the units of some products that the policies would give a pod; None if it keeps its request."""
+        outcome = result.decision.outcome
+        if result.decision.denials or not isinstance(outcome, OfferChoice) or outcome.offers[0].form is not GpuForm.MIG:
+            return None
+        most = CARD_MILLI - 10 * max(self._savings.get(name, 0) for name in result.decision.policies)
+        found = [unit for product in products for unit in self._covering_units(product, outcome.need, most)]
+        whole = [CardUnit(product, "") for product in products]
+        return UnitNeed((*found, *whole), RequestOrigin.RIGHT_SIZED) if found else None
+
+    def _covering_units(self, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
+        offers = (offer for offer in self._fleet.offers if offer.form is GpuForm.MIG and offer.product == product)
+        profiles = dict.fromkeys(offer.profile for offer in offers if _serves(offer, need, most))
+        return (CardUnit(product, profile) for profile in profiles)
+
+
+def _reason_to_keep(decision: Decision) -> str:
+    """Return the stable word for why a running pod keeps its whole cards."""
+    if decision.denials:
+        return DENIED
+    return KeepReason.NO_OFFER.value if isinstance(decision.outcome, OfferChoice) else decision.outcome.reason.value
+
+
+def _serves(offer: GpuOffer, need: GpuNeed, most: int) -> bool:
+    return offer.gpu_milli <= min(most, CARD_MILLI - 1) and covers_need(offer, need)
+
+
+def _has_profile(product: str, profile: str) -> bool:
+    geometry = mig_geometry(product)
+    return geometry is not None and any(each.name == profile for each in geometry.profiles)

@@ -1,0 +1,329 @@
+"""The result of `layout`: the MIG layouts of a cluster today and as planned, and the demand that they serve."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from webhook.model.prices import NodePrices
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan
+from webhook.placement.mig import CARD_MILLI, MigLayout
+from webhook.placement.node_layouts import NodeChange, NodeLayout
+from webhook.report.costs import NO_COST, GpuCost, cost_text
+from webhook.report.tables import Column, Table
+from webhook.report.text import Paint, pluralize, sanitize, without_style
+from webhook.well_known import Json
+
+WHOLE_TEXT = "whole"
+
+NO_NODE = "no node that it may use can have such a slice"
+NO_CARD = "all cards that could have such a slice are used"
+
+
+class RequestOrigin(StrEnum):
+    """Why a pod needs a unit. The value is its word in reports."""
+
+    RIGHT_SIZED = "right-sized"
+    SLICE = "slice requested"
+    WHOLE = "whole cards requested"
+
+
+class UnitNeed(NamedTuple):
+    """Any of some units, the smallest first, and why."""
+
+    units: tuple[CardUnit, ...]
+    origin: RequestOrigin
+
+
+class LayoutDemand(NamedTuple):
+    """The needs of the pods of a cluster, and the nodes to serve them.
+
+    Attributes:
+        nodes: The nodes that can be partitioned, with their pods.
+        needs: Requests by what they need, without the whole cards that running pods keep.
+        kept_whole: Whole cards that running pods keep, by the word of the reason.
+        allocated_cards: Whole cards that running pods hold today, kept or not, by product.
+        waiting_pods: Pods without a node among those that need units.
+        pods_elsewhere: Running pods with GPUs on other nodes.
+    """
+
+    nodes: tuple[NodeLayout, ...]
+    needs: Mapping[UnitNeed, int]
+    kept_whole: Mapping[str, int]
+    allocated_cards: Mapping[str, int]
+    waiting_pods: int
+    pods_elsewhere: int
+
+
+class LayoutRow(NamedTuple):
+    """Cards of one product with one layout."""
+
+    product: str
+    layout: MigLayout
+    today: int
+    planned: int
+
+
+class NeedRow(NamedTuple):
+    """Requests with one need, and the units that serve them."""
+
+    need: UnitNeed
+    requests: int
+    served: Mapping[CardUnit, int]
+
+    @property
+    def unserved(self) -> int:
+        """Requests that get no unit."""
+        return self.requests - sum(self.served.values())
+
+    @property
+    def reason(self) -> str:
+        """Why some get none; "" if all do."""
+        if not self.unserved:
+            return ""
+        return NO_CARD if self.need.units else NO_NODE
+
+
+class ClusterLayout(NamedTuple):
+    """The layouts of a cluster, with the demand and the nodes that change.
+
+    Attributes:
+        prices: Prices of the GPUs; None if no cost is shown.
+    """
+
+    demand: LayoutDemand
+    plan: LayoutPlan
+    changes: Sequence[NodeChange]
+    prices: NodePrices | None
+
+    def layout_rows(self) -> list[LayoutRow]:
+        """Return the cards by product and layout, whole cards first."""
+        today, planned = Counter[tuple[str, MigLayout]](), Counter[tuple[str, MigLayout]]()
+        for node in self.demand.nodes:
+            today.update((node.product, layout) for layout in node.layouts)
+            planned[node.product, WHOLE_CARD] += node.kept_whole
+        for group in self.plan.cards:
+            planned[group.product, group.layout] += group.cards
+        return [LayoutRow(*key, today[key], planned[key]) for key in sorted(today | planned)]
+
+    def need_rows(self) -> list[NeedRow]:
+        """Return the demand, the most requests first."""
+        rows = zip(self.demand.needs.items(), self.plan.served, strict=True)
+        return sorted((NeedRow(*each, served) for each, served in rows), key=lambda row: (-row.requests, row.need))
+
+    def used_today(self) -> Counter[str]:
+        """Return the cards that are partitioned or allocated as a whole today, by product."""
+        used = Counter(self.demand.allocated_cards)
+        for node in self.demand.nodes:
+            used[node.product] += sum(layout != WHOLE_CARD for layout in node.layouts)
+        return used
+
+    def used_planned(self) -> Counter[str]:
+        """Return the same under the plan."""
+        used = Counter[str]()
+        for node in self.demand.nodes:
+            used[node.product] += node.kept_whole
+        for group in self.plan.cards:
+            used[group.product] += group.cards if group.layout != WHOLE_CARD else 0
+        for served in self.plan.served:
+            for unit, requests in served.items():
+                used[unit.product] += 0 if unit.profile else requests
+        return used
+
+    @property
+    def lower_bound(self) -> int:
+        """The proved least number of cards that any plan uses which serves as much."""
+        return self.plan.used.bound + sum(node.kept_whole for node in self.demand.nodes)
+
+    def freed(self) -> GpuCost:
+        """Return the GPUs that the plan frees, with their price; negative if it needs more than today."""
+        today, planned, total = self.used_today(), self.used_planned(), NO_COST
+        for product in sorted(today | planned):
+            cards = today[product] - planned[product]
+            price = self.prices.by_product.get(product) if self.prices else None
+            milli = cards * CARD_MILLI
+            total += GpuCost(milli, cards * price if price else 0, milli if price is None else 0)
+        return total
+
+
+def layout_text(layout: MigLayout) -> str:
+    """Format a layout.
+
+    >>> layout_text((("1g.10gb", 4), ("3g.40gb", 1)))
+    '4 x 1g.10gb + 1 x 3g.40gb'
+    """
+    return " + ".join(f"{count} x {profile}" for profile, count in layout) or WHOLE_TEXT
+
+
+def node_layouts_text(layouts: Sequence[MigLayout]) -> str:
+    """Format the layouts of a node's cards.
+
+    >>> node_layouts_text([(), (("1g.10gb", 7),), ()])
+    '2 cards whole, 1 card 7 x 1g.10gb'
+    """
+    counts = sorted(Counter(layouts).items())
+    return ", ".join(f"{pluralize(cards, 'card')} {layout_text(layout)}" for layout, cards in counts)
+
+
+def unit_text(unit: CardUnit) -> str:
+    """Format a unit.
+
+    >>> unit_text(CardUnit("NVIDIA-A30", "1g.6gb")), unit_text(CardUnit("NVIDIA-A30", ""))
+    ('1g.6gb of NVIDIA-A30', 'NVIDIA-A30 whole')
+    """
+    return f"{unit.profile} of {unit.product}" if unit.profile else f"{unit.product} {WHOLE_TEXT}"
+
+
+def _need_text(need: UnitNeed) -> str:
+    smallest: dict[str, CardUnit] = {}
+    for unit in need.units:
+        smallest.setdefault(unit.product, unit)
+    return " or ".join(map(unit_text, smallest.values()))
+
+
+def _served_text(row: NeedRow) -> str:
+    return ", ".join(f"{requests} by {unit_text(unit)}" for unit, requests in sorted(row.served.items()))
+
+
+LAYOUTS = Table[LayoutRow](
+    (
+        Column("product", lambda row: row.product, "Product"),
+        Column("layout", lambda row: dict(row.layout), "Layout", lambda row: layout_text(row.layout)),
+        Column("today", lambda row: row.today, "Today", numeric=True),
+        Column("planned", lambda row: row.planned, "Planned", numeric=True),
+        Column("", lambda row: row.planned - row.today, "Change", lambda row: f"{row.planned - row.today:+d}"),
+    )
+)
+
+NEEDS = Table[NeedRow](
+    (
+        Column("requests", lambda row: row.requests, "Requests", numeric=True),
+        Column("origin", lambda row: row.need.origin.value, "Because"),
+        Column(
+            "units", lambda row: [unit._asdict() for unit in row.need.units], "Need", lambda row: _need_text(row.need)
+        ),
+        Column(
+            "served",
+            lambda row: [{**unit._asdict(), "requests": count} for unit, count in sorted(row.served.items())],
+            "Served",
+            _served_text,
+        ),
+        Column("unserved", lambda row: row.unserved, "Unserved", numeric=True),
+        Column("reason", lambda row: row.reason, "Reason"),
+    )
+)
+
+CHANGES = Table[NodeChange](
+    (
+        Column("node", lambda row: row.node.node, "Node"),
+        Column("product", lambda row: row.node.product),
+        Column("pods", lambda row: row.node.pods, "Pods", numeric=True),
+        Column(
+            "today",
+            lambda row: [dict(layout) for layout in row.node.layouts],
+            "Today",
+            lambda row: node_layouts_text(row.node.layouts),
+        ),
+        Column(
+            "planned",
+            lambda row: [dict(layout) for layout in row.layouts],
+            "Planned",
+            lambda row: node_layouts_text(row.layouts),
+        ),
+    )
+)
+
+
+def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterator[str]:
+    """Yield the plan for a terminal: the figures, the layouts, the demand, and the nodes that change."""
+    if not layout.demand.nodes:
+        yield "No node has cards that can be partitioned and are not shared."
+        return
+    yield from _summary_lines(layout)
+    yield ""
+    yield from LAYOUTS.to_lines(layout.layout_rows(), paint)
+    if layout.demand.needs:
+        yield ""
+        yield from NEEDS.to_lines(layout.need_rows(), paint)
+    if layout.changes:
+        yield ""
+        yield from CHANGES.to_lines(layout.changes, paint)
+
+
+def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
+    today, planned = layout.used_today().total(), layout.used_planned().total()
+    cards = sum(len(node.layouts) for node in layout.demand.nodes)
+    yield f"Cards used             {planned} of {cards} in place of {today}: {_freed_text(layout)}"
+    yield f"Lower bound            {layout.lower_bound}: {_proof_text(layout)}"
+    yield f"Changes                {_changes_text(layout)}"
+    yield f"Unserved               {layout.plan.unserved.value} of {sum(layout.demand.needs.values())} requests"
+    if layout.demand.waiting_pods:
+        yield f"Waiting pods           {layout.demand.waiting_pods}, which count as requests"
+    if layout.demand.kept_whole:
+        reasons = sorted(layout.demand.kept_whole.items(), key=lambda each: (-each[1], each[0]))
+        yield f"Whole cards that stay  {', '.join(f'{cards} {reason}' for reason, cards in reasons)}"
+    if layout.demand.pods_elsewhere:
+        yield f"Not planned            {pluralize(layout.demand.pods_elsewhere, 'pod')} with GPUs on other nodes"
+    if layout.prices:
+        yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _changes_text(layout: ClusterLayout) -> str:
+    if not layout.changes:
+        return "none"
+    cards, nodes = pluralize(layout.plan.changed, "card"), pluralize(len(layout.changes), "node")
+    busy = sum(bool(change.node.pods) for change in layout.changes)
+    return f"{cards} on {nodes}, of which {busy} must be drained" if busy else f"{cards} on {nodes} without GPU pods"
+
+
+def _freed_text(layout: ClusterLayout) -> str:
+    freed = layout.freed()
+    gpus = pluralize(abs(freed.milli) // CARD_MILLI, "GPU")
+    text = f"{gpus} {'freed' if freed.milli >= 0 else 'more'}"
+    if not layout.prices or not freed.milli:
+        return text
+    unit = f" {layout.prices.currency}/h"
+    if freed.micro >= 0:
+        return f"{text}, {cost_text(freed, freed, unit)}"
+    more = replace(freed, micro=-freed.micro)
+    return f"{text}, costs {cost_text(more, more, f'{unit} more')}"
+
+
+def _proof_text(layout: ClusterLayout) -> str:
+    if layout.plan.is_optimal:
+        return "no layouts serve as much with fewer cards"
+    unserved, used = layout.plan.unserved, layout.plan.used
+    if unserved.value > unserved.bound:
+        return f"time ended; other layouts may serve {unserved.value - unserved.bound} more requests"
+    return f"time ended; other layouts may use {used.value - used.bound} fewer cards"
+
+
+def layout_document(layout: ClusterLayout) -> Json:
+    """Return the plan as plain data."""
+    freed = layout.freed()
+    return {
+        "cardsUsed": {
+            "today": layout.used_today().total(),
+            "planned": layout.used_planned().total(),
+            "lowerBound": layout.lower_bound,
+        },
+        "optimal": layout.plan.is_optimal,
+        "cardsChanged": layout.plan.changed,
+        "unserved": {"requests": layout.plan.unserved.value, "lowerBound": layout.plan.unserved.bound},
+        "freed": {
+            "gpus": freed.milli // CARD_MILLI,
+            "microPerHour": freed.micro if layout.prices else None,
+            "currency": layout.prices.currency if layout.prices else None,
+            "unpricedGpus": freed.unpriced_milli // CARD_MILLI if layout.prices else None,
+        },
+        "waitingPods": layout.demand.waiting_pods,
+        "keptWhole": dict(layout.demand.kept_whole),
+        "podsElsewhere": layout.demand.pods_elsewhere,
+        "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
+        "demand": list(map(NEEDS.to_document, layout.need_rows())),
+        "nodes": list(map(CHANGES.to_document, layout.changes)),
+    }
