@@ -47,7 +47,10 @@ def random_containers(random: Random) -> Json:
 
 
 def _init_container(random: Random, name: str) -> Json:
-    return _container(random, name) | random.choice(({}, {"restartPolicy": "Always"}))
+    container = _container(random, name) | random.choice(({}, {"restartPolicy": "Always"}))
+    if container.get("restartPolicy") == "Always" and not is_minor_or_newer(36):
+        container.pop("restartPolicyRules", None)  # which 1.35 does not allow
+    return container
 
 
 def _container(random: Random, name: str) -> Json:

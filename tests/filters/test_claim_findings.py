@@ -27,11 +27,11 @@ EXPECTED = ("GPU-D101", "GPU-D102", "GPU-D104", "GPU-D106")
 """Findings that random clusters give rise to."""
 
 
-def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(scheduler_filters: SchedulerFilters) -> None:
+def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(device_scheduler: SchedulerFilters) -> None:
     counts: Counter[str] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
         clusters = [random_devices(Random(f"{SEED} {begin + number}")) for number in range(BATCH_SIZE)]
-        answers = scheduler_filters.answers(clusters, COMPARED_PLUGINS)
+        answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
         for cluster, answer in zip(clusters, answers, strict=True):
             for name, codes in _codes_of_pods(cluster).items():
                 counts.update(codes)
