@@ -126,6 +126,7 @@ HEALTHY = ClusterFacts(
     node_pools=[],
     machine_deployments=[],
     machine_sets=[],
+    slices=[],
 )
 ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /x", 403, "Forbidden", "no right")
 

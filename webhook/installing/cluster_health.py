@@ -8,11 +8,15 @@ server writes is reported, above all for exceptions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+
+import msgspec
 
 from webhook.cache.policy_objects import READY, find_condition, policy_text
 from webhook.cache.snapshot import view_of_objects
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
+from webhook.engine.linting.devices import find_device_problems
 from webhook.errors import RightsliceError, SourceLocation, abbreviate_names, shorten_text
 from webhook.installing.facts import (
     CheckState,
@@ -23,7 +27,9 @@ from webhook.installing.facts import (
     unread_part_result,
 )
 from webhook.manifests.objects import display_name
+from webhook.model.claims import DeviceClass, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.device_pools import DevicePools, slices_by_pool
 from webhook.model.enums import FullCapacityAction
 from webhook.model.field_paths import format_path
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -48,7 +54,9 @@ def check_nodes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         return
     gpus = list_gpu_nodes(facts)
     bare = [node["metadata"]["name"] for node in gpus if PRODUCT_LABEL not in (node["metadata"].get("labels") or {})]
-    if not gpus:
+    if not gpus and facts.slices:
+        yield DiagnosticResult.ok(f"{pluralize(len(facts.slices), 'ResourceSlice')}, and no node with a device plugin")
+    elif not gpus:
         yield DiagnosticResult.warn("no node advertises GPUs", "install NVIDIA's device plugin or the GPU operator")
     elif bare:
         advice = f"install GPU Feature Discovery; without the label no node affinity matches: {abbreviate_names(bare)}"
@@ -57,6 +65,21 @@ def check_nodes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         )
     else:
         yield DiagnosticResult.ok(f"{pluralize(len(gpus), 'GPU node')} with {PRODUCT_LABEL}")
+
+
+def check_devices(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
+    """Check that no GPU is published twice, and that claims can be compared with devices."""
+    if facts.slices is None and facts.refused["slices"].status != HTTPStatus.NOT_FOUND:
+        yield unread_part_result(facts, "slices", "", "")
+    view = _view_of_nodes(facts)
+    if not facts.slices or isinstance(view, DiagnosticResult):
+        return
+    classes = device_classes_by_name(msgspec.convert(one, DeviceClass) for one in facts.device_classes or ())
+    pools = DevicePools(slices_by_pool(facts.slices), view.fleet)
+    problems = [DiagnosticResult.warn(*problem) for problem in find_device_problems(pools, classes, view.fleet)]
+    yield from problems or [
+        DiagnosticResult.ok(f"no GPU of {pluralize(len(facts.slices), 'ResourceSlice')} is published twice")
+    ]
 
 
 def list_gpu_nodes(facts: ClusterFacts) -> list[Json]:

@@ -13,11 +13,15 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self
 
+from webhook.cache.informers import RESOURCE_SLICES
 from webhook.errors import ApiError, ApiUnreachable, shorten_text
 from webhook.kube.api import NO_PARAMS, KubeClient, find_object
+from webhook.kube.decoder import ResourceDecoder
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
+from webhook.model.dra.packed_slices import PackedSlice, SlicePacker
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, NODE_POOL_API_VERSION
 from webhook.model.queues import KUEUE_API_VERSION, POD_SET_LABEL
 from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE, Json
@@ -103,6 +107,7 @@ class ClusterFacts:
     node_pools: list[Json] | None
     machine_deployments: list[Json] | None
     machine_sets: list[Json] | None
+    slices: list[PackedSlice] | None
     refused: dict[str, ApiError] = field(default_factory=dict)
 
 
@@ -151,6 +156,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "overlays": list_all(api, f"/apis/{NODE_OVERLAY_API_VERSION}/nodeoverlays"),
         "node_pools": list_all(api, f"/apis/{NODE_POOL_API_VERSION}/nodepools"),
         "machine_deployments": list_all(api, f"/apis/{MACHINE_API_VERSION}/machinedeployments"),
+        "slices": _read_slices(api),
         "machine_sets": list_all(api, f"/apis/{MACHINE_API_VERSION}/machinesets"),
     }
     facts = await asyncio.gather(*(read_part(name, request) for name, request in parts.items()))
@@ -164,6 +170,20 @@ async def _read_scheduler_configuration(api: KubeClient) -> str:
     names = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
     maps = [await api.get(f"{_IN_SPACE}/configmaps/{name}") for name in names]
     return "\n---\n".join(text for found in maps for text in (found.get("data") or {}).values())
+
+
+async def _read_slices(api: KubeClient) -> list[PackedSlice]:
+    """Read the ResourceSlices page by page; slices of equal cards share their content."""
+    packer = SlicePacker()
+    decoder: ResourceDecoder[ResourceSlice] = ResourceDecoder(f"GET {RESOURCE_SLICES.path}", ResourceSlice)
+    found: list[PackedSlice] = []
+    params = {"limit": PAGE_SIZE}
+    while True:
+        page = decoder.decode_page(await api.get_bytes(RESOURCE_SLICES.path, params))
+        found += map(packer.pack, page.items)
+        if not page.continue_token:
+            return found
+        params = {**params, "continue": page.continue_token}
 
 
 async def list_all(api: KubeClient, path: str, selectors: Mapping[str, str] = NO_PARAMS) -> list[Json]:

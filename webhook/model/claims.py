@@ -304,7 +304,7 @@ def may_hold_gpus(name: str, classes: DeviceClasses) -> bool:
     """
     if name not in classes:
         return _COMPUTE_DOMAIN_CLASS.fullmatch(name) is None
-    drivers = [_required_driver(selector.cel.expression) for selector in classes[name].selectors]
+    drivers = [required_driver(selector.cel.expression) for selector in classes[name].selectors]
     return not any(driver and not _is_gpu_driver(driver) for driver in drivers)
 
 
@@ -316,12 +316,12 @@ _ALTERNATIVES = ("||", "?")
 """Operators that bind less tightly than `&&`: beside one, an equation need not hold."""
 
 
-def _required_driver(expression: str) -> str:
+def required_driver(expression: str) -> str:
     """Return the driver that an expression requires; "" if it cannot be told.
 
-    >>> _required_driver('device.driver == "dra.net" && device.attributes["dra.net"].rdma == true')
+    >>> required_driver('device.driver == "dra.net" && device.attributes["dra.net"].rdma == true')
     'dra.net'
-    >>> _required_driver('device.driver == "dra.net" || device.driver == "gpu.nvidia.com"')
+    >>> required_driver('device.driver == "dra.net" || device.driver == "gpu.nvidia.com"')
     ''
     """
     match = _DRIVER_SELECTOR.fullmatch(expression.strip())

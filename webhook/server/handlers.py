@@ -22,7 +22,9 @@ from webhook.engine.object_limits import (
 from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import CacheBudget, clear_request_caches
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.dra.published_devices import MAX_SLICES
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import pluralize
 from webhook.server.admission_request import (
@@ -243,4 +245,14 @@ def _cluster_checks(state: AdmissionState) -> list[HealthCheck]:
         return [HealthCheck("cluster", ok=True, message=nodes)]
     stale = ": stale, right-sizing is off" if view.stale else ""
     message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}" if cluster.ready else "not known yet"
-    return [HealthCheck("cluster", ok=cluster.ready, message=message), *map(watch_check, cluster.states)]
+    ready = HealthCheck("cluster", ok=cluster.ready, message=message)
+    return [ready, *_device_checks(view), *map(watch_check, cluster.states)]
+
+
+def _device_checks(view: ClusterView) -> list[HealthCheck]:
+    """Return the line about ResourceSlices, if there are any."""
+    count = view.devices.pools.slice_count
+    text = f"{pluralize(count, 'ResourceSlice')}"
+    if count > MAX_SLICES:
+        text = f"{text}: above {MAX_SLICES}, claims are not compared with devices"
+    return [HealthCheck("devices", count <= MAX_SLICES, text, required=False)] if count else []

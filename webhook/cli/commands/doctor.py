@@ -67,6 +67,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         *webhook_health.check_callers(facts),
         *cluster_health.check_policies(facts, loaded),
         *cluster_health.check_nodes(facts),
+        *cluster_health.check_devices(facts),
         *cluster_health.check_gpu_forms(facts, policies),
         *cluster_health.check_node_groups(facts, policies),
         *scheduling_health.check_accounting_resource(facts, policies),

@@ -23,6 +23,7 @@ from webhook.cli.inputs import (
 )
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, print_note, print_result
 from webhook.documents.reader import read_documents
+from webhook.engine.linting.devices import find_device_problems
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.policy.group_growth import find_group_problems
@@ -76,7 +77,7 @@ def lint_policies(
     """Check policy files: every error with its position and a fix.
 
     Also lists expired exemptions, and policies that match no pod; with --cluster, policies that match no pod of that
-    cluster, and node groups that cannot grow for what policies assign.
+    cluster, node groups that cannot grow for what policies assign, and GPUs that are published twice.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -133,6 +134,8 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
             yield from find_unmatched(source.model, view)
     if view is not None:
         yield from (f"{summary}: {advice}" for summary, advice in find_group_problems(policies.policies, view))
+        problems = find_device_problems(view.devices.pools, view.classes, view.fleet)
+        yield from (f"{summary}: {advice}" for summary, advice in problems)
 
 
 @policy.command("list")

@@ -112,7 +112,7 @@ def _weigh_result(result: DeviceAllocation, pools: DevicePools) -> tuple[Product
     """Return the weight of one device of a claim."""
     if result.driver not in GPU_DRIVERS:
         return (), 0
-    part = _gpu_parts(pools, PoolId(result.driver, result.pool)).get(result.device)
+    part = gpu_parts(pools, PoolId(result.driver, result.pool)).get(result.device)
     if part is None:
         return (), CARD_MILLI
     milli = part.milli
@@ -367,7 +367,7 @@ def _part_of_kind(published: PublishedDevice, pools: DevicePools) -> GpuPart:
     """Return the part of a card that a device is; of a driver that has GPUs, an unknown one is a whole card."""
     if published.pool.driver not in GPU_DRIVERS:
         return GpuPart("", 0, published.device)
-    part = _gpu_parts(pools, published.pool).get(published.device.name)
+    part = gpu_parts(pools, published.pool).get(published.device.name)
     return GpuPart("", CARD_MILLI, published.device) if part is None else part
 
 
@@ -400,7 +400,7 @@ def _known_parts(_pools: DevicePools) -> _KnownParts:
     return _KnownParts({}, {}, slice_kinds(_GPU_KEYS), slice_kinds((*_GPU_KEYS, *_CARD_KEYS)))
 
 
-def _gpu_parts(pools: DevicePools, pool: PoolId) -> GpuParts:
+def gpu_parts(pools: DevicePools, pool: PoolId) -> GpuParts:
     """Return the parts of cards in a pool; {} if it is incomplete or invalid."""
     known = _known_parts(pools)
     if (found := known.of_pool.get(pool)) is None:

@@ -118,6 +118,11 @@ class DevicePools:
         self._unusable = [each for each in map(self._pool_of_counters, self._pools_to_check(counting)) if each]
         self._cached: BoundedCache[int, tuple[NodePool, ...]] = BoundedCache(MAX_CACHED_NODES)
 
+    @property
+    def slice_count(self) -> int:
+        """The number of slices."""
+        return sum(map(len, self.slices.values()))
+
     def __bool__(self) -> bool:
         return bool(self.slices)
 

@@ -70,7 +70,7 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     Raises:
         UnmodelledExpressionError: There are too many slices, or kinds of them.
     """
-    if sum(map(len, pools.slices.values())) > MAX_SLICES:
+    if pools.slice_count > MAX_SLICES:
         raise UnmodelledExpressionError(f"there are more than {MAX_SLICES} slices")
     kind_of = slice_kinds(keys)
     slices: dict[SliceKind, tuple[PoolId, PackedSlice]] = {}
@@ -107,6 +107,11 @@ def slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], S
         return (id(content), *[one.texts[position] for position in positions[id(content)]])
 
     return kind_of
+
+
+def texts_read(one: PackedSlice, keys: Sequence[DeviceKey]) -> set[str]:
+    """Return the texts that the devices of a slice have under some keys."""
+    return {one.texts[position] for position in _positions_read(one.content, keys, one.spec.driver)}
 
 
 def _positions_read(content: SliceContent, keys: Sequence[DeviceKey], driver: str) -> Iterator[int]:
