@@ -1,0 +1,91 @@
+"""Every pod that the scheduler could bind as it was submitted it can bind after right-sizing of pods and claims."""
+
+from __future__ import annotations
+
+import json
+import os
+from random import Random
+
+from tests.builders import Json, make_namespace
+from tests.device_builders import device_class
+from tests.engine.test_fit import sizing
+from tests.example_cluster import apply_patch, review, view_of
+from tests.filters.device_comparison import TIMEOUT_MESSAGE
+from tests.filters.device_selection import NVIDIA
+from tests.filters.random_clusters import RandomCluster
+from tests.filters.random_devices import NAMESPACE, random_devices
+from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
+from webhook.model.cluster_view import ClusterView
+
+CLUSTERS = max(300, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 200)
+"""5,000 for a million."""
+
+SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "right-sized devices")
+BATCH_SIZE = 50
+MOSTLY_GPUS = 7
+"""Pods of each cluster that request one GPU, instead of what they had."""
+
+WHOLE_SCHEDULER = ""
+NEEDS = ("4Gi", "8Gi", "9500Mi", "16Gi", "30Gi")
+PROFILES = ("1g.10gb", "2g.20gb", "4g.40gb")
+
+
+def test_every_pod_that_binds_without_right_sizing_binds_with_it(device_scheduler: SchedulerFilters) -> None:
+    changed = bound = 0
+    for begin in range(0, CLUSTERS, BATCH_SIZE):
+        submitted = [_sizable(Random(f"{SEED} {begin + number}")) for number in range(BATCH_SIZE)]
+        sized = [_right_sized(each) for each in submitted]
+        answers = device_scheduler.answers([*submitted, *sized])
+        found = list(answers)
+        for before, after, of_submitted, of_sized in zip(submitted, sized, found, found[BATCH_SIZE:], strict=False):
+            for pod, other in zip(before.pods, after.pods, strict=True):
+                name = pod["metadata"]["name"]
+                changed += pod != other
+                bound += pod != other and _binds(of_submitted, name)
+                is_harmed = _binds(of_submitted, name) and not _binds(of_sized, name) and not _is_slow(of_sized, name)
+                assert not is_harmed, f"{name}\n{json.dumps([*before.objects, *before.pods])}\n{json.dumps(other)}"
+    assert min(changed, bound) > CLUSTERS / 20, (changed, bound)
+
+
+def _sizable(random: Random) -> RandomCluster:
+    """Return a cluster in which some pods request one GPU and need less, and classes have the slices for them."""
+    cluster = random_devices(random)
+    objects = [make_namespace(NAMESPACE), *cluster.objects]
+    for node in (each for each in objects if each["kind"] == "Node"):
+        node["status"]["nodeInfo"] = {"kubeletVersion": "v1.36.3"}
+    attributes = f"device.attributes['{NVIDIA}']"
+    for profile in random.sample(PROFILES, k=random.randint(0, 3)):
+        condition = f"device.driver == '{NVIDIA}' && 'profile' in {attributes} && {attributes}.profile == '{profile}'"
+        objects.append(device_class(profile.replace(".", "-"), condition))
+    for pod in random.sample(cluster.pods, k=MOSTLY_GPUS):
+        pod["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": random.choice(NEEDS)}
+        pod["spec"] = {"containers": [{"name": "main", "image": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    named = {each["resourceClaimName"] for pod in cluster.pods for each in pod["spec"].get("resourceClaims", ())}
+    kept = [each for each in objects if not _is_new_claim(each) or each["metadata"]["name"] in named]
+    return RandomCluster(kept, cluster.pods)
+
+
+def _right_sized(cluster: RandomCluster) -> RandomCluster:
+    """Return the cluster with every new object as right-sizing leaves it."""
+    view = view_of(*(each for each in cluster.objects if each["kind"] != "KubeSchedulerConfiguration"))
+    objects = [_admitted(each, view) if _is_new_claim(each) else each for each in cluster.objects]
+    return RandomCluster(objects, [_admitted(pod, view) for pod in cluster.pods])
+
+
+def _is_new_claim(data: Json) -> bool:
+    return bool(data["kind"] == "ResourceClaim" and "status" not in data)
+
+
+def _admitted(data: Json, view: ClusterView) -> Json:
+    return apply_patch(data, review(data, sizing(), view=view))
+
+
+def _binds(answer: SchedulerAnswer, pod: str) -> bool:
+    """Return whether some node passes all filters, and none ends scheduling."""
+    allocations, rejections = answer.allocations[pod], answer.rejections[pod]
+    is_failed = any(each.get("error") for each in allocations.values())
+    return not is_failed and any(WHOLE_SCHEDULER not in rejections.get(node, {}) for node in allocations)
+
+
+def _is_slow(answer: SchedulerAnswer, pod: str) -> bool:
+    return any(TIMEOUT_MESSAGE in each.get("error", "") for each in answer.allocations[pod].values())
