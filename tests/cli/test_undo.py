@@ -9,6 +9,8 @@ import yaml
 
 from tests.builders import Json, make_node, make_pod
 from tests.engine.decisions import NODES, SIZING
+from tests.engine.test_claim_sizing import GPUS, api_view, claim, decide_claim
+from tests.engine.test_class_offers import CLASSES
 from tests.example_cluster import apply_patch, review, whole_node
 from webhook.cli.commands.undo import original_yaml
 
@@ -69,3 +71,24 @@ UNCHANGED_PODS = {
 @pytest.mark.parametrize("pod", UNCHANGED_PODS.values(), ids=UNCHANGED_PODS)
 def test_there_is_nothing_to_undo(pod: Any) -> None:
     assert original_yaml(pod.build()) == ""
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_the_original_request_of_a_claim_is_restored(kind: str) -> None:
+    written = claim(kind=kind)
+    after = apply_patch(written, decide_claim(written, api_view(*GPUS, *CLASSES)))
+    assert after["spec"] != written["spec"]
+    assert undone(after)["spec"] == written["spec"]
+
+
+def test_a_claim_whose_record_was_changed_has_an_unknown_original() -> None:
+    after = apply_patch(claim(), decide_claim(claim(), api_view(*GPUS, *CLASSES)))
+    after["metadata"]["annotations"]["rightslice.dev/original-resources"] = "{}"
+    assert "ResourceClaim team/claim was right-sized" in str(original_yaml(after))
+
+
+def test_the_original_request_of_a_pod_with_a_device_class_is_restored() -> None:
+    written = make_pod().gpus(1).needs("8Gi").build()
+    after = apply_patch(written, review(written, SIZING, view=api_view(*GPUS, *CLASSES)))
+    assert after["spec"] != written["spec"]
+    assert resources(undone(after), "main") == resources(written, "main")

@@ -31,7 +31,7 @@ from tests.device_builders import (
     partitionable_gpus,
     resource_slice,
 )
-from tests.example_cluster import request_of, view_of
+from tests.example_cluster import policies_of, request_of, view_of
 from webhook.engine.claim_review import review_claim
 
 GPU, MIG, AMD_GPU = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"
@@ -368,7 +368,7 @@ def test_a_changed_claim_of_the_scheduler_contradicts_its_device(
     (claim,) = plane.api.get(claims)["items"]
     (result,) = _results(claim)
     assert (_class(claim), result["device"]) == (GPU, "gpu-1-mig-9-0-1")
-    assert review_claim(request_of(claim | {"kind": "ResourceClaim"}), view_of(*CLASSES)).findings == ()
+    assert review_claim(request_of(claim | {"kind": "ResourceClaim"}), policies_of(), view_of(*CLASSES)).findings == ()
 
 
 @contextmanager
@@ -423,7 +423,7 @@ def findings(wish: Wish, *objects: Json) -> Sequence[Any]:
     """Return what is said about the template of a claim, if the pod has one."""
     if not wish.requests:
         return ()
-    return review_claim(request_of(template("gpus", wish)), view_of(*CLASSES, *objects)).findings
+    return review_claim(request_of(template("gpus", wish)), policies_of(), view_of(*CLASSES, *objects)).findings
 
 
 def _message(pod: Json) -> str:

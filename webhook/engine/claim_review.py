@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.engine.claim_matches import RequestSelector, compile_selector, match_findings
+from webhook.engine.claim_sizing import size_claim
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.model.admission import AdmissionRequest
@@ -42,6 +43,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod, PodResourceClaim
+from webhook.policy.policy_set import PolicySet
 
 CLAIM_GROUP = "resource.k8s.io"
 CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
@@ -66,8 +68,8 @@ BYTES_PER_SELECTOR = 64
 """What a selector counts for besides its text."""
 
 
-def review_claim(request: AdmissionRequest, view: ClusterView) -> Decision:
-    """Return the findings of a claim or a template of claims."""
+def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterView) -> Decision:
+    """Return the findings of a claim or a template of claims, and its change by right-sizing."""
     try:
         found = msgspec.convert(request.load_object(), CLAIM_KINDS[request.kind])
     except msgspec.ValidationError:
@@ -80,7 +82,9 @@ def review_claim(request: AdmissionRequest, view: ClusterView) -> Decision:
     if isinstance(found, ResourceClaim):
         problems += _quota_findings(spec, view, request.namespace)
     findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in problems]
-    return Decision(findings=tuple(findings), involves_gpus=bool(findings))
+    sized = size_claim(request, found, policies, view)
+    findings += sized.findings
+    return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=bool(findings))
 
 
 def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:

@@ -86,7 +86,7 @@ def decide(
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
     if request.kind in CLAIM_KINDS and request.group == CLAIM_GROUP:
-        return review_claim(request, view) if request.operation == "CREATE" else EMPTY_DECISION
+        return review_claim(request, policies, view) if request.operation == "CREATE" else EMPTY_DECISION
     return _decide_workload(request, policies, view, usage, now)
 
 

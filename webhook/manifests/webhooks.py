@@ -18,6 +18,7 @@ from webhook.manifests.cel_conditions import (
     touches_gpus_cel,
     wide_host_mount_cel,
 )
+from webhook.model.annotations import GPU_MEMORY_ANNOTATION
 from webhook.model.claims import MADE_CLAIM_ANNOTATIONS
 from webhook.model.queues import QUEUE_NAME_LABEL
 from webhook.model.volcano_queues import VOLCANO_GROUP
@@ -44,6 +45,12 @@ _NOT_MADE_FOR_A_POD = {
     "expression": f"!{ANNOTATIONS_CEL.format('object')}.exists(key, key in {[*MADE_CLAIM_ANNOTATIONS]})",
 }
 """Claims of templates were reviewed with their template and their pod; no user reads warnings about them."""
+
+_NEEDS_A_DEVICE = {
+    "name": "declares-its-need",
+    "expression": f"'{GPU_MEMORY_ANNOTATION}' in {ANNOTATIONS_CEL.format('object')}",
+}
+"""Claims and templates without a declared need stay as they are."""
 
 _TEMPLATE_CEL = (
     "has(object.template) ? object.template"
@@ -73,6 +80,10 @@ def webhook_configurations() -> list[Json]:
                 mutate | {"reinvocationPolicy": "IfNeeded"},
                 _queued_templates_entry(),
                 _volcano_jobs_entry(),
+                _webhook_entry(
+                    "claims", "/mutate", [_CLAIMS], [_NEEDS_A_DEVICE, _NOT_MADE_FOR_A_POD], seconds=MUTATE_SECONDS
+                )
+                | {"reinvocationPolicy": "IfNeeded"},
                 # It changes nothing, but runs before schema validation and has better messages.
                 _webhook_entry("policies", "/policies", policies) | {"reinvocationPolicy": "Never"},
             ],

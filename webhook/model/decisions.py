@@ -193,6 +193,11 @@ class KeepReason(StrEnum):
         "a quota has too little left for the smaller request",
         "Wait until pods that use the quota end, or ask for a higher quota.",
     )
+    QUOTA_CHARGES_MORE = (
+        "ChargedMoreByQuota",
+        "a quota counts every device class that a claim lists, so a smaller device would be charged in addition",
+        "Ask the admin for a quota that does not count the smaller class.",
+    )
     LIMITS = (
         "RejectedByLimits",
         "a policy's limits would reject the smaller request",

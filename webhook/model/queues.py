@@ -259,6 +259,10 @@ class KueueQueues:
         self._flavors = {each.metadata.name: each for each in flavors}
         self._borrowable = frozenset(_lent_quotas(self._cluster_queues.values()))
 
+    def serves(self, namespace: str) -> bool:
+        """Return whether a namespace has a LocalQueue."""
+        return any(owner == namespace for owner, _ in self._local_queues)
+
     def find(self, namespace: str, name: str) -> WorkloadQueue | None:
         """Return the queue of a workload by the name of its LocalQueue; None if there is none."""
         local = self._local_queues.get((namespace, name))

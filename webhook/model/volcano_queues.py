@@ -120,6 +120,9 @@ class VolcanoQueues:
         """Index the queues by name."""
         self._by_name = {each.metadata.name: each for each in queues}
 
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
     def find(self, name: str, fleet: Fleet, pods: int) -> VolcanoJobQueue | None:
         """Return the queue of a Job by its name; None if there is none.
 

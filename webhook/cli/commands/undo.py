@@ -1,10 +1,11 @@
-"""`undo`: print the resources that a pod requested before Rightslice changed it."""
+"""`undo`: print what a pod or a resource claim requested before Rightslice changed it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
 from webhook.audit.evaluate import invalid_pod
@@ -22,6 +23,7 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
+from webhook.engine.claim_review import CLAIM_KINDS
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -38,17 +40,20 @@ from webhook.model.quantity import parse_whole_number
 from webhook.report.serialization import yaml_text
 from webhook.report.text import sanitize
 
+AS_BEFORE = "as it was before right-sizing"
 CONTAINER_LISTS = ("containers", "initContainers")
 RECREATE_HINT = (
-    "Resources of a running pod cannot be restored. Copy these into its manifest, or the template of its workload, "
-    "and create it again; the annotation keeps Rightslice from right-sizing it."
+    "Requests of existing pods and claims cannot be restored. Copy these into the manifest, or the template of the "
+    "workload, and create it again; the annotation keeps Rightslice from right-sizing it."
 )
 
-NOTHING_TO_UNDO = "None of these pods has a record that Rightslice changed its GPUs."
+NOTHING_TO_UNDO = "None of these objects has a record that Rightslice changed its GPUs."
 
 PodName = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
 
-UndoFiles = Annotated[list[str] | None, flags.filename_option("Pods, as written by kubectl get -o yaml.")]
+UndoFiles = Annotated[
+    list[str] | None, flags.filename_option("Pods and resource claims, as written by kubectl get -o yaml.")
+]
 
 
 def undo_command(
@@ -58,7 +63,7 @@ def undo_command(
     context: flags.Context = None,
     namespace: flags.PodNamespace = DEFAULT_NAMESPACE,
 ) -> None:
-    """Print the original resources of a changed pod.
+    """Print the original resources of a changed pod or resource claim.
 
     The output is YAML for its manifest. Nothing is changed in the cluster.
 
@@ -73,7 +78,7 @@ def undo_command(
         broken = False
     else:
         documents = list(map(check_pod_document, read_objects(file or [])))
-        sources = [each for each in documents if isinstance(each, SourceObject) and is_pod(each.data)]
+        sources = [each for each in documents if isinstance(each, SourceObject) and _may_be_changed(each.data)]
         broken = report_broken_files(documents)
     originals = [original for source in sources if (original := original_yaml(source.data))]
     texts = [each for each in originals if isinstance(each, str)]
@@ -86,15 +91,19 @@ def undo_command(
     raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_FINDINGS if unknown or not texts else EXIT_OK)
 
 
+def _may_be_changed(data: dict[str, Any]) -> bool:
+    return is_pod(data) or data.get("kind") in CLAIM_KINDS
+
+
 class UnknownOriginal(NamedTuple):
-    """A right-sized pod whose original request is unknown."""
+    """A right-sized pod or claim whose original request is unknown; the name includes the kind."""
 
     name: str
     offer: str
 
     def __str__(self) -> str:
         reason = f"{ORIGINAL_ANNOTATION} is missing or was changed"
-        return f"Pod {self.name} was right-sized to {self.offer}; its original request is unknown: {reason}."
+        return f"{self.name} was right-sized to {self.offer}; its original request is unknown: {reason}."
 
 
 def check_pod_document(document: SourceObject | SkippedDocument) -> SourceObject | SkippedDocument:
@@ -103,28 +112,56 @@ def check_pod_document(document: SourceObject | SkippedDocument) -> SourceObject
     return error or document
 
 
-def original_yaml(pod: Mapping[str, Any]) -> str | UnknownOriginal:
-    """Return the changed part of a pod as it was; "" if there is no record that its GPUs were changed."""
-    pod = without_nulls(pod)
-    metadata = pod.get("metadata") or {}
+def original_yaml(changed: Mapping[str, Any]) -> str | UnknownOriginal:
+    """Return the changed part of a pod or a claim as it was; "" if there is no record that its GPUs were changed."""
+    changed = without_nulls(changed)
+    metadata = changed.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     record = parse_decision_record(str(annotations.get(DECISION_ANNOTATION, "")))
     if record is None or not record.resource:
         return ""
-    name, offer = (
-        sanitize(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"),
-        sanitize(record.resource),
-    )
-    before = parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))) or {}
-    state = "as it was before right-sizing"
-    if record.resource == WHOLE_GPU and ORIGINAL_ANNOTATION not in annotations:
-        state = f"requests {offer} as before; right-sizing only selected nodes where it is a slice"
-    elif not _is_valid_original(before, pod, record.resource):
-        return UnknownOriginal(name, offer)
+    kind = changed.get("kind", "Pod")
+    name = sanitize(f"{kind} {metadata.get('namespace', 'default')}/{metadata.get('name', '')}")
+    original = str(annotations.get(ORIGINAL_ANNOTATION, ""))
+    restore = _restore_pod if kind == "Pod" else _restore_claim
+    restored = restore(changed, record, original)
+    if restored is None:
+        return UnknownOriginal(name, sanitize(record.resource))
+    state, spec = restored
     fields: dict[str, Any] = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}}
-    if spec := _restored_spec(pod, record, before):
+    if spec:
         fields["spec"] = spec
-    return f"# Pod {name} {state} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
+    return f"# {name} {state} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
+
+
+def _restore_claim(
+    claim: Mapping[str, Any], _record: DecisionRecord, original: str
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the state of a claim or template, and its requests before; None if they are unknown."""
+    try:
+        before = msgspec.json.decode(original, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    spec = claim.get("spec") or {}
+    is_template = "devices" not in spec
+    requests = ((spec.get("spec") or {} if is_template else spec).get("devices") or {}).get("requests") or []
+    if [each.get("name") for each in requests] != [before.get("name")] or not before.get("exactly"):
+        return None
+    restored = {"devices": {"requests": [before]}}
+    return AS_BEFORE, {"spec": restored} if is_template else restored
+
+
+def _restore_pod(pod: Mapping[str, Any], record: DecisionRecord, original: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the state of a pod, and the changed part of its specification as it was; None if that is unknown."""
+    before = parse_original_resources(original) or {}
+    if record.resource == WHOLE_GPU and not original:
+        offer = sanitize(record.resource)
+        state = f"requests {offer} as before; right-sizing only selected nodes where it is a slice"
+    elif _is_valid_original(before, pod, record.resource):
+        state = AS_BEFORE
+    else:
+        return None
+    return state, _restored_spec(pod, record, before)
 
 
 def _is_valid_original(before: Mapping[str, ResourceRequirements], pod: Mapping[str, Any], offer: str) -> bool:

@@ -37,8 +37,8 @@ from webhook.model.quantity import parse_mebibytes
 from webhook.model.resource_names import is_container_resource
 from webhook.model.taints import HARD_EFFECTS
 
-DRIVER = "gpu.nvidia.com"
-_SIZE_KEYS = tuple(DeviceKey("attributes", DRIVER, name) for name in ("productName", "profile", "type"))
+NVIDIA_DRIVER = "gpu.nvidia.com"
+_SIZE_KEYS = tuple(DeviceKey("attributes", NVIDIA_DRIVER, name) for name in ("productName", "profile", "type"))
 MAX_KNOWN_CLASSES = 64
 """Device classes that are looked at, the first by name."""
 
@@ -133,13 +133,19 @@ def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices
         read = keys_told_apart(expressions)
         keys = None if read is None else tuple(sorted({*read, *_SIZE_KEYS}))
         kinds = published_devices(view.pools, fleet, keys).kinds
-        selected = [each for each in kinds if _is_selected(expressions, each.pool.driver, each.device)]
+        selected = [each for each in kinds if matches_all(expressions, each.pool.driver, each.device)]
     except (SelectorRuntimeError, UnmodelledExpressionError):
         return None
     return ClassDevices(expressions, keys, tuple(selected))
 
 
-def _is_selected(expressions: Sequence[str], driver: str, device: Device) -> bool:
+def matches_all(expressions: Sequence[str], driver: str, device: Device) -> bool:
+    """Return whether all of some selectors select a device.
+
+    Raises:
+        SelectorRuntimeError: One has no value for it, or does not compile.
+        UnmodelledExpressionError: One is not evaluated here.
+    """
     return all(select_device(expression, driver, device) for expression in expressions)
 
 
@@ -162,13 +168,13 @@ def _is_profile(resource: str) -> bool:
 
 def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> ClassOffer | None:
     """Return a class as an offer: as small as its smallest device, as large a part of a card as its largest."""
-    sizes = [_size_of(each) for each in matching.devices]
+    sizes = [device_size(each) for each in matching.devices]
     known = [size for size in sizes if size is not None]
     if not known or len(known) < len(sizes):
         return None
     hardware = _hardware_of(matching.devices)
     products, profiles = (
-        {_text(each.device, name) for each in matching.devices} for name in ("productName", "profile")
+        {device_text(each.device, name) for each in matching.devices} for name in ("productName", "profile")
     )
     offer = GpuOffer(
         resource=resource,
@@ -196,48 +202,52 @@ def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> Clas
     return ClassOffer(offer, matching, max(per_set.values(), default=1), hardware)
 
 
-class _DeviceSize(NamedTuple):
+class DeviceSize(NamedTuple):
+    """Memory of a device, and its parts of a card in thousandths, as of offers."""
+
     memory_mib: int
     compute_milli: int
     gpu_milli: int
 
 
-def _size_of(each: PublishedDevice) -> _DeviceSize | None:
+def device_size(each: PublishedDevice) -> DeviceSize | None:
     """Return the size of a MIG device that one pod can have; None of any other device, and where it is not known."""
     device, memory = each.device, each.device.capacity.get("memory")
-    card = mig_card_spec(_with_hyphens(_text(device, "productName")))
-    profile = _text(device, "profile").partition("+")[0].removesuffix("-me")
+    card = mig_card_spec(_with_hyphens(device_text(device, "productName")))
+    profile = device_text(device, "profile").partition("+")[0].removesuffix("-me")
     spec: MigProfileSpec | None = card.profiles.get(profile) if card is not None else None
-    is_partition = each.pool.driver == DRIVER and _text(device, "type") == "mig" and each.nodes
+    is_partition = each.pool.driver == NVIDIA_DRIVER and device_text(device, "type") == "mig" and each.nodes
     is_plain = not (device.allow_multiple_allocations or device.binding_conditions)
     if card is None or spec is None or memory is None or not (is_partition and is_plain):
         return None
     slices = int(profile.partition("g")[0])
     compute = 1000 * slices // card.compute_slices
-    return _DeviceSize(parse_mebibytes(memory.value), compute, profile_milli(card, spec, slices))
+    return DeviceSize(parse_mebibytes(memory.value), compute, profile_milli(card, spec, slices))
 
 
 def _hardware_of(devices: Sequence[PublishedDevice]) -> frozenset[NodeHardware]:
-    return frozenset(map(_hardware_of_device, (each.device for each in devices)))
+    return frozenset(map(device_hardware, (each.device for each in devices)))
 
 
-def _hardware_of_device(device: Device) -> NodeHardware:
+def device_hardware(device: Device) -> NodeHardware:
+    """Return driver and product of a device."""
     capability = _version(device, "cudaComputeCapability")
     return NodeHardware(
         _version(device, "driverVersion"),
         _version(device, "cudaDriverVersion")[:2],
         (capability[0], capability[1]) if len(capability) > 1 else None,
-        _with_hyphens(_text(device, "productName")).lower(),
+        _with_hyphens(device_text(device, "productName")).lower(),
     )
 
 
-def _text(device: Device, name: str) -> str:
-    attribute = find_attribute(f"{DRIVER}/{name}", DRIVER, device)
+def device_text(device: Device, name: str) -> str:
+    """Return an attribute of NVIDIA's driver, a text or a version; "" without it."""
+    attribute = find_attribute(f"{NVIDIA_DRIVER}/{name}", NVIDIA_DRIVER, device)
     return (attribute.string_value or attribute.version_value or "") if attribute is not None else ""
 
 
 def _version(device: Device, name: str) -> tuple[int, ...]:
-    parts = _text(device, name).split(".")
+    parts = device_text(device, name).split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
@@ -256,7 +266,7 @@ def devices_lost(offered: ClassOffer, device_class: str, offers: ClassOffers) ->
     if offered.most_per_card > 1 or other is None or not _knows_all(offered.matching.keys, other.keys):
         return offered.most_per_card
     some = offered.matching.devices
-    return int(any(_is_selected(other.expressions, each.pool.driver, each.device) for each in some))
+    return int(any(matches_all(other.expressions, each.pool.driver, each.device) for each in some))
 
 
 def _knows_all(keys: tuple[DeviceKey, ...] | None, others: tuple[DeviceKey, ...] | None) -> bool:
@@ -284,7 +294,7 @@ def _free_devices(offered: ClassOffer, pool: NodePool, view: DeviceView) -> Iter
             each.usable
             and device.name not in allocated.whole
             and not any(taint.effect in HARD_EFFECTS for taint in device.taints)
-            and _is_selected(offered.matching.expressions, pool.id.driver, device)
+            and matches_all(offered.matching.expressions, pool.id.driver, device)
             and (counters is None or not device.consumes_counters or counters.take(device))
         ):
             yield device

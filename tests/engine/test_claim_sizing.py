@@ -1,0 +1,238 @@
+"""Right-sizing of new resource claims and templates: the choices that a request gets, or why it stays as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Json, make_namespace
+from tests.device_builders import NVIDIA, allocated, card, device_class, mig_device, partitionable_gpus, resource_claim
+from tests.engine.test_class_offers import CLASSES, IS_GPU, NODE, device_node, slices
+from tests.engine.test_fit import quota, sizing
+from tests.example_cluster import NO_USAGE, NOW, apply_patch, policies_of, policy, request_of, view_of
+from webhook.engine.decide import decide
+from webhook.model.claims import ClaimSpec, claim_charge
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import Decision
+from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
+from webhook.model.dra.selector_cache import select_device
+
+IS_MIG = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
+MIG = device_class("mig", IS_MIG)
+GPUS = (NODE, *partitionable_gpus("a"))
+H100_ONLY = "device.attributes['gpu.nvidia.com'].productName == 'NVIDIA H100 80GB HBM3'"
+
+
+def selected_by(*expressions: str) -> Json:
+    """Return the selectors of a request."""
+    return {"selectors": [{"cel": {"expression": each}} for each in expressions]}
+
+
+def claim(memory: str = "8Gi", *, kind: str = "ResourceClaim", about: Json | None = None, **exactly: Any) -> Json:
+    """Return a claim or template for a device of class "gpu", with the declared need."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu", **exactly}}]
+    annotations = {"rightslice.dev/gpu-memory": memory} if memory else {}
+    metadata = {"name": "claim", "namespace": "team", "annotations": annotations, **(about or {})}
+    spec: Json = {"devices": {"requests": requests}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec,
+    }
+
+
+def with_devices(**fields: Any) -> Json:
+    """Return a claim with other fields beside its requests."""
+    found = claim()
+    found["spec"]["devices"] |= fields
+    return found
+
+
+def decide_claim(data: Json, view: ClusterView, text: str = sizing(), **fields: Any) -> Decision:
+    """Decide about a claim."""
+    return decide(request_of(data, **fields), policies_of(policy(text)), view, NO_USAGE, NOW)
+
+
+def choices_of(data: Json) -> list[str]:
+    """Return the choices of the only request: name, class and number of selectors."""
+    spec = data["spec"].get("spec", data["spec"])
+    return [
+        f"{each['name']} {each['deviceClassName']} {len(each.get('selectors', ()))}"
+        for each in spec["devices"]["requests"][0].get("firstAvailable", ())
+    ]
+
+
+def api_view(*objects: Json) -> ClusterView:
+    """Return a view of a cluster of Kubernetes 1.36."""
+    return view_of(make_namespace("team"), *objects).with_api_minor(36)
+
+
+CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
+    "each profile that covers the need, the smallest first, and the card": (
+        (*GPUS, device_class("gpu", IS_GPU), MIG),
+        claim("15Gi"),
+        ["mig-1g-20gb mig 1", "mig-2g-20gb mig 1", "mig-3g-40gb mig 1", "mig-4g-40gb mig 1", "requested gpu 0"],
+    ),
+    "a class of one profile needs no selector": (
+        (*GPUS, *CLASSES),
+        claim(),
+        ["mig-1g-10gb small 0", "requested gpu 0"],
+    ),
+    "the selectors of the request hold for every choice": (
+        (*GPUS, *CLASSES),
+        claim(**selected_by(H100_ONLY)),
+        ["mig-1g-10gb small 1", "requested gpu 1"],
+    ),
+    "a selector that excludes smaller devices": (
+        (*GPUS, *CLASSES),
+        claim(**selected_by("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0")),
+        [],
+    ),
+    "a request for any MIG device gets the smallest": (
+        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
+        claim(deviceClassName="mig"),
+        ["mig-1g-10gb mig 1", "requested mig 0"],
+    ),
+    "a template": ((*GPUS, *CLASSES), claim(kind="ResourceClaimTemplate"), ["mig-1g-10gb small 0", "requested gpu 0"]),
+    "no declared need": ((*GPUS, *CLASSES), claim(""), []),
+    "a need that only the card covers": ((*GPUS, *CLASSES), claim("60Gi"), []),
+    "a claim that opts out": (
+        (*GPUS, *CLASSES),
+        claim(about={"annotations": {"rightslice.dev/gpu-memory": "8Gi", "rightslice.dev/keep": "true"}}),
+        [],
+    ),
+    "the scheduler's own claim": (
+        (*GPUS, *CLASSES),
+        claim(about={"annotations": {"rightslice.dev/gpu-memory": "8Gi",
+                                     "resource.kubernetes.io/extended-resource-claim": "true"}}),
+        [],
+    ),
+    "a claim in its final form": ((*GPUS, *CLASSES), claim(about={"uid": "u", **claim()["metadata"]}), []),
+    "two devices": ((*GPUS, *CLASSES), claim(count=2), []),
+    "all devices": ((*GPUS, *CLASSES), claim(allocationMode="All"), []),
+    "access for administration": ((*GPUS, *CLASSES), claim(adminAccess=True), []),
+    "a constraint": ((*GPUS, *CLASSES), with_devices(constraints=[{"matchAttribute": "a/b"}]), []),
+    "configuration for the device": ((*GPUS, *CLASSES), with_devices(config=[{"opaque": {"driver": NVIDIA}}]), []),
+    "a quota on the smaller class": (
+        (*GPUS, *CLASSES, quota({"small.deviceclass.resource.k8s.io/devices": "4"})),
+        claim(),
+        [],
+    ),
+    "a quota on the requested class": (
+        (*GPUS, *CLASSES, quota({"gpu.deviceclass.resource.k8s.io/devices": "4"})),
+        claim(),
+        ["mig-1g-10gb small 0", "requested gpu 0"],
+    ),
+    "a namespace with a queue of Kueue": (
+        (*GPUS, *CLASSES, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+                           "metadata": {"name": "q", "namespace": "team"}, "spec": {"clusterQueue": "c"}}),
+        claim(),
+        [],
+    ),
+    "nodes of Karpenter": (
+        (*GPUS, *CLASSES, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}),
+        claim(),
+        [],
+    ),
+    "a class with a selector that fails on some device": (
+        (NODE, slices("a", 1, card("gpu-1")), device_class("gpu", IS_GPU),
+         device_class("mig", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")),
+        claim(),
+        [],
+    ),
+    "slices of another product than those of whole cards": (
+        (NODE, slices("a", 2), device_node("b"), slices("b", 0, card("gpu-1", "NVIDIA A100-SXM4-80GB")), *CLASSES),
+        claim(),
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "data", "want"), CHOICES.values(), ids=CHOICES)
+def test_a_claim_gets_the_smallest_devices_first(objects: Sequence[Json], data: Json, want: list[str]) -> None:
+    assert choices_of(apply_patch(data, decide_claim(data, api_view(*objects)))) == want
+
+
+def test_an_older_cluster_has_no_choices() -> None:
+    assert decide_claim(claim(), api_view(*GPUS, *CLASSES).with_api_minor(33)).patch == ()
+
+
+def test_an_update_changes_nothing() -> None:
+    assert decide_claim(claim(), api_view(*GPUS, *CLASSES), operation="UPDATE") == Decision()
+
+
+def test_a_policy_in_audit_mode_only_says_what_it_would_do() -> None:
+    decision = decide_claim(claim(), api_view(*GPUS, *CLASSES), "mode: audit\nrightSizing: {}")
+    assert decision.patch == ()
+    assert [each.code for each in decision.findings] == ["GPU-R102"]
+
+
+def test_the_request_keeps_its_name_and_its_original_is_recorded() -> None:
+    after = apply_patch(claim(), decide_claim(claim(), api_view(*GPUS, *CLASSES)))
+    assert after["spec"]["devices"]["requests"][0]["name"] == "gpu"
+    original = json.loads(after["metadata"]["annotations"]["rightslice.dev/original-resources"])
+    assert original == claim()["spec"]["devices"]["requests"][0]
+
+
+def allocate(spec: Json, view: ClusterView, node: int) -> AllocationOutcome:
+    """Return whether a node has devices for a claim."""
+    devices = view.devices
+    named = NamedClaim("claim", msgspec.convert(spec, ClaimSpec))
+    pools = devices.pools.pools_of_node(node)
+    return allocate_on_node([named], pools, devices.allocated, devices.classes, select_device).outcome
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[Json]:
+    """Return nodes with devices of every kind, classes, some of them with quotas, and claims that have devices."""
+    extra = st.sampled_from(
+        [MIG, device_class("small", IS_MIG + " && true"), device_class("bad", "device.attributes['x'].y")]
+    )
+    objects = [
+        make_namespace("team"),
+        device_class("gpu", IS_GPU),
+        *draw(st.lists(extra, unique_by=lambda one: one["metadata"]["name"])),
+    ]
+    for name in "ab"[: draw(st.integers(1, 2))]:
+        objects.append(device_node(name))
+        if draw(st.booleans()):
+            objects += partitionable_gpus(name)
+            taken = draw(
+                st.sets(st.sampled_from(["gpu-0", "gpu-0-mig-1g10gb-1-2", "gpu-0-mig-3g40gb-3-4"]), max_size=1)
+            )
+        else:
+            objects.append(slices(name, draw(st.integers(0, 2)), card("gpu-1")))
+            taken = draw(st.sets(st.sampled_from(["mig-0", "gpu-1"])))
+        objects += [resource_claim(f"{name}-{device}", allocated(name, device)) for device in taken]
+    keys = st.sampled_from([f"{name}.deviceclass.resource.k8s.io/devices" for name in ("gpu", "mig", "small")])
+    return [*objects, *[quota({key: "3"}) for key in draw(st.sets(keys, max_size=1))]]
+
+
+OVER_10_GI = "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('10Gi'))"
+REQUESTS = st.builds(
+    lambda name, memory, selectors: claim(memory, deviceClassName=name, **selectors),
+    st.sampled_from(["gpu", "mig"]),
+    st.sampled_from(["8Gi", "15Gi", "30Gi"]),
+    st.sampled_from([{}, selected_by(H100_ONLY), selected_by(OVER_10_GI)]),
+)  # fmt: skip
+
+
+@given(worlds(), REQUESTS)
+def test_a_changed_claim_loses_nothing(objects: list[Json], before: Json) -> None:
+    view = api_view(*objects[1:])
+    after = apply_patch(before, decide_claim(before, view))
+    for node in range(len(view.fleet.nodes)):
+        outcomes = [allocate(data["spec"], view, node) for data in (before, after)]
+        assert AllocationOutcome.ALLOCATED not in outcomes or outcomes[1] is AllocationOutcome.ALLOCATED
+        assert AllocationOutcome.FAILED not in outcomes or outcomes[0] is AllocationOutcome.FAILED
+    charged = [claim_charge(msgspec.convert(data["spec"], ClaimSpec), view.classes) for data in (before, after)]
+    limited = [key for each in view.quotas("team") for key in each.spec.hard]
+    assert [charged[0].get(key, 0) for key in limited] == [charged[1].get(key, 0) for key in limited]
+    assert decide_claim(after, view).patch == ()

@@ -1,0 +1,318 @@
+"""Right-size new resource claims and templates: a request for one GPU becomes a list of choices, the smallest first.
+
+`exactly` becomes `firstAvailable`: the devices of other classes, or fewer of the same class, that cover the declared
+need, and at last what was requested. So whatever could be allocated before can be allocated after. The request keeps
+its name, so references of containers and constraints stay valid.
+
+Only a need that the claim or template declares counts: which pods will use it is not known, so neither is their usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of
+from webhook.engine.match import candidate_policies
+from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
+from webhook.model.admission import AdmissionRequest
+from webhook.model.annotations import DECISION_ANNOTATION, KEEP_ANNOTATION, ORIGINAL_ANNOTATION
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.claims import (
+    ClaimDevices,
+    ClaimRequest,
+    ClaimSpec,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    claim_charge,
+)
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import Decision, KeepReason, KeepRequest, PatchOperation, patch_add, patch_replace
+from webhook.model.dra.class_offers import (
+    NVIDIA_DRIVER,
+    ClassDevices,
+    DeviceSize,
+    class_offers,
+    device_hardware,
+    device_size,
+    device_text,
+    matches_all,
+)
+from webhook.model.dra.device_selectors import SelectorRuntimeError
+from webhook.model.dra.published_devices import PublishedDevice
+from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
+from webhook.model.field_paths import FieldPath
+from webhook.model.findings import Finding
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
+from webhook.model.pods import ObjectMeta, Pod, PodSpec
+from webhook.model.quota_matching import has_scopes
+from webhook.policy.policy_set import PolicySet
+
+FIRST_AVAILABLE_MINOR = 34
+"""The first minor version of Kubernetes in which a request may have choices by default."""
+
+MAX_CHOICES = 8
+"""Choices that one request may have; the last is what was requested."""
+
+LAST_CHOICE = "requested"
+WHOLE_CARD = 1000
+
+
+class _Alternative(NamedTuple):
+    """Devices of one profile that a class can match: smaller ones than those that were requested.
+
+    Attributes:
+        is_part: True if the class has devices of other profiles too.
+    """
+
+    milli: int
+    device_class: str
+    profile: str
+    is_part: bool
+
+
+class _ClaimContext(NamedTuple):
+    """A new claim or template, and what decides about it.
+
+    Attributes:
+        spec: The specification of its claims.
+        devices: The devices in it, as they are written.
+        path: Where the requests stand in the object.
+        right_sizing: The rules that match it.
+        digest: Digest of the policies.
+    """
+
+    namespace: str
+    metadata: ObjectMeta
+    spec: ClaimSpec
+    devices: Mapping[str, Any]
+    path: FieldPath
+    declared: DeclaredNeed
+    right_sizing: CombinedRightSizing
+    digest: str
+    view: ClusterView
+
+
+def size_claim(
+    request: AdmissionRequest, found: ResourceClaim | ResourceClaimTemplate, policies: PolicySet, view: ClusterView
+) -> Decision:
+    """Return the change of a new claim or template, and what is said about it; nothing if it declares no need.
+
+    An object with a uid is in its final form.
+    """
+    metadata, written = found.metadata, request.load_object().get("spec") or {}
+    declared = declared_need_of(Pod(metadata, PodSpec()))
+    if declared.memory_mib is None or metadata.uid:
+        return Decision()
+    path: FieldPath = ("spec", "devices", "requests")
+    if isinstance(found, ResourceClaimTemplate):
+        spec, written, path = found.spec.spec, written.get("spec") or {}, ("spec", *path)
+    else:
+        spec = found.spec
+    right_sizing = _right_sizing_of(request, metadata, spec, policies, view)
+    if right_sizing is None:
+        return Decision()
+    context = _ClaimContext(
+        *(request.namespace, metadata, spec, written.get("devices") or {}, path, declared, right_sizing),
+        *(policies.digest, view),
+    )
+    outcome = _choose_devices(context)
+    return _kept_decision(outcome, context) if isinstance(outcome, KeepRequest) else _sizing_decision(outcome, context)
+
+
+def _right_sizing_of(
+    request: AdmissionRequest, metadata: ObjectMeta, spec: ClaimSpec, policies: PolicySet, view: ClusterView
+) -> CombinedRightSizing | None:
+    """Return the rules of the policies that match a claim; None without any.
+
+    Match conditions and rollouts are about pods: where right-sizing has one, it is not known whether it applies.
+    """
+    classes = dict.fromkeys(one.exactly.device_class_name for one in spec.devices.requests if one.exactly)
+    extended = [view.classes[name].extended_resource_name for name in classes if name in view.classes]
+    names = (*filter(None, extended), *[DEVICE_CLASS_PREFIX + name for name in classes])
+    labels = view.labels_of(request.namespace)
+    matching, uncertain = candidate_policies(request, Pod(metadata, PodSpec()), names, policies, labels)
+    uncertain |= sum(1 << index for index, _ in policies.rollouts)
+    for index, policy in enumerate(policies.policies):
+        if policy.right_sizing is not None and matching & uncertain & 1 << index:
+            return None
+    return combine_policies(policies, matching & ~uncertain).right_sizing
+
+
+class _Sizing(NamedTuple):
+    """The choices of a request, as they are written, and the least thousandths of a card that it may get."""
+
+    choices: Sequence[Mapping[str, Any]]
+    milli: int
+
+
+def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
+    """Return the choices of the only request of a claim, or why the claim keeps it."""
+    rule, view, devices = context.right_sizing.rule, context.view, context.spec.devices
+    if context.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
+        return KeepRequest(KeepReason.OPTED_OUT)
+    if EvidenceSource.DECLARED not in rule.evidence or GpuForm.MIG not in rule.forms:
+        return KeepRequest(KeepReason.FORM_NOT_ALLOWED)
+    if view.stale:
+        return KeepRequest(KeepReason.STALE_VIEW)
+    if view.queues.serves(context.namespace) or view.volcano_queues or view.group_sources.pools:
+        return KeepRequest(KeepReason.QUEUED)
+    if (reason := _unsizable_reason(context)) is not None:
+        return reason
+    requested = devices.requests[0].exactly or DeviceRequest()
+    found = _smaller_devices(requested, context.declared, rule.min_saving_percent, view)
+    if not found:
+        return KeepRequest(KeepReason.NO_OFFER, context.declared.text)
+    written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
+    choices = [*(_write_choice(one, written) for one in found), {"name": LAST_CHOICE, **written}]
+    after = ClaimSpec(ClaimDevices((msgspec.convert({"firstAvailable": choices}, ClaimRequest),)))
+    if more := _key_charged_more(context.spec, after, view, context.namespace):
+        return KeepRequest(KeepReason.QUOTA_CHARGES_MORE, more)
+    return _Sizing(choices, found[0].milli)
+
+
+def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
+    """Return why a claim must keep its requests, whatever its need: it is not a plain one for a single device."""
+    devices = context.spec.devices
+    if len(devices.requests) != 1:
+        return KeepRequest(KeepReason.MULTIPLE_GPUS)
+    if devices.constraints or context.devices.get("config"):
+        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "constraints or configuration of the claim")
+    only = devices.requests[0].exactly
+    if only is None or only.admin_access or only.allocation_mode != "ExactCount":
+        return KeepRequest(KeepReason.MIXED_RESOURCES, "choices, all devices or administration")
+    return KeepRequest(KeepReason.MULTIPLE_GPUS) if only.count != 1 else None
+
+
+def _smaller_devices(
+    requested: DeviceRequest, declared: DeclaredNeed, min_saving_percent: int, view: ClusterView
+) -> list[_Alternative]:
+    """Return the devices that cover a need and are smaller than those of a request, the smallest first."""
+    if view.api_minor < FIRST_AVAILABLE_MINOR or not view.device_pools():
+        return []
+    offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
+    current = _select_devices(offers.matching.get(requested.device_class_name), expressions)
+    if not current or any(each.pool.driver != NVIDIA_DRIVER for each in current):
+        return []
+    sizes = [device_size(each) for each in current]
+    largest = max(WHOLE_CARD if size is None else size.gpu_milli for size in sizes)
+    hardware = {device_hardware(each.device) for each in current}
+    best: dict[str, _Alternative] = {}
+    for name, matching in offers.matching.items():
+        selected = _select_devices(matching, expressions)
+        for profile, some in _by_profile(selected).items():
+            size = _size_of_all(some)
+            is_alike = {device_hardware(each.device) for each in some} <= hardware
+            if size is None or not is_alike or not _covers(size, declared):
+                continue
+            one = _Alternative(size.gpu_milli, name, profile, is_part=len(some) < len(selected))
+            is_smaller = one.milli + max(1, 10 * min_saving_percent) <= largest
+            if is_smaller and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
+                best[profile] = one
+    return sorted(best.values(), key=lambda one: (one.milli, one.profile))[: MAX_CHOICES - 1]
+
+
+def _select_devices(matching: ClassDevices | None, expressions: Sequence[str]) -> list[PublishedDevice]:
+    """Return the devices of a class that further selectors select; none if one fails on some, or is not evaluated."""
+    if matching is None:
+        return []
+    try:
+        return [each for each in matching.devices if matches_all(expressions, each.pool.driver, each.device)]
+    except (SelectorRuntimeError, UnmodelledExpressionError):
+        return []
+
+
+def _by_profile(devices: Sequence[PublishedDevice]) -> dict[str, list[PublishedDevice]]:
+    found: dict[str, list[PublishedDevice]] = {}
+    for each in devices:
+        found.setdefault(device_text(each.device, "profile"), []).append(each)
+    found.pop("", None)
+    return found
+
+
+def _size_of_all(devices: Sequence[PublishedDevice]) -> DeviceSize | None:
+    """Return the least memory and compute, and the largest part of a card, of some devices; None if one is unknown."""
+    sizes = [device_size(each) for each in devices]
+    known = [size for size in sizes if size is not None]
+    if not known or len(known) < len(sizes):
+        return None
+    return DeviceSize(
+        min(size.memory_mib for size in known),
+        min(size.compute_milli for size in known),
+        max(size.gpu_milli for size in known),
+    )
+
+
+def _covers(size: DeviceSize, declared: DeclaredNeed) -> bool:
+    return size.memory_mib >= (declared.memory_mib or 0) and size.compute_milli >= (declared.compute_milli or 0)
+
+
+def _profile_selector(profile: str) -> str:
+    attributes = f"device.attributes['{NVIDIA_DRIVER}']"
+    return f"'profile' in {attributes} && {attributes}.profile == '{profile}'"
+
+
+def _rank(one: _Alternative, requested: DeviceRequest) -> tuple[bool, bool, str]:
+    """Return the order of classes with equal devices: the requested one, then those of one profile, by name."""
+    return one.device_class != requested.device_class_name, one.is_part, one.device_class
+
+
+def _write_choice(one: _Alternative, written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a choice: what was written, of another class or with another selector."""
+    name = "mig-" + one.profile.lower().replace(".", "-").replace("+", "-")
+    selectors = list(written.get("selectors") or ())
+    if one.is_part:
+        selectors.append({"cel": {"expression": _profile_selector(one.profile)}})
+    others = {key: value for key, value in written.items() if key not in ("selectors", "adminAccess")}
+    choice = {"name": name, **others, "deviceClassName": one.device_class}
+    return choice | ({"selectors": selectors} if selectors else {})
+
+
+def _key_charged_more(before: ClaimSpec, after: ClaimSpec, view: ClusterView, namespace: str) -> str:
+    """Return the first key of a quota that charges a changed claim more than the original; "" if none does."""
+    charged, originally = claim_charge(after, view.classes), claim_charge(before, view.classes)
+    more = {key for key, amount in charged.items() if amount > originally.get(key, 0)}
+    keys = (
+        key for quota in view.quotas(namespace) if not has_scopes(quota) for key in quota.status.hard or quota.spec.hard
+    )
+    return next((key for key in keys if key in more), "")
+
+
+def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
+    at_most = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else PolicyMode.WARN
+    mode = min(context.right_sizing.rule.mode, at_most)
+    finding = Finding("GPU-R103", mode, context.path, f"not right-sized: {kept}", kept.reason.fix)
+    return Decision(findings=(finding,), policies=(context.right_sizing.policy,), involves_gpus=True)
+
+
+def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:
+    mode, names = context.right_sizing.rule.mode, ", ".join(str(choice["name"]) for choice in sizing.choices)
+    size = f"the first available of {names} (from {sizing.milli / WHOLE_CARD:.2g} of a GPU)"
+    message = f"right-sized to {size}; need: {context.declared.text} declared"
+    enforced = mode is PolicyMode.ENFORCE
+    code, message = ("GPU-R101", message) if enforced else ("GPU-R102", f"would be {message}; not changed")
+    fix = f'To keep the request, annotate the object with {KEEP_ANNOTATION}: "true".'
+    finding = Finding(code, min(mode, PolicyMode.WARN), (*context.path, 0), message, fix)
+    patch = tuple(_operations(sizing, context)) if enforced else ()
+    return Decision(findings=(finding,), patch=patch, policies=(context.right_sizing.policy,), involves_gpus=True)
+
+
+def _operations(sizing: _Sizing, context: _ClaimContext) -> Iterator[PatchOperation]:
+    """Yield the change, and annotations: the record, and the request before. The need is in an annotation too."""
+    written: Mapping[str, Any] = context.devices["requests"][0]
+    changed = {key: value for key, value in written.items() if key != "exactly"} | {"firstAvailable": sizing.choices}
+    yield patch_replace((*context.path, 0), changed)
+    record = {
+        "policies": [context.right_sizing.policy],
+        "digest": context.digest,
+        "changed": ["devices"],
+        "need": f"{context.declared.text} declared",
+        "resource": str(sizing.choices[0]["deviceClassName"]),
+        "gpuMilli": sizing.milli,
+    }
+    for key, value in ((DECISION_ANNOTATION, record), (ORIGINAL_ANNOTATION, written)):
+        text = msgspec.json.encode(value, order="deterministic").decode()
+        yield patch_add(("metadata", "annotations", key), text)
