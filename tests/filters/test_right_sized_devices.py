@@ -88,4 +88,5 @@ def _binds(answer: SchedulerAnswer, pod: str) -> bool:
 
 
 def _is_slow(answer: SchedulerAnswer, pod: str) -> bool:
-    return any(TIMEOUT_MESSAGE in each.get("error", "") for each in answer.allocations[pod].values())
+    """Return whether a search for devices took too long, as on a busy machine: then it is not known who binds."""
+    return TIMEOUT_MESSAGE in json.dumps([answer.allocations[pod], answer.rejections[pod]])
