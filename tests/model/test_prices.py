@@ -60,6 +60,14 @@ def test_product_to_add_is_the_whole_card(product: str) -> None:
     assert note.endswith(" Add NVIDIA-B300 to the price table")
 
 
+def test_gpus_of_slices_have_the_price_of_the_published_product() -> None:
+    nodes = view_of(make_node("published"), make_node("plain")).fleet.nodes
+    found = node_prices(nodes, TABLE, {"published": "NVIDIA-L40S"})
+    assert (found.by_node, found.notes) == ({"published": 2_000_000}, ())
+    (note,) = node_prices(nodes, TABLE, {"published": "NVIDIA-B300"}).notes[:1]
+    assert note.startswith("no price for NVIDIA-B300 (1 node)")
+
+
 def test_unused_product_is_named() -> None:
     table = PriceTable("USD", {"l40s": 1, **{f"l40x-{i}": 1 for i in range(7)}}, "ours", "2026-06-01")
     nodes = view_of(node("n")).fleet.nodes

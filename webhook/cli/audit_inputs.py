@@ -30,6 +30,7 @@ from webhook.cli.output import exit_with_error, print_note, show_progress
 from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.gpu_devices import product_by_node
 from webhook.model.prices import NodePrices, PriceTable, node_prices
 from webhook.policy.price_list import load_price_list
 from webhook.report.policy_reports import KINDS, NO_KIND
@@ -135,7 +136,7 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
 def _price_nodes(name: str, view: ClusterView) -> NodePrices | None:
     if name == NO_PRICES:
         return None
-    prices = node_prices(view.fleet.nodes, load_prices(name))
+    prices = node_prices(view.fleet.nodes, load_prices(name), product_by_node(view.devices, view.fleet))
     for note in prices.notes:
         print_note(f"prices: {sanitize(note)}")
     return prices if view.fleet.nodes else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from types import MappingProxyType
 
 import msgspec
 
@@ -94,18 +95,24 @@ def parse_micro(text: str) -> int | None:
     return int(match[1]) * MICRO + int((match[2] or "").ljust(6, "0"))
 
 
-def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
-    """Price the nodes with GPUs: by node labels, otherwise by product."""
+def node_prices(
+    nodes: Collection[FleetNode], prices: PriceTable, published: Mapping[str, str] = MappingProxyType({})
+) -> NodePrices:
+    """Price the nodes with GPUs: by node labels, otherwise by product.
+
+    Args:
+        published: Product by node, where ResourceSlices publish it.
+    """
     known: dict[str, int] = {}
     max_prices: dict[str, int] = {}
     notes: list[str] = []
     unpriced: dict[str, int] = {}
     for node in nodes:
-        if not any(node.gpus.values()):
+        if not any(node.gpus.values()) and node.name not in published:
             continue
         problems, price = _price_from_labels(node, prices.currency)
         notes += problems
-        product = node.labels.get(PRODUCT_LABEL, "")
+        product = node.labels.get(PRODUCT_LABEL) or published.get(node.name, "")
         if price is None and not problems:
             price = prices.by_product.get(normalized_product(product))
             if price is None:
@@ -115,7 +122,8 @@ def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
             max_prices[product] = max(max_prices.get(product, 0), price)
     notes += _unpriced_notes(unpriced)
     if not prices.example:
-        notes += _unused_price_notes(prices, {normalized_product(node.labels.get(PRODUCT_LABEL, "")) for node in nodes})
+        products = {*published.values(), *(node.labels.get(PRODUCT_LABEL, "") for node in nodes)}
+        notes += _unused_price_notes(prices, set(map(normalized_product, products)))
     kind = "example prices, not yours: " if prices.example else ""
     source = f"{kind}{prices.source} ({prices.as_of}, {prices.currency} per card-hour)"
     return NodePrices(prices.currency, known, source, tuple(notes), max_prices)

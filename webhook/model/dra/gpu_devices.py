@@ -14,7 +14,9 @@ from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, AllocatedDevi
 from webhook.model.dra.allocator import ChosenDevice, NodeAllocation, PoolCounters
 from webhook.model.dra.constraints import find_attribute
 from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, PoolId
+from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
+from webhook.model.fleet import Fleet
 from webhook.model.mig_catalogue import mig_card_spec, profile_milli
 from webhook.model.quantity import parse_mebibytes, parse_nano
 from webhook.model.taints import HARD_EFFECTS
@@ -185,6 +187,12 @@ def _text(pool: NodePool, device: Device, name: str) -> str:
 def cards_of_node(pools: Iterable[NodePool], allocated: AllocatedDevices) -> list[CardUsage]:
     """Return the cards of a node, in published order. Pools that are incomplete or invalid have none."""
     return [card for pool in pools for card in _cards_of_pool(pool, allocated.get(pool.id, NOTHING_ALLOCATED))]
+
+
+def product_by_node(view: DeviceView, fleet: Fleet) -> dict[str, str]:
+    """Return the product of the first card that ResourceSlices publish on each node."""
+    cards = ((node.name, cards_of_node(view.pools.pools_of_node(i), {})) for i, node in enumerate(fleet.nodes))
+    return {name: some[0].product for name, some in cards if some}
 
 
 def _cards_of_pool(pool: NodePool, allocated: PoolAllocations) -> Iterator[CardUsage]:
