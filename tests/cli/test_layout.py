@@ -90,6 +90,55 @@ def test_a_cluster_without_cards_to_partition(planned: Any) -> None:
     assert planned([node], [], "--no-color") == "No node has cards that can be partitioned and are not shared.\n"
 
 
+def busy_and_idle() -> tuple[list[dict[str, Any]], list[PodMaker]]:
+    """Return a node with small pods on whole cards, an idle one, and three small pods that wait."""
+    waiting = [make_pod(f"w{i}").requests("nvidia.com/mig-1g.10gb", "1") for i in range(3)]
+    return [hopper("busy"), hopper("idle")], [*(running(f"p{i}", "8Gi", "busy") for i in range(8)), *waiting]
+
+
+def test_written_files_change_idle_nodes_only(planned: Any, tmp_path: Path) -> None:
+    found = planned(*busy_and_idle(), "-o", f"json={tmp_path / 'plan.json'}", "--write", str(tmp_path / "out"))
+    plan = orjson.loads((tmp_path / "plan.json").read_bytes())
+    steps = (tmp_path / "out" / "apply.sh").read_text().partition("cluster-policy --type merge")[2]
+
+    assert found == ""
+    assert [node["node"] for node in plan["nodes"]] == ["idle"]
+    assert "reserve idle rightslice-" in steps
+    assert "busy" not in steps
+    assert "drain" not in steps
+    assert plan["cardsUsed"] == {"today": 8, "planned": 2, "lowerBound": 2}
+
+
+def test_written_files_drain_nodes_where_that_is_allowed(planned: Any, tmp_path: Path) -> None:
+    nodes, pods = busy_and_idle()
+    planned(nodes[:1], pods, "--no-color", "--write", str(tmp_path / "out"), "--allow-drain")
+
+    assert "drain busy rightslice-" in (tmp_path / "out" / "apply.sh").read_text()
+
+
+def test_nothing_is_written_if_no_node_changes(planned: Any, tmp_path: Path) -> None:
+    nodes, pods = busy_and_idle()
+    planned(nodes[:1], pods, "--no-color", "--write", str(tmp_path / "out"))
+
+    assert not (tmp_path / "out").exists()
+
+
+BAD_WRITES = {
+    "drains without files": (["--allow-drain"], "apply to the files of --write. Write --write DIR"),
+    "a number of nodes without files": (["--max-unavailable", "3"], "apply to the files of --write"),
+    "no node at once": (["--max-unavailable", "0", "--write", "out"], "Invalid value for '--max-unavailable'"),
+    "a folder that is a file": (["--write", "cluster.yaml", "--allow-drain"], "cluster.yaml: cannot be written"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_WRITES.values(), ids=BAD_WRITES.keys())
+def test_invalid_flags_of_written_files(rightslice: Run, arguments: list[str], message: str) -> None:
+    result = rightslice("layout", "--cluster", "cluster.yaml", "--policies", "policies", *arguments)
+
+    assert result.code == 2
+    assert message in result.err
+
+
 def test_a_missing_solver_is_named(rightslice: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
 

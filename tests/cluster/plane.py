@@ -122,6 +122,12 @@ class Plane:
     def _ended(self) -> list[Process]:
         return [process for process in self.processes if not process.running]
 
+    def kubectl_environment(self) -> dict[str, str]:
+        """Return the environment of a program that runs kubectl as the admin."""
+        home = {"HOME": str(self.folder), "KUBECONFIG": str(self.kubeconfig), "KUBECTL_KUBERC": "false"}
+        path = f"{Path(self._kubectl).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, **home, "PATH": path, "NO_PROXY": "127.0.0.1"}
+
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
@@ -135,11 +141,10 @@ class Plane:
         Raises:
             AssertionError: it failed; the message has its output.
         """
-        home = {"HOME": str(self.folder), "KUBECONFIG": str(self.kubeconfig), "KUBECTL_KUBERC": "false"}
         done = subprocess.run(
             [str(self._kubectl), *arguments],
             input=stdin,
-            env={**os.environ, **home, "NO_PROXY": "127.0.0.1"},
+            env=self.kubectl_environment(),
             capture_output=True,
             text=True,
             timeout=KUBECTL_SECONDS,

@@ -70,11 +70,14 @@ def choices(cards: Sequence[CardGroup]) -> Iterator[list[CardGroup]]:
 def best_by_brute_force(cards: Sequence[CardGroup], demands: Sequence[UnitDemand]) -> tuple[int, int, int]:
     """The fewest unserved requests, used cards and changed cards, in this order, of all choices of layouts."""
     requests = [each.units for each in demands for _ in range(each.requests)]
-    today = Counter[tuple[str, MigLayout]]()
+    today, fixed = Counter[tuple[str, MigLayout]](), Counter[tuple[str, MigLayout]]()
     for group in cards:
         today[group.product, group.layout] += group.cards
+        fixed[group.product, group.layout] += group.fixed
     scores = []
     for chosen in choices(cards):
+        if not fixed <= Counter((card.product, card.layout) for card in chosen):
+            continue
         units, slices = Counter[CardUnit](), Counter[CardUnit]()
         for card in chosen:
             slices.update({CardUnit(card.product, profile): count for profile, count in card.layout})
@@ -99,7 +102,11 @@ def random_instance(rng: random.Random) -> tuple[list[CardGroup], list[UnitDeman
     for name in names:
         layouts = sorted(layouts_of(name))
         today = [rng.choice([WHOLE_CARD, rng.choice(layouts)]) for _ in range(rng.randint(1, most))]
-        cards += [CardGroup(name, layout, 1) for layout in today[: most if len(names) == 1 else 1]]
+        fixed = rng.choice([0, 0, 1])
+        cards += [
+            CardGroup(name, layout, 1, fixed and rng.randint(0, 1))
+            for layout in today[: most if len(names) == 1 else 1]
+        ]
         units += [CardUnit(name, ""), *units_of(name)]
     some = [rng.sample(units, rng.randint(1, min(4, len(units)))) for _ in range(rng.randint(0, 4))]
     return cards, [UnitDemand(rng.randint(0, 6), tuple(each)) for each in some]
@@ -176,6 +183,11 @@ CASES: dict[str, tuple[list[CardGroup], list[UnitDemand], tuple[int, int, int]]]
         (0, 1, 1),
     ),
     "a demand without any possible unit is unserved": ([CardGroup(H100, (), 1)], [UnitDemand(3, ())], (3, 0, 0)),
+    "a card that keeps its layout serves what it can, and another one the rest": (
+        [CardGroup(H100, BALANCED, 1, fixed=1), CardGroup(H100, (), 1)],
+        [slices(H100, 4, "1g.10gb")],
+        (0, 2, 1),
+    ),
     "no cards": ([], [slices(H100, 2, "1g.10gb")], (2, 0, 0)),
 }
 

@@ -83,6 +83,11 @@ ASSIGNMENTS: dict[str, tuple[list[NodeLayout], list[CardGroup], dict[str, list[M
         planned(SEVEN, SEVEN),
         {"a": [SEVEN, WHOLE_CARD], "b": [SEVEN, WHOLE_CARD]},
     ),
+    "a node whose cards are fixed does not change": (
+        [node("a", *WHOLE_2)._replace(fixed=True), node("b", *WHOLE_2, pods=1)],
+        planned(SEVEN, *WHOLE_2, WHOLE_CARD),
+        {"b": [SEVEN, WHOLE_CARD]},
+    ),
     "an unused card becomes whole": (
         [node("a", BALANCED, SEVEN)],
         planned(WHOLE_CARD, SEVEN),

@@ -25,7 +25,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "audit cluster/ --policies policies -o html=report.html",
     ),
     "rightsize": ("rightsize --cluster demo", "rightsize --cluster live -n research --usage usage.json -o yaml"),
-    "layout": ("layout --cluster demo", "layout --cluster live --usage usage.json -o json"),
+    "layout": (
+        "layout --cluster demo",
+        "layout --cluster live --usage usage.json -o json",
+        "layout --cluster live --write layout --allow-drain --max-unavailable 2",
+    ),
     "lint": ("lint --cluster demo", "lint -f quotas.yaml", "lint --cluster live -n research -o yaml"),
     "capacity": ("capacity --cluster demo", "capacity a100-mixed-1 --cluster demo", "capacity --cluster live -o wide"),
     "place": ("place -f pod.yaml --cluster demo", "place -f pod.yaml --cluster live -o json"),

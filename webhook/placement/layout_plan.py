@@ -39,11 +39,16 @@ class CardUnit(NamedTuple):
 
 
 class CardGroup(NamedTuple):
-    """Cards of one product with the same layout."""
+    """Cards of one product with the same layout.
+
+    Attributes:
+        fixed: Those of them that keep it.
+    """
 
     product: str
     layout: MigLayout
     cards: int
+    fixed: int = 0
 
 
 class UnitDemand(NamedTuple):
@@ -115,14 +120,17 @@ class _LayoutProgram(IntegerProgram):
 
     def __init__(self, cards: Sequence[CardGroup], demands: Sequence[UnitDemand]) -> None:
         super().__init__()
-        today = Counter[tuple[str, MigLayout]]()
+        today, fixed = Counter[tuple[str, MigLayout]](), Counter[tuple[str, MigLayout]]()
         for group in cards:
             today[group.product, group.layout] += group.cards
+            fixed[group.product, group.layout] += group.fixed
         self.cards: dict[tuple[str, MigLayout], int] = {}
         self.kept: list[int] = []
         self.start: dict[int, int] = {}
         for product in sorted({product for product, _ in today}):
             self._add_cards(product, {layout: number for (of, layout), number in today.items() if of == product})
+        for key, number in fixed.items():
+            self.require_sum({self.cards[key]: 1}, lower=number)
         self.served = [{unit: self.add_variable(each.requests) for unit in each.units} for each in demands]
         self.unserved = [self.add_variable(each.requests) for each in demands]
         for each, served, unserved in zip(demands, self.served, self.unserved, strict=True):

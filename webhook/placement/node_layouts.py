@@ -33,6 +33,7 @@ class NodeLayout(NamedTuple):
         layouts: The layout of each card.
         kept_whole: Whole cards among them that pods hold and keep.
         pods: Running pods with GPUs.
+        fixed: True if no card may change.
     """
 
     node: str
@@ -40,12 +41,17 @@ class NodeLayout(NamedTuple):
     layouts: tuple[MigLayout, ...]
     kept_whole: int = 0
     pods: int = 0
+    fixed: bool = False
 
-    def free_layouts(self) -> Counter[MigLayout]:
-        """Return how many cards with each layout may change."""
+    def planned_layouts(self) -> Counter[MigLayout]:
+        """Return how many cards with each layout serve the demand: all but those that pods keep."""
         found = Counter(self.layouts)
         found[WHOLE_CARD] -= min(self.kept_whole, found[WHOLE_CARD])
         return +found
+
+    def free_layouts(self) -> Counter[MigLayout]:
+        """Return how many of them may change."""
+        return Counter() if self.fixed else self.planned_layouts()
 
 
 class NodeChange(NamedTuple):
@@ -125,11 +131,13 @@ def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[Mig
 
 
 def card_groups(nodes: Iterable[NodeLayout]) -> list[CardGroup]:
-    """Return the cards of nodes that may change, by product and layout."""
-    found = Counter[tuple[str, MigLayout]]()
+    """Return the cards of nodes that serve the demand, by product and layout."""
+    found, fixed = Counter[tuple[str, MigLayout]](), Counter[tuple[str, MigLayout]]()
     for node in nodes:
-        found.update({(node.product, layout): cards for layout, cards in node.free_layouts().items()})
-    return [CardGroup(*key, cards) for key, cards in sorted(found.items())]
+        each = {(node.product, layout): cards for layout, cards in node.planned_layouts().items()}
+        found.update(each)
+        fixed.update(each if node.fixed else {})
+    return [CardGroup(*key, cards, fixed[key]) for key, cards in sorted(found.items())]
 
 
 def assign_layouts(nodes: Iterable[NodeLayout], planned: Iterable[CardGroup]) -> list[NodeChange]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
+    print_note,
     write_reports,
 )
 from webhook.errors import SolverError
@@ -26,11 +28,31 @@ from webhook.model.cluster_view import ClusterView
 from webhook.placement.layout_plan import UnitDemand, plan_layouts
 from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, node_layouts
 from webhook.report.layout import ClusterLayout, layout_document, layout_lines
+from webhook.report.layout_files import layout_files
+from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml")
 
 LayoutOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
+WriteFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--write",
+        metavar="DIR",
+        help="Also write the files that apply the plan: a ConfigMap for NVIDIA's MIG manager, and a script.",
+    ),
+]
+MaxUnavailable = Annotated[
+    int, typer.Option("--max-unavailable", metavar="N", min=1, help="With --write: nodes to change at the same time.")
+]
+AllowDrain = Annotated[
+    bool,
+    typer.Option(
+        "--allow-drain",
+        help="With --write: the script may evict pods. Without it, nodes that run pods with GPUs keep their layouts.",
+    ),
+]
 
 
 def layout_command(
@@ -43,6 +65,9 @@ def layout_command(
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
+    write: WriteFolder = None,
+    max_unavailable: MaxUnavailable = 1,
+    allow_drain: AllowDrain = False,
     output: LayoutOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
@@ -57,6 +82,8 @@ def layout_command(
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
+    if write is None and (allow_drain or max_unavailable != 1):
+        exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
     audited = AuditFlags(
         paths=None,
         policies=policies,
@@ -70,7 +97,7 @@ def layout_command(
         verbose=verbose,
     )
     try:
-        layout, invalid = plan_cluster_layout(audited)
+        layout, invalid = plan_cluster_layout(audited, idle_only=write is not None and not allow_drain)
     except SolverError as error:
         exit_with_error(f"layout: {error}")
     paint = paint_for(no_color=no_color)
@@ -79,11 +106,30 @@ def layout_command(
         **document_reports(lambda: layout_document(layout)),
     }
     write_reports(targets, reports)
+    if write is not None:
+        _write_files(write, layout, max_unavailable)
     raise typer.Exit(EXIT_INVALID_INPUT if invalid else EXIT_OK)
 
 
-def plan_cluster_layout(audited: AuditFlags) -> tuple[ClusterLayout, bool]:
+def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> None:
+    """Write the files that apply a plan. Exits if that fails."""
+    if not layout.changes:
+        print_note(f"note: no node changes, so nothing is written to {sanitize(str(folder))}")
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in layout_files(layout.changes, max_unavailable).items():
+            (folder / name).write_text(text, encoding="utf-8")
+            print_note(f"written: {sanitize(str(folder / name))}")
+    except OSError as error:
+        exit_with_error(f"--write {sanitize(str(folder))}: cannot be written: {error.strerror}")
+
+
+def plan_cluster_layout(audited: AuditFlags, *, idle_only: bool) -> tuple[ClusterLayout, bool]:
     """Return the plan for a cluster, and whether an object could not be read.
+
+    Args:
+        idle_only: Whether nodes that run pods with GPUs keep their layouts.
 
     Raises:
         SolverError: The solver is not installed.
@@ -101,6 +147,8 @@ def plan_cluster_layout(audited: AuditFlags) -> tuple[ClusterLayout, bool]:
     for result in audit.results:
         collector.add(result)
     demand = collector.demand()
+    if idle_only:
+        demand = demand._replace(nodes=tuple(node._replace(fixed=node.pods > 0) for node in demand.nodes))
     wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
     plan = plan_layouts(card_groups(demand.nodes), wanted)
     changes = assign_layouts(demand.nodes, plan.cards)

@@ -1,0 +1,199 @@
+"""The script of `layout --write` on a real API server, where a thread answers node labels as the MIG manager does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.builders import make_node, make_pod
+from tests.cluster.client import Json
+from tests.cluster.nodes import NODES, add_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.polling import COMMAND_SECONDS, eventually
+from webhook.placement.mig import MigLayout
+from webhook.placement.node_layouts import NodeChange, NodeLayout
+from webhook.report.layout_files import CONFIG_MAP, config_name, layout_files
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+SEVEN: MigLayout = (("1g.10gb", 7),)
+CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+CRD: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "clusterpolicies.nvidia.com"},
+    "spec": {
+        "group": "nvidia.com",
+        "scope": "Cluster",
+        "names": {"kind": "ClusterPolicy", "plural": "clusterpolicies", "singular": "clusterpolicy"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def operator(plane: Plane) -> Iterator[Plane]:
+    """A plane with the GPU Operator's policy, which names our ConfigMap."""
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(CRD))
+    plane.api.create("/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
+    spec = {"mig": {"strategy": "mixed"}, "migManager": {"config": {"name": CONFIG_MAP}}}
+    policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
+    eventually(lambda: plane.api.create(POLICIES, {**policy, "spec": spec}))
+    yield plane
+    plane.kubectl("delete", "-f", "-", stdin=yaml.safe_dump(CRD))
+    plane.api.delete("/api/v1/namespaces/gpu-operator")
+
+
+@pytest.fixture
+def cards(operator: Plane) -> Iterator[list[str]]:
+    """Two nodes with two H100 each, whose labels the MIG manager answers."""
+    names = add_nodes(operator, [make_node(name, {}, **{"nvidia.com/gpu": 2}) for name in ("card-a", "card-b")])
+    ended = threading.Event()
+    manager = threading.Thread(target=answer_labels, args=(operator, names, ended))
+    manager.start()
+    yield names
+    ended.set()
+    manager.join()
+    remove_nodes(operator, names)
+
+
+def answer_labels(plane: Plane, names: list[str], ended: threading.Event) -> None:
+    """Report success for every requested configuration."""
+    while not ended.wait(0.2):
+        for name in names:
+            labels = plane.api.get(f"{NODES}/{name}")["metadata"]["labels"]
+            if CONFIG in labels and STATE not in labels:
+                plane.api.patch(f"{NODES}/{name}", {"metadata": {"labels": {STATE: "success"}}})
+
+
+def run_script(
+    plane: Plane, folder: Path, *changes: NodeChange, max_unavailable: int = 1, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Write the files, and run the script with some variables."""
+    for name, text in layout_files(changes, max_unavailable).items():
+        (folder / name).write_text(text)
+    return subprocess.run(
+        ["sh", str(folder / "apply.sh")],
+        env=plane.kubectl_environment() | settings,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+
+
+def change(name: str, pods: int = 0) -> NodeChange:
+    """A node whose first card is partitioned."""
+    return NodeChange(NodeLayout(name, H100, ((), ()), pods=pods), (SEVEN, ()))
+
+
+def node_state(plane: Plane, name: str) -> tuple[str | None, str | None, bool]:
+    """The configuration of a node, its state, and whether it is cordoned."""
+    node = plane.api.get(f"{NODES}/{name}")
+    labels = node["metadata"]["labels"]
+    return labels.get(CONFIG), labels.get(STATE), node["spec"].get("unschedulable", False)
+
+
+DONE = (config_name((SEVEN, ())), "success", False)
+
+
+def cordoning_steps(output: str) -> list[str]:
+    """The cordons and uncordons of a run, in order."""
+    words = (line.removeprefix("node/").split() for line in output.splitlines())
+    return [f"{each[1]} {each[0]}" for each in words if each[1:] and each[1] in ("cordoned", "uncordoned")]
+
+
+def test_nodes_change_one_after_the_other(operator: Plane, cards: list[str], tmp_path: Path) -> None:
+    done = run_script(operator, tmp_path, *map(change, cards))
+
+    assert done.returncode == 0, done.stderr
+    assert cordoning_steps(done.stdout) == [
+        "cordoned card-a",
+        "uncordoned card-a",
+        "cordoned card-b",
+        "uncordoned card-b",
+    ]
+    assert [node_state(operator, name) for name in cards] == [DONE, DONE]
+    config = operator.api.get(f"/api/v1/namespaces/gpu-operator/configmaps/{CONFIG_MAP}")["data"]["config.yaml"]
+    assert DONE[0] in yaml.safe_load(config)["mig-configs"]
+
+
+def test_two_nodes_change_at_once_and_a_second_run_changes_nothing(
+    operator: Plane, cards: list[str], tmp_path: Path
+) -> None:
+    done = run_script(operator, tmp_path, *map(change, cards), max_unavailable=2)
+    again = run_script(operator, tmp_path, *map(change, cards), max_unavailable=2)
+
+    assert cordoning_steps(done.stdout)[:2] == ["cordoned card-a", "cordoned card-b"]
+    assert (again.returncode, cordoning_steps(again.stdout)) == (0, []), again.stderr
+    assert [node_state(operator, name) for name in cards] == [DONE, DONE]
+
+
+def test_a_node_that_runs_a_pod_with_gpus_is_not_changed(
+    operator: Plane, cards: list[str], namespace: str, tmp_path: Path
+) -> None:
+    pod = make_pod("busy").namespace(namespace).gpus(1).spec(nodeName="card-a").build()
+    operator.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    done = run_script(operator, tmp_path, change("card-a"))
+
+    assert done.returncode == 1
+    assert f"a new layout of card-a would kill pods: {namespace}/busy. Run kubectl uncordon card-a" in done.stderr
+    assert node_state(operator, "card-a") == (None, None, True)
+
+
+def test_a_node_is_drained_where_the_plan_allows_that(
+    operator: Plane, cards: list[str], namespace: str, tmp_path: Path
+) -> None:
+    pod = make_pod("busy").namespace(namespace).gpus(1).spec(nodeName="card-a").build()
+    operator.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    flags = "--ignore-daemonsets --force --grace-period=0"
+
+    done = run_script(operator, tmp_path, change("card-a", pods=1), DRAIN_FLAGS=flags)
+
+    assert done.returncode == 0, done.stderr
+    assert "pod/busy" in done.stdout
+    assert node_state(operator, "card-a") == DONE
+
+
+def test_a_configuration_of_other_nodes_must_be_in_the_file(operator: Plane, cards: list[str], tmp_path: Path) -> None:
+    operator.api.patch(f"{NODES}/card-b", {"metadata": {"labels": {CONFIG: "all-balanced"}}})
+
+    done = run_script(operator, tmp_path, change("card-a"))
+
+    assert done.returncode == 1
+    assert "nodes have the label nvidia.com/mig.config=all-balanced. Copy this configuration" in done.stderr
+    assert node_state(operator, "card-a") == (None, None, False)
+
+
+def test_the_operator_must_use_the_config_map(operator: Plane, cards: list[str], tmp_path: Path) -> None:
+    path, own = f"{POLICIES}/cluster-policy", {"migManager": {"config": {"name": CONFIG_MAP}}}
+    operator.api.patch(path, {"spec": {"migManager": {"config": {"name": "theirs"}}}})
+    try:
+        done = run_script(operator, tmp_path, change("card-a"))
+    finally:
+        operator.api.patch(path, {"spec": own})
+
+    assert done.returncode == 1
+    [command] = [line for line in done.stderr.splitlines() if "kubectl patch" in line]
+    spec = {"mig": {"strategy": "mixed"}, **own}
+    assert json.loads(command.partition(" -p ")[2].strip("'")) == {"spec": spec}
+    assert node_state(operator, "card-a") == (None, None, False)
