@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.builders import Json, make_node, make_pod
+from tests.builders import Json, make_namespace, make_node, make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API, CHARGES_EXTENDED
-from tests.controlplane.build import is_minor_or_newer
+from tests.controlplane.build import is_minor_or_newer, wanted_version
 from tests.device_builders import (
     AMD,
     CARD_MEMORY,
@@ -31,17 +31,20 @@ from tests.device_builders import (
     partitionable_gpus,
     resource_slice,
 )
-from tests.example_cluster import policies_of, request_of, view_of
+from tests.example_cluster import apply_patch, policies_of, request_of, review, view_of
 from webhook.engine.claim_review import review_claim
 
-GPU, MIG, AMD_GPU = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"
+GPU, MIG, AMD_GPU, SMALL = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "mig-1g.10gb"
 ATTRIBUTES, CAPACITY = f"device.attributes['{NVIDIA}']", f"device.capacity['{NVIDIA}']"
 CLASSES = [
     device_class(GPU, f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'gpu'", extended="nvidia.com/gpu"),
     device_class(MIG, f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'mig'"),
     device_class(AMD_GPU, f"device.driver == '{AMD}'"),
+    device_class(
+        SMALL, f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'mig' && {ATTRIBUTES}.profile == '1g.10gb'"
+    ),
 ]
-"""The classes of the drivers' charts."""
+"""The classes of the drivers' charts, and one of a single profile."""
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{MIG}"
@@ -283,7 +286,7 @@ def publish(plane: Plane) -> Iterator[Callable[..., None]]:
 def test_pods_get_these_devices(run: Run, plane: Plane, namespace: str, publish: Callable[..., None]) -> None:
     slices = run.slices(f"gpus-{namespace[-6:]}")
     publish(slices, run.advertised)
-    kinds = {device["name"]: _kind(device) for each in slices for device in each["spec"].get("devices", ())}
+    kinds = _kinds(slices)
     for index, wish in enumerate(run.pods):
         read_pod = create_pod(plane, namespace, f"pod-{index}", wish)
         if run.devices[index] == WAITING:
@@ -291,6 +294,52 @@ def test_pods_get_these_devices(run: Run, plane: Plane, namespace: str, publish:
             assert not _node(waiting)
         else:
             assert _devices_of(plane, eventually(read_pod, until=_node), kinds) == run.devices[index]
+
+
+@pytest.mark.parametrize("slices", [static_mig, *([dynamic_mig] if CHARGES_EXTENDED else [])])
+def test_a_right_sized_claim_gets_the_smallest_slice(
+    slices: Callable[[str], Sequence[Json]], plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    published = slices(f"gpus-{namespace[-6:]}")
+    publish(published)
+    submitted = template("train", exactly(GPU))
+    submitted["metadata"] |= {"namespace": namespace, "annotations": {"rightslice.dev/gpu-memory": "8Gi"}}
+    sized = _right_sized(submitted, namespace, published)
+    assert sized != submitted
+    plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", sized)
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod_with_claim(namespace, "train"))
+    read_pod = partial(plane.api.get, f"/api/v1/namespaces/{namespace}/pods/train")
+    assert _devices_of(plane, eventually(read_pod, until=_node), _kinds(published)) == "1g.10gb for gpu/mig-1g-10gb"
+
+
+@pytest.mark.skipif(not CHARGES_EXTENDED, reason="the scheduler makes claims from Kubernetes 1.36 on")
+@pytest.mark.parametrize("slices", [static_mig, dynamic_mig])
+def test_a_right_sized_pod_gets_a_slice_of_a_class(
+    slices: Callable[[str], Sequence[Json]], plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    published = slices(f"gpus-{namespace[-6:]}")
+    publish(published)
+    submitted = make_pod("train").namespace(namespace).gpus(1).needs("8Gi").build()
+    sized = _right_sized(submitted, namespace, published)
+    assert sized["spec"]["containers"][0]["resources"]["limits"] == {f"deviceclass.resource.kubernetes.io/{SMALL}": "1"}
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", sized)
+    read_pod = partial(plane.api.get, f"/api/v1/namespaces/{namespace}/pods/train")
+    found = _devices_of(plane, eventually(read_pod, until=_node), _kinds(published))
+    assert found == "1g.10gb for container-0-request-0"
+
+
+def _right_sized(submitted: Json, namespace: str, published: Sequence[Json]) -> Json:
+    """Return a new object as right-sizing leaves it."""
+    nodes = [make_node(name) for name in {each["spec"]["nodeName"] for each in published}]
+    for node in nodes:
+        node["status"]["nodeInfo"] = {"kubeletVersion": f"v{wanted_version()}"}
+    view = view_of(make_namespace(namespace), *nodes, *CLASSES, *published)
+    return apply_patch(submitted, review(submitted, "mode: enforce\nrightSizing: {}", view=view))
+
+
+def _kinds(published: Sequence[Json]) -> Mapping[str, str]:
+    """Return the profile or type of each device by its name."""
+    return {device["name"]: _kind(device) for each in published for device in each["spec"].get("devices", ())}
 
 
 @pytest.mark.parametrize("run", ALL_RUNS.values(), ids=ALL_RUNS)

@@ -160,6 +160,24 @@ def test_a_claim_gets_the_smallest_devices_first(objects: Sequence[Json], data: 
     assert choices_of(apply_patch(data, decide_claim(data, api_view(*objects)))) == want
 
 
+POLICIES: dict[str, tuple[str, bool]] = {
+    "a policy about GPUs of NVIDIA": ("mode: enforce\nmatch: {resources: ['nvidia.com/*']}\nrightSizing: {}", True),
+    "one about slices": ("mode: enforce\nmatch: {resources: ['nvidia.com/mig-*']}\nrightSizing: {}", False),
+    "one about other namespaces": ("mode: enforce\nmatch: {namespaces: [other]}\nrightSizing: {}", False),
+    "one with a condition on pods": (
+        "mode: enforce\nmatch: {matchConditions: [{name: a, expression: 'true'}]}\nrightSizing: {}",
+        False,
+    ),
+    "one without right-sizing": ("mode: enforce\nlimits: {perPod: [{resource: cpu, max: 8}]}", False),
+    "one that wants a larger saving": ("mode: enforce\nrightSizing: {minSavingPercent: 90}", False),
+}
+
+
+@pytest.mark.parametrize(("text", "is_changed"), POLICIES.values(), ids=POLICIES)
+def test_the_policies_of_pods_hold_for_claims(text: str, is_changed: bool) -> None:
+    assert bool(decide_claim(claim(), api_view(*GPUS, *CLASSES), text).patch) is is_changed
+
+
 def test_an_older_cluster_has_no_choices() -> None:
     assert decide_claim(claim(), api_view(*GPUS, *CLASSES).with_api_minor(33)).patch == ()
 

@@ -46,7 +46,7 @@ from webhook.model.dra.published_devices import PublishedDevice
 from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.pods import ObjectMeta, Pod, PodSpec
 from webhook.model.quota_matching import has_scopes
 from webhook.policy.policy_set import PolicySet
@@ -128,11 +128,12 @@ def _right_sizing_of(
 ) -> CombinedRightSizing | None:
     """Return the rules of the policies that match a claim; None without any.
 
-    Match conditions and rollouts are about pods: where right-sizing has one, it is not known whether it applies.
+    It counts as a request for a whole GPU. Match conditions and rollouts are about pods: where right-sizing has one, it
+    is not known whether it applies.
     """
     classes = dict.fromkeys(one.exactly.device_class_name for one in spec.devices.requests if one.exactly)
     extended = [view.classes[name].extended_resource_name for name in classes if name in view.classes]
-    names = (*filter(None, extended), *[DEVICE_CLASS_PREFIX + name for name in classes])
+    names = tuple(filter(None, (WHOLE_GPU, *extended, *[DEVICE_CLASS_PREFIX + name for name in classes])))
     labels = view.labels_of(request.namespace)
     matching, uncertain = candidate_policies(request, Pod(metadata, PodSpec()), names, policies, labels)
     uncertain |= sum(1 << index for index, _ in policies.rollouts)

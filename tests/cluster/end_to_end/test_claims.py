@@ -12,7 +12,7 @@ from tests.cluster.client import Json
 from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API
-from tests.device_builders import NVIDIA, card, device_class, resource_slice
+from tests.device_builders import NVIDIA, card, device_class, mig_device, resource_slice
 from tests.engine.test_workload_review import workload
 
 CLASS = "published-gpus"
@@ -21,8 +21,8 @@ NOTHING_MATCHES = f"device.attributes['{NVIDIA}'].productName == 'NVIDIA B200'"
 
 @pytest.fixture(scope="module", autouse=True)
 def published(site: Installation) -> Iterator[None]:
-    """A slice with two cards, and their class; deleted afterwards."""
-    devices = [card("gpu-0"), card("gpu-1")]
+    """A slice with two cards and a part of another one, and their class; deleted afterwards."""
+    devices = [card("gpu-0"), card("gpu-1"), mig_device("gpu-2-mig-0", "1g.10gb", "GPU-2")]
     node = site.plane.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
     created = {
         "resourceslices": resource_slice("published", NVIDIA, node, nodeName=node, devices=devices),
@@ -76,3 +76,21 @@ def test_a_workload_with_claims_is_warned_about(site: Installation, team: str) -
 
     warning = "Warning: [GPU-D101] spec.template.spec.resourceClaims[0]: devices.requests[0]"
     eventually(dry_run, until=lambda text: warning in text)
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_a_claim_that_declares_its_need_gets_the_smallest_device_first(
+    site: Installation, team: str, kind: str
+) -> None:
+    submitted = claim_object(kind, team, "true")
+    submitted["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": "8Gi"}
+
+    def dry_run() -> str:
+        flags = ("--dry-run=server", "-o", "json")
+        return site.plane.kubectl("create", *flags, "-f", "-", stdin=json.dumps(submitted)).stdout
+
+    created = json.loads(eventually(dry_run, until=lambda text: "firstAvailable" in text))
+    spec = created["spec"].get("spec", created["spec"])
+    (request,) = spec["devices"]["requests"]
+    assert request["name"] == "gpu"
+    assert [choice["name"] for choice in request["firstAvailable"]] == ["mig-1g-10gb", "requested"]
