@@ -210,3 +210,41 @@ def test_simulate_names_devices_that_it_cannot_tell() -> None:
         "resource claims"
     ]
     assert list(unsimulated_constraints(parse_pod(BY_TEMPLATE), placement_input(*CLUSTER, template("t", "gpu")))) == []
+
+
+def taken(node: str, *devices: str) -> Json:
+    """Return a claim that has some devices of a node."""
+    return resource_claim(f"on-{node}", *(allocated(node, name) for name in devices))
+
+
+FIRST, HALF_CARD = "gpu-0-mig-1g10gb-1-0", "gpu-0-mig-3g40gb-3-0"
+SMALL_MIG = f"({TYPE} == 'mig' && device.attributes['{NVIDIA}'].profile == '1g.10gb')"
+SMALL_CLASS = device_class("small", f"{SMALL_MIG} || device.attributes['{NVIDIA}'].productName == 'NVIDIA A10'")
+A10 = [
+    make_node("a10", {}),
+    resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[card("gpu-0", "NVIDIA A10")]),
+]
+TWO_CARDS = [make_node("two", {}), *partitionable_gpus("two", 2)]
+OTHER = [make_node("other", {}), *partitionable_gpus("other")]
+RANKED: dict[str, tuple[str, list[Json], list[str]]] = {
+    "a slice goes where it leaves the most room": (
+        "small",
+        [*CUT, *OTHER, taken("other", HALF_CARD)],
+        ["other", "cut"],
+    ),
+    "and not onto an empty card": ("small", [*CUT, *OTHER, taken("other", FIRST)], ["other", "cut"]),
+    "a whole card goes to the fuller node": (
+        "gpu",
+        [*CUT, *TWO_CARDS, taken("two", "gpu-0")],
+        ["two", "cut"],
+    ),
+    "a slice of an empty card takes less than a whole one": ("small", [*A10, *CUT], ["cut", "a10"]),
+}
+
+
+@pytest.mark.parametrize(("device_class_name", "cluster", "want"), RANKED.values(), ids=RANKED)
+def test_nodes_are_ranked_by_what_the_devices_leave(
+    device_class_name: str, cluster: list[Json], want: list[str]
+) -> None:
+    found = place_pod(BY_TEMPLATE, *CLASSES, SMALL_CLASS, *cluster, template("t", device_class_name))
+    assert nodes(found) == want

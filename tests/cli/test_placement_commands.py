@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
-from tests.builders import Json, make_node
+from tests.builders import Json, make_node, make_pod
 from tests.cli.conftest import FILES, JUNE, Run
+from tests.device_builders import device_class, partitionable_gpus, resource_claim
 from tests.example_cluster import mig_node, whole_node
 from tests.placement.clusters import gpu_node
 
@@ -513,3 +514,30 @@ def test_place_and_simulate_say_in_a_word_why_pods_keep_their_request(rightslice
     [unplaced] = simulated["unplaced"]
     assert unplaced["pods"] == 1
     assert unplaced["message"].startswith("denied by the webhook: ")
+
+
+ROOM_POLICY = ["--policies", "room/policy.yaml"]
+CLASS = device_class("gpu", "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'")
+CLAIMS = {
+    "resourceClaimTemplateName": resource_claim("t") | {"kind": "ResourceClaimTemplate"},
+    "resourceClaimName": resource_claim("t"),
+}
+CLAIMS["resourceClaimTemplateName"]["spec"] = {"spec": CLAIMS["resourceClaimName"]["spec"]}
+
+
+@pytest.mark.parametrize(("field", "claim"), CLAIMS.items(), ids=CLAIMS)
+def test_place_and_simulate_read_the_claims_of_the_files(
+    rightslice: Run, tmp_path: Path, field: str, claim: Json
+) -> None:
+    file = tmp_path / "cluster.json"
+    nodes = [make_node(name, {}) for name in ("a", "b")]
+    objects = [*nodes, CLASS, *partitionable_gpus("b")]
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    pod = make_pod("p").namespace("team").spec(resourceClaims=[{"name": "g", field: "t"}]).build()
+    files = orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]})
+
+    placed = rightslice("place", "-f", "-", "--cluster", str(file), "-o", "json", stdin=files)
+    assert [each["node"] for each in orjson.loads(placed.out)["pods"][0]["nodes"]] == ["b"]
+
+    simulated = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", *ROOM_POLICY, stdin=files)
+    assert orjson.loads(simulated.out)["steps"][-1]["allocatedMilli"] == 1000

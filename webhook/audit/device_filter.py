@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -10,9 +10,13 @@ from msgspec.structs import replace
 
 from webhook.cache.placement_input import PlacementInput
 from webhook.cache.stored_objects import object_namespace
+from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
 from webhook.model.dra.allocator import CANNOT_ALLOCATE, AllocationOutcome, NodeAllocation
-from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
-from webhook.model.dra.gpu_devices import CardUsage, cards_of_node, chosen_milli
+from webhook.model.dra.claim_weights import gpu_parts
+from webhook.model.dra.device_pools import NodePool, PoolId
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
+from webhook.model.dra.devices import Device
+from webhook.model.dra.gpu_devices import CARD_MILLI, CardUsage, cards_of_node, chosen_milli, share_milli
 from webhook.model.dra.pod_devices import (
     CANNOT_FIT,
     NOT_ON_NODE,
@@ -24,13 +28,18 @@ from webhook.model.dra.pod_devices import (
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod
+from webhook.placement.mig import mig_card_value, mig_geometry
 from webhook.placement.nodes.filtering import FilterReason
 from webhook.placement.nodes.pod_requirements import PodRequirements
+from webhook.placement.nodes.ranking import FULLNESS, SCORE, FillOrder, RankedNode
 
 RESOURCE_CLAIMS = "resource claims"
+MEMORY_SLICE = "memory-slice-"
+"""Start of the names of counters that say which part of a card's memory a MIG device uses up."""
+
 PARTLY_SERVED = "extended resources that device plugins offer on some nodes, and device classes on others"
 ENDS_SCHEDULING = "running DynamicResources filter plugin"
 DETAILS = {
@@ -123,6 +132,71 @@ def with_devices_of_pod(
     before, name = placement.devices, placement.snapshot.fleet.nodes[node].name
     after = with_devices_bound(before, object_namespace(pod), result.claims, found, name)
     return replace(placement, devices=after), chosen_milli(found, before.pools.pools_of_node(node))
+
+
+def rank_by_devices(
+    ranked: Sequence[RankedNode], result: DeviceFilterResult, placement: PlacementInput, fill: FillOrder
+) -> list[RankedNode]:
+    """Return ranked nodes by what the devices that a pod would get leave of their cards, as slices by name are ranked.
+
+    Of equal nodes the one whose cards are fuller comes first, or the emptier one.
+    """
+    sign = 1 if fill is FillOrder.PACK else -1
+    found: list[RankedNode] = []
+    for each in ranked:
+        pools = placement.devices.pools.pools_of_node(each.node)
+        key = list(each.key)
+        key[SCORE] -= _value_loss(result.allocations[each.node], placement)
+        key[FULLNESS] += sign * _fullness(pools, placement.devices)
+        found.append(replace(each, score=key[SCORE], key=tuple(key)))
+    return sorted(found, key=lambda each: each.key, reverse=True)
+
+
+def _value_loss(found: NodeAllocation, placement: PlacementInput) -> float:
+    """Return how much less the cards of a node are worth with some devices allocated.
+
+    A device without a place on its card, such as one that exists already, is worth its part of the card.
+    """
+    pools, loss = placement.devices.pools, 0.0
+    used: dict[tuple[PoolId, str], int] = {}
+    for chosen in (each for some in found.claims for each in some if not each.admin_access):
+        pool = PoolId(chosen.device.driver, chosen.device.pool)
+        part = gpu_parts(pools, pool).get(chosen.device.device)
+        if part is None:
+            continue
+        geometry, mask = mig_geometry(part.product), _memory_slices(part.device)
+        if geometry is None or not mask or mask >> geometry.units or part.milli >= CARD_MILLI:
+            loss += part.milli if chosen.consumed is None else share_milli(part.milli, part.device, chosen.consumed)
+            continue
+        value, card = mig_card_value(geometry, placement.profiles), (pool, part.card)
+        before = used[card] if card in used else _used_slices(pool, part.card, placement.devices)
+        used[card] = before | mask
+        loss += value.value_of(before) - value.value_of(used[card])
+    return round(loss, 1)
+
+
+def _used_slices(pool: PoolId, card: str, devices: DeviceView) -> int:
+    """Return the memory slices of a card that claims have, as a mask."""
+    allocated, parts = devices.allocated.get(pool, NOTHING_ALLOCATED), gpu_parts(devices.pools, pool)
+    found = (parts[name] for name in (*allocated.whole, *allocated.shared) if name in parts)
+    return union_masks(_memory_slices(part.device) for part in found if part.card == card)
+
+
+def _memory_slices(device: Device) -> int:
+    """Return the memory slices that a device of NVIDIA's driver uses up, as a mask; 0 if it names none."""
+    names = [name for each in device.consumes_counters for name in each.counters if name.startswith(MEMORY_SLICE)]
+    numbers = [name.removeprefix(MEMORY_SLICE) for name in names]
+    return union_masks(1 << int(number) for number in numbers if number.isdecimal() and len(number) < 3)
+
+
+def _fullness(pools: Sequence[NodePool], devices: DeviceView) -> float:
+    """Return which part of a node's cards claims have."""
+    cards, taken = 0, 0
+    for pool in pools:
+        allocated, parts = devices.allocated.get(pool.id, NOTHING_ALLOCATED), gpu_parts(devices.pools, pool.id)
+        cards += len({part.card for part in parts.values()})
+        taken += sum(parts[name].milli for name in (*allocated.whole, *allocated.shared) if name in parts)
+    return min(1.0, taken / (CARD_MILLI * cards)) if cards else 0.0
 
 
 def names_devices(pod: Pod) -> bool:

@@ -8,12 +8,14 @@ from functools import cache, partial, reduce
 
 import msgspec
 
+from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.admission import AdmittedPod, admitted_pods, denial_codes
-from webhook.audit.device_filter import find_device_reasons, without_served_resources
+from webhook.audit.device_filter import find_device_reasons, rank_by_devices, without_served_resources
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
+from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.filters.node_ports import host_ports
 from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
 from webhook.model.filters.nominated_pods import select_nominated
@@ -51,6 +53,22 @@ from webhook.report.placement import GangPlacement, PlacementResult, node_domain
 from webhook.report.results import CheckResult
 
 DEVICES_OF_REPLICAS = "devices that the other replicas take"
+
+
+def with_claims_of_files(
+    sources: Iterable[SourceObject], placement: PlacementInput, context: EvaluationContext
+) -> tuple[PlacementInput, EvaluationContext]:
+    """Return the cluster, as pods are placed in it and evaluated against it, with the claims and classes of files.
+
+    Where no devices are known, claims are not evaluated.
+    """
+    view = with_claim_objects(context.view, (each.data for each in sources), context.namespace)
+    context = msgspec.structs.replace(context, view=view)
+    if placement.devices is NO_DEVICES:
+        return placement, context
+    templates, before = view.all_claims.templates, placement.devices
+    devices = view.devices._replace(pools=before.pools, allocated=before.allocated)
+    return msgspec.structs.replace(placement, devices=devices, claim_templates=templates), context
 
 
 def place_pods(
@@ -233,6 +251,8 @@ def _place_pod(
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
     ranked = ranking.rank(eligible, gang)
+    if devices.claims is not None:
+        ranked = rank_by_devices(ranked, devices, placement, ranking.fill)
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
     apart = _exclusion_keys(pod, placement) if replicas > 1 else ()

@@ -17,6 +17,7 @@ from webhook.audit.device_filter import (
     exclusions_by_devices,
     find_device_reasons,
     published_cards,
+    rank_by_devices,
     requested_device_milli,
     unevaluated_devices,
     with_devices_of_pod,
@@ -261,6 +262,8 @@ class SimulatedCluster:
             required = structs.replace(required, selected_nodes=selected)
         if required not in self._unplaceable:
             ranked = self._ranking.rank(required)
+            if devices.claims is not None:
+                ranked = rank_by_devices(ranked, devices, self._cluster, self._ranking.fill)
             if ranked:
                 return self._bind_pod(pod, required, ranked[0], devices)
             obstacle = _main_obstacle(self.snapshot, required)

@@ -8,7 +8,7 @@ import typer
 
 from webhook.audit.admission import reject_unplaceable
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.audit.pod_placement import place_pods
+from webhook.audit.pod_placement import place_pods, with_claims_of_files
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.inputs import parse_now, report_broken_files
@@ -51,7 +51,8 @@ def place_command(
 ) -> None:
     """Show where a pod would be placed, and on which GPUs.
 
-    The files contain pods, or workloads with pod templates. A pod is first patched as the webhook would patch it. Each
+    The files contain pods, or workloads with pod templates, and resource claims and templates of claims that these
+    name. A pod is first patched as the webhook would patch it. Each
     node that is ruled out is shown with the reasons.
 
     With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here, such
@@ -68,6 +69,7 @@ def place_command(
     documents = list(reject_unplaceable(read_objects(named), evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]
+    placement, evaluation = with_claims_of_files(sources, placement, evaluation)
     results = list(place_pods(sources, evaluation, placement, strategy, fill))
     if not results and not broken:
         exit_with_error(f"{', '.join(named)}: no pods and no workloads here. Name a file with a Pod or a Deployment")

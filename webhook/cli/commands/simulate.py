@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from msgspec import structs
 from webhook.audit.admission import admitted_pods, arriving_replicas, reject_unplaceable
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
+from webhook.audit.pod_placement import with_claims_of_files
 from webhook.audit.simulation import (
     ArrivingReplicas,
     SimulationProgress,
@@ -127,7 +128,9 @@ def simulate_command(
         placement, evaluation = read_placement_and_context(
             nodes, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
         )
-        arriving = _read_arriving_pods(pods, evaluation, placement)
+        sources = _read_sources(pods, evaluation)
+        placement, evaluation = with_claims_of_files(sources, placement, evaluation)
+        arriving = _read_arriving_pods(pods, sources, evaluation, placement)
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
         expected = sum(each.replicas for each in arriving)
     with show_progress(steps, expected) as shown:
@@ -148,14 +151,21 @@ def _is_trace(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".csv")
 
 
-def _read_arriving_pods(path: str, evaluation: EvaluationContext, placement: PlacementInput) -> list[ArrivingReplicas]:
-    """Return the pods of some files, replicas included. Exits if a file is broken."""
+def _read_sources(path: str, evaluation: EvaluationContext) -> list[SourceObject]:
+    """Return the objects of some files. Exits if a file is broken."""
     documents = list(reject_unplaceable(read_objects([path]), evaluation))
     reject_broken_files(documents)
+    return [each for each in documents if isinstance(each, SourceObject)]
+
+
+def _read_arriving_pods(
+    path: str, sources: Sequence[SourceObject], evaluation: EvaluationContext, placement: PlacementInput
+) -> list[ArrivingReplicas]:
+    """Return the pods of some files, replicas included."""
     arriving: list[ArrivingReplicas] = []
     pods = 0
     unsimulated: Counter[str] = Counter()
-    for source in (each for each in documents if isinstance(each, SourceObject)):
+    for source in sources:
         for admitted in admitted_pods(source, evaluation):
             required = pod_requirements(admitted.pod, placement.snapshot.fleet)
             if required.count > MAX_UNITS:

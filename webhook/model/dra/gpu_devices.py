@@ -79,11 +79,18 @@ class PublishedGpu(NamedTuple):
 
 
 class GpuPart(NamedTuple):
-    """The part of a card that a device is: the product of the card, "" if unknown, and thousandths."""
+    """The part of a card that a device is.
+
+    Attributes:
+        product: Product of the card, with hyphens; "" if unknown.
+        milli: Thousandths of the card.
+        card: What parts of one card have in common, in their pool.
+    """
 
     product: str
     milli: int
     device: Device
+    card: str = ""
 
 
 class CardUsage(NamedTuple):
@@ -125,7 +132,7 @@ def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:
 def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
     """Return the parts of cards in a pool, by the name of the device."""
     devices = {each.device.name: each.device for each in pool.devices}
-    return {name: GpuPart(gpu.product, gpu.milli, devices[name]) for name, gpu in gpus_of_pool(pool).items()}
+    return {name: GpuPart(gpu.product, gpu.milli, devices[name], gpu.card) for name, gpu in gpus_of_pool(pool).items()}
 
 
 def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) -> PublishedGpu:

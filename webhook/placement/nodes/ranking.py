@@ -91,6 +91,7 @@ class NodeRanking:
 
     Attributes:
         snapshot: The nodes. Change them only through `set_nodes`.
+        fill: Order of equal nodes.
         errors: Errors while scoring a node, for the caller to log and remove. Such a node comes last.
     """
 
@@ -113,6 +114,7 @@ class NodeRanking:
         """
         self.snapshot, self._strategy, self._profiles = snapshot, strategy, profiles
         self._score_table = ScoreTable(snapshot.free_arrays(), SCORERS[strategy](snapshot.capacity, mix), turnover)
+        self.fill = fill
         self._sign = 1 if fill is FillOrder.PACK else -1
         nodes = range(len(snapshot.free))
         self._fullness: FloatArray = np.zeros(len(nodes))
