@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from random import Random
 
 from tests.builders import Json, make_namespace
@@ -17,13 +18,13 @@ from tests.filters.random_devices import NAMESPACE, random_devices
 from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
 from webhook.model.cluster_view import ClusterView
 
-CLUSTERS = max(300, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 200)
+CLUSTERS = max(100, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 200)
 """5,000 for a million."""
 
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "right-sized devices")
 BATCH_SIZE = 50
-MOSTLY_GPUS = 7
-"""Pods of each cluster that request one GPU, instead of what they had."""
+BY_NAME = 5
+"""Pods of each cluster that request a GPU by the name of a resource; the others have a claim."""
 
 WHOLE_SCHEDULER = ""
 NEEDS = ("4Gi", "8Gi", "9500Mi", "16Gi", "30Gi")
@@ -31,7 +32,7 @@ PROFILES = ("1g.10gb", "2g.20gb", "4g.40gb")
 
 
 def test_every_pod_that_binds_without_right_sizing_binds_with_it(device_scheduler: SchedulerFilters) -> None:
-    changed = bound = 0
+    bound = Counter[str]()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
         submitted = [_sizable(Random(f"{SEED} {begin + number}")) for number in range(BATCH_SIZE)]
         sized = [_right_sized(each) for each in submitted]
@@ -40,15 +41,16 @@ def test_every_pod_that_binds_without_right_sizing_binds_with_it(device_schedule
         for before, after, of_submitted, of_sized in zip(submitted, sized, found, found[BATCH_SIZE:], strict=False):
             for pod, other in zip(before.pods, after.pods, strict=True):
                 name = pod["metadata"]["name"]
-                changed += pod != other
-                bound += pod != other and _binds(of_submitted, name)
-                is_harmed = _binds(of_submitted, name) and not _binds(of_sized, name) and not _is_slow(of_sized, name)
+                is_bound = _binds(of_submitted, name)
+                bound["pods"] += is_bound and pod != other
+                bound["claims"] += is_bound and not _claims_of(pod).isdisjoint(_changed_claims(before, after))
+                is_harmed = is_bound and not _binds(of_sized, name) and not _is_slow(of_sized, name)
                 assert not is_harmed, f"{name}\n{json.dumps([*before.objects, *before.pods])}\n{json.dumps(other)}"
-    assert min(changed, bound) > CLUSTERS / 20, (changed, bound)
+    assert min(bound["pods"], bound["claims"]) > CLUSTERS / 20, bound
 
 
 def _sizable(random: Random) -> RandomCluster:
-    """Return a cluster in which some pods request one GPU and need less, and classes have the slices for them."""
+    """Return a cluster in which pods request one GPU, by name or by claim, and need less; classes have the slices."""
     cluster = random_devices(random)
     objects = [make_namespace(NAMESPACE), *cluster.objects]
     for node in (each for each in objects if each["kind"] == "Node"):
@@ -57,9 +59,13 @@ def _sizable(random: Random) -> RandomCluster:
     for profile in random.sample(PROFILES, k=random.randint(0, 3)):
         condition = f"device.driver == '{NVIDIA}' && 'profile' in {attributes} && {attributes}.profile == '{profile}'"
         objects.append(device_class(profile.replace(".", "-"), condition))
-    for pod in random.sample(cluster.pods, k=MOSTLY_GPUS):
+    by_name, by_claim = cluster.pods[:BY_NAME], cluster.pods[BY_NAME:]
+    for pod in by_name:
         pod["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": random.choice(NEEDS)}
         pod["spec"] = {"containers": [{"name": "main", "image": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    for pod in by_claim:
+        pod["spec"] = {"containers": [{"name": "main", "image": "a"}]} | _claim_reference(pod["metadata"]["name"])
+        objects.append(_claim(random, pod["metadata"]["name"]))
     named = {each["resourceClaimName"] for pod in cluster.pods for each in pod["spec"].get("resourceClaims", ())}
     kept = [each for each in objects if not _is_new_claim(each) or each["metadata"]["name"] in named]
     return RandomCluster(kept, cluster.pods)
@@ -67,9 +73,40 @@ def _sizable(random: Random) -> RandomCluster:
 
 def _right_sized(cluster: RandomCluster) -> RandomCluster:
     """Return the cluster with every new object as right-sizing leaves it."""
-    view = view_of(*(each for each in cluster.objects if each["kind"] != "KubeSchedulerConfiguration"))
+    stored = (each for each in cluster.objects if each["kind"] != "KubeSchedulerConfiguration")
+    view = view_of(*stored).with_api_minor(36)
     objects = [_admitted(each, view) if _is_new_claim(each) else each for each in cluster.objects]
     return RandomCluster(objects, [_admitted(pod, view) for pod in cluster.pods])
+
+
+def _claim(random: Random, name: str) -> Json:
+    """Return a claim for a GPU that declares a smaller need."""
+    device_class, memory = random.choice(("gpu", "gpu", "nvidia", "mig")), random.choice(NEEDS)
+    exactly: Json = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
+    if random.random() < 0.4:
+        bound = f"device.capacity['{NVIDIA}'].memory.compareTo(quantity('{memory}')) >= 0"
+        exactly["selectors"] = [{"cel": {"expression": bound}}]
+    annotations = {"rightslice.dev/gpu-memory": memory}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+
+
+def _claim_reference(name: str) -> Json:
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+
+
+def _claims_of(pod: Json) -> set[str]:
+    return {each["resourceClaimName"] for each in pod["spec"].get("resourceClaims", ())}
+
+
+def _changed_claims(before: RandomCluster, after: RandomCluster) -> set[str]:
+    """Return the names of the claims that right-sizing changed."""
+    pairs = zip(before.objects, after.objects, strict=True)
+    return {each["metadata"]["name"] for each, other in pairs if each != other}
 
 
 def _is_new_claim(data: Json) -> bool:
