@@ -5,8 +5,9 @@ GPUs. Nodes publish their GPUs as NVIDIA's driver does: model G3 of the trace as
 be made of them, G2 as A10s, the others as themselves. The memory that a pod needs is its part of a GPU in the trace, of
 an A10. Pods arrive in the order of the trace and do not end; those that do not fit wait.
 
-*Untouched*, a claim is for whole GPUs with the memory that the pod needs. The best possible is a bound, not a
-schedule: it splits pods with several GPUs, ignores CPU and memory of nodes, and packs memory slices without holes.
+*Untouched*, a claim is for whole GPUs with the memory that the pod needs. *Ours* is that claim, with the need declared,
+as the webhook changes it. The best possible is a bound, not a schedule: it splits pods with several GPUs, ignores CPU
+and memory of nodes, and packs memory slices without holes.
 
     python -m benchmarks.device_replay [--scale N] [--traces FOLDER]
 """
@@ -24,12 +25,14 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.builders import Json, make_pod
+from tests.builders import Json, make_namespace, make_node, make_pod
 from tests.cluster.nodes import add_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.controlplane.build import control_plane, wanted_version
 from tests.device_builders import H100, MEMORY_SLICES, NVIDIA, card, device_class, partitionable_gpus, resource_slice
+from tests.engine.test_fit import sizing
+from tests.example_cluster import apply_patch, review, view_of
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.placement.capacity import EmptyNode, PodDemand
 
@@ -58,7 +61,12 @@ NEEDED_OF = 23_028
 API = "/apis/resource.k8s.io/v1"
 NAMESPACE = "replay"
 GPU, MIG = "gpu.nvidia.com", "mig.nvidia.com"
+CLASSES = [
+    device_class(name, f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == '{kind}'")
+    for name, kind in ((GPU, "gpu"), (MIG, "mig"))
+]
 Shape = Callable[[Json], Json]
+"""What becomes of a claim at admission."""
 
 
 class Trace(NamedTuple):
@@ -108,19 +116,29 @@ def needed_memory(pod: PodDemand) -> int:
     return ceil(pod.gpu_milli * NEEDED_OF / 1000)
 
 
-def untouched(requests: Json) -> Json:
-    """Return the request as it is."""
-    return requests
+def claim_of(pod: PodDemand, name: str) -> Json:
+    """Return the claim of a pod: whole GPUs with the memory that it needs."""
+    needed = f"{needed_memory(pod)}Mi"
+    bound = f"device.capacity['{NVIDIA}'].memory.compareTo(quantity('{needed}')) >= 0"
+    exactly = {"deviceClassName": GPU, "count": pod.gpus, "allocationMode": "ExactCount"}
+    request = {"name": "gpu", "exactly": exactly | {"selectors": [{"cel": {"expression": bound}}]}}
+    metadata = {"name": name, "namespace": NAMESPACE, "annotations": {"rightslice.dev/gpu-memory": needed}}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
+    return about | {"spec": {"devices": {"requests": [request]}}}
 
 
-SHAPES: Mapping[str, Shape] = {"untouched": untouched}
+def untouched(_objects: Sequence[Json]) -> Shape:
+    """Return what leaves claims as they are."""
+    return lambda claim: claim
 
 
-def request_of(pod: PodDemand) -> Json:
-    """Return the request of a pod's claim: whole GPUs with the memory that it needs."""
-    expression = f"device.capacity['{NVIDIA}'].memory.compareTo(quantity('{needed_memory(pod)}Mi')) >= 0"
-    selectors = [{"cel": {"expression": expression}}]
-    return {"name": "gpu", "exactly": {"deviceClassName": GPU, "count": pod.gpus, "selectors": selectors}}
+def right_sized(objects: Sequence[Json]) -> Shape:
+    """Return what changes claims as the webhook does in a cluster of these objects, with right-sizing enforced."""
+    view = view_of(make_namespace(NAMESPACE), *objects).with_api_minor(36)
+    return lambda claim: apply_patch(claim, review(claim, sizing(), view=view))
+
+
+ARMS: Mapping[str, Callable[[Sequence[Json]], Shape]] = {"untouched": untouched, "ours": right_sized}
 
 
 def published(node: EmptyNode) -> list[Json]:
@@ -132,11 +150,12 @@ def published(node: EmptyNode) -> list[Json]:
     return [resource_slice(f"{node.name}-{NVIDIA}", NVIDIA, node.name, nodeName=node.name, devices=cards)]
 
 
-def replay(trace: Trace, shape: Shape) -> Iterator[Result]:
+def replay(trace: Trace, arm: Callable[[Sequence[Json]], Shape]) -> Iterator[Result]:
     """Play the pods into a new cluster, and yield what it is like at each mark."""
     with tempfile.TemporaryDirectory() as folder, Plane(control_plane(wanted_version()), Path(folder)) as plane:
-        slices = [each for node in trace.nodes for each in published(node)]
-        _publish(plane, trace.nodes, slices)
+        nodes, slices = [_node(node) for node in trace.nodes], [one for node in trace.nodes for one in published(node)]
+        shape = arm([*nodes, *slices, *CLASSES])
+        _publish(plane, nodes, slices)
         memory = {
             _device_key(each["spec"]["pool"]["name"], one["name"]): _mebibytes(one) for each, one in _devices(slices)
         }
@@ -149,20 +168,20 @@ def replay(trace: Trace, shape: Shape) -> Iterator[Result]:
             yield _result(plane, trace, end, placed, memory)
 
 
-def _publish(plane: Plane, nodes: Iterable[EmptyNode], slices: Iterable[Json]) -> None:
-    add_nodes(plane, map(_node, nodes))
+def _publish(plane: Plane, nodes: Iterable[Json], slices: Iterable[Json]) -> None:
+    add_nodes(plane, nodes)
     plane.add_namespace(NAMESPACE)
-    for name, kind in ((GPU, "gpu"), (MIG, "mig")):
-        expression = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == '{kind}'"
-        plane.api.create(f"{API}/deviceclasses", device_class(name, expression))
+    for each in CLASSES:
+        plane.api.create(f"{API}/deviceclasses", each)
     for each in slices:
         plane.api.create(f"{API}/resourceslices", each)
 
 
 def _node(node: EmptyNode) -> Json:
     amounts = {"cpu": f"{node.cpu_milli}m", "memory": str(node.memory), "pods": "250"}
-    metadata = {"name": node.name, "labels": {"kubernetes.io/hostname": node.name}}
-    return {"metadata": metadata, "spec": {}, "status": {"allocatable": amounts, "capacity": amounts}}
+    made = make_node(node.name)
+    made["status"] |= {"allocatable": amounts, "capacity": amounts, "nodeInfo": {"kubeletVersion": "v1.36.3"}}
+    return made
 
 
 def _devices(slices: Iterable[Json]) -> Iterator[tuple[Json, Json]]:
@@ -178,8 +197,7 @@ def _mebibytes(device: Json) -> int:
 
 
 def _create(plane: Plane, name: str, pod: PodDemand, shape: Shape) -> None:
-    spec = {"devices": {"requests": [shape(request_of(pod))]}}
-    plane.api.create(f"{API}/namespaces/{NAMESPACE}/resourceclaims", {"metadata": {"name": name}, "spec": spec})
+    plane.api.create(f"{API}/namespaces/{NAMESPACE}/resourceclaims", shape(claim_of(pod, name)))
     maker = make_pod(name).namespace(NAMESPACE).spec(resourceClaims=[{"name": "gpu", "resourceClaimName": name}])
     maker.requests("cpu", f"{pod.cpu_milli}m").requests("memory", str(pod.memory))
     maker.main["resources"]["claims"] = [{"name": "gpu"}]
@@ -288,7 +306,7 @@ def main() -> int:
     print(
         f"{len(trace.nodes)} nodes with {', '.join(f'{n} {name}' for name, n in gpus.items())}; {len(trace.pods)} pods"
     )
-    rows: dict[str, Any] = {name: list(replay(trace, shape)) for name, shape in SHAPES.items()}
+    rows: dict[str, Any] = {name: list(replay(trace, arm)) for name, arm in ARMS.items()}
     rows["best possible"] = [bound(trace, row.arrived) for row in rows["untouched"]]
     print("\n".join(report(rows)))
     return 0
