@@ -13,7 +13,6 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import orjson
 
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
@@ -166,7 +165,7 @@ class ResultInterner:
 
     def _intern_decision(self, decision: Decision) -> Decision:
         findings = tuple(_intern_value(self._findings, each, each) for each in decision.findings)
-        key = orjson.dumps(msgspec.to_builtins(decision), option=orjson.OPT_NON_STR_KEYS)
+        key = msgspec.json.encode(decision)
         shared: Decision = _intern_value(self._decisions, key, msgspec.structs.replace(decision, findings=findings))
         return shared
 
