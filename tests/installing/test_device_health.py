@@ -1,4 +1,4 @@
-"""doctor about GPUs that are published twice, and about more ResourceSlices than are compared with claims."""
+"""doctor about GPUs that are published twice, and about clusters with many ResourceSlices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.installing.test_doctor import FORBIDDEN, HEALTHY, NOW
 from webhook.cli.commands.doctor import diagnose
 from webhook.installing.facts import CheckState, DiagnosticResult
 from webhook.model.dra.packed_slices import pack_slices
+from webhook.model.dra.published_devices import MANY_SLICES
 from webhook.model.dra.resource_slices import ResourceSlice
 
 OTHER = "gpus.example.com"
@@ -25,7 +26,7 @@ def device_results(nodes: list[Json], slices: list[Json], classes: list[Json] | 
     """Return the results about devices."""
     packed = pack_slices(msgspec.convert(one, ResourceSlice) for one in slices)
     facts = replace(HEALTHY, nodes=nodes, slices=packed, device_classes=classes or [])
-    return [each for each in diagnose(facts, NOW) if "published" in each.summary or "too many" in each.summary]
+    return [each for each in diagnose(facts, NOW) if "published" in each.summary]
 
 
 def plugin_node(name: str, **resources: int) -> Json:
@@ -80,13 +81,10 @@ def test_gpus_that_are_published_once(nodes: list[Json], slices: list[Json]) -> 
     )
 
 
-def test_more_slices_than_are_compared_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.engine.linting.devices.MAX_SLICES", 1)
+def test_of_many_slices_doctor_says_what_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.installing.cluster_health.MAX_SLICES", 1)
     [found] = device_results([plugin_node("a")], partitionable_gpus("a"))
-    assert (found.state, found.summary) == (
-        CheckState.WARN,
-        "2 ResourceSlices are too many to compare claims with devices",
-    )
+    assert (found.state, found.advice) == (CheckState.OK, MANY_SLICES)
 
 
 def test_slices_that_may_not_be_read_are_named() -> None:

@@ -32,6 +32,7 @@ from webhook.model.dra.device_pools import DevicePools, PoolId, SlicesByPool, sl
 from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView
 from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice, SlicePacker
+from webhook.model.dra.published_devices import cards_by_kind
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta
@@ -212,4 +213,5 @@ def _index_pools(
     grouped = grouped if slices is None else slices_by_pool(slices)
     pools = DevicePools(grouped, fleet)
     carry_claim_weights(before.pools, pools, before.claims)
+    cards_by_kind(pools, fleet)
     return grouped, pools

@@ -14,7 +14,7 @@ from webhook.errors import abbreviate_names
 from webhook.model.claims import DeviceClasses, DeviceSelector, required_driver
 from webhook.model.dra.claim_weights import gpu_parts
 from webhook.model.dra.device_pools import DevicePools, PoolId
-from webhook.model.dra.published_devices import MAX_SLICES, texts_read
+from webhook.model.dra.published_devices import texts_read
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet, FleetNode
 
@@ -33,7 +33,7 @@ class DeviceProblem(NamedTuple):
 
 
 def find_device_problems(pools: DevicePools, classes: DeviceClasses, fleet: Fleet) -> Iterator[DeviceProblem]:
-    """Yield the GPUs that are published twice, by who publishes them, and what is too much to be checked."""
+    """Yield the GPUs that are published twice, by who publishes them."""
     by_plugin, by_drivers = defaultdict[str, list[str]](list), defaultdict[tuple[str, str], list[str]](list)
     for index, node in enumerate(fleet.nodes):
         names = pools.names_of_node(index)
@@ -43,10 +43,6 @@ def find_device_problems(pools: DevicePools, classes: DeviceClasses, fleet: Flee
             by_drivers[pair].append(node.name)
     yield from (_twice_by_plugin(driver, nodes) for driver, nodes in by_plugin.items())
     yield from (_twice_by_drivers(*pair, nodes, classes) for pair, nodes in by_drivers.items())
-    if pools.slice_count > MAX_SLICES:
-        summary = f"{pools.slice_count} ResourceSlices are too many to compare claims with devices"
-        advice = f"above {MAX_SLICES}, check and the webhook say nothing about the devices that claims can get"
-        yield DeviceProblem(summary, advice)
 
 
 def _is_advertised(pool: PoolId, node: FleetNode, pools: DevicePools) -> bool:

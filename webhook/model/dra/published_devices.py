@@ -3,24 +3,31 @@
 Slices of equal cards share their content, apart from texts such as UUIDs, which few selectors read. So slices are of
 one kind if their content is one and the texts of the attributes that are read are equal, and so are nodes with such
 slices. Slices that are being replaced count too. What was found is kept with the pools: it changes when a slice does.
+
+Most selectors read nothing in which equal cards differ, and share their kinds: those are found once, in a live cluster
+before a review needs them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.devices import Device
+from webhook.model.dra.gpu_devices import GPU_DRIVERS
 from webhook.model.dra.packed_slices import PackedSlice, SliceContent
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet
 
 MAX_SLICES = 10_000
-"""Slices that are compared: more take longer than a review may."""
+"""Slices that are compared one by one, if selectors tell equal cards apart: more take longer than a review may."""
+
+MANY_SLICES = f"above {MAX_SLICES}, claims whose selectors tell equal cards apart are not compared with devices"
 
 MAX_KINDS = 512
 """Kinds of slices, or of nodes, that are looked at: more take too long."""
@@ -30,6 +37,14 @@ MAX_DEVICES = 4_096
 
 MAX_CACHED_KEYS = 64
 """Sets of keys for which kinds are kept."""
+
+
+CARD_KEYS = tuple(
+    DeviceKey("attributes", driver, name)
+    for driver, names in GPU_DRIVERS.items()
+    for name in ("type", "productName", "brand", "architecture", names.profile)
+)
+"""What may differ between cards of which the slices share their content otherwise."""
 
 
 class PublishedDevice(NamedTuple):
@@ -68,16 +83,97 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     """Return one device of each kind, by the keys that selectors read; None if they read more.
 
     Raises:
-        UnmodelledExpressionError: There are too many slices, or kinds of them.
+        UnmodelledExpressionError: There are too many kinds, or too many slices of which the keys tell equal ones apart.
     """
+    cards = cards_by_kind(pools, fleet)
+    if cards is not None and keys is not None and cards.are_alike_in(keys):
+        return cards.devices
     if pools.slice_count > MAX_SLICES:
         raise UnmodelledExpressionError(f"there are more than {MAX_SLICES} slices")
     kind_of = slice_kinds(keys)
+    every = ((pool.driver, *kind_of(one)) for pool, some in pools.slices.items() for one in some)
+    return _devices_by_kind(pools, fleet, every)
+
+
+class CardKinds(NamedTuple):
+    """One device of each kind, by content and what names a card's product, and what slices of one kind have in common.
+
+    Attributes:
+        slices: A slice of each kind, and the positions of the texts that all slices of that kind share.
+    """
+
+    devices: PublishedDevices
+    slices: tuple[tuple[PackedSlice, frozenset[int]], ...]
+
+    def are_alike_in(self, keys: Sequence[DeviceKey]) -> bool:
+        """Return whether slices of one kind have the same values under some keys."""
+        return all(
+            common.issuperset(_positions_read(one.content, keys, one.spec.driver)) for one, common in self.slices
+        )
+
+
+@derived_value()
+def cards_by_kind(pools: DevicePools, fleet: Fleet) -> CardKinds | None:
+    """Return the kinds of cards, which hardly any selector tells apart further; None if there are too many.
+
+    That looks at every slice once, and at none again for other selectors.
+    """
+    kind_of = slice_kinds(CARD_KEYS)
+    kinds = [(pool.driver, *kind_of(one)) for pool, some in pools.slices.items() for one in some]
+    try:
+        devices = _devices_by_kind(pools, fleet, kinds)
+    except UnmodelledExpressionError:
+        return None
+    slices: dict[SliceKind, _AlikeSlices] = {}
+    for kind, one in zip(kinds, (one for some in pools.slices.values() for one in some), strict=True):
+        known = slices.get(kind)
+        if known is None:
+            slices[kind] = _AlikeSlices(one, range(len(one.texts)))
+        else:
+            known.compare(one.texts)
+    return CardKinds(devices, tuple((each.first, frozenset(each.common)) for each in slices.values()))
+
+
+class _AlikeSlices:
+    """Slices of one kind, and the positions of the texts that all of them share.
+
+    Attributes:
+        first: One of them.
+        common: The positions.
+    """
+
+    def __init__(self, first: PackedSlice, common: Iterable[int]) -> None:
+        self.first = first
+        self._set_common(list(common))
+
+    def _set_common(self, common: Sequence[int]) -> None:
+        self.common = common
+        # Twice the first, so that a single one gives a tuple too.
+        self._read = itemgetter(common[0], *common) if common else None
+        self._texts = self._read(self.first.texts) if self._read is not None else ()
+
+    def compare(self, texts: tuple[str, ...]) -> None:
+        """Remove the positions of texts in which another slice differs."""
+        if self._read is not None and self._read(texts) != self._texts:
+            self._set_common([i for i in self.common if texts[i] == self.first.texts[i]])
+
+
+def _devices_by_kind(pools: DevicePools, fleet: Fleet, kinds_of_slices: Iterable[SliceKind]) -> PublishedDevices:
+    """Return one device of each kind of slices.
+
+    Args:
+        pools: The slices.
+        fleet: The nodes.
+        kinds_of_slices: The kind of each slice.
+
+    Raises:
+        UnmodelledExpressionError: There are too many kinds.
+    """
     slices: dict[SliceKind, tuple[PoolId, PackedSlice]] = {}
     of_node: defaultdict[str, list[SliceKind]] = defaultdict(list)
     total, are_local = 0, True
-    for pool, one in ((pool, one) for pool, some in pools.slices.items() for one in some):
-        kind = (pool.driver, *kind_of(one))
+    every = ((pool, one) for pool, some in pools.slices.items() for one in some)
+    for kind, (pool, one) in zip(kinds_of_slices, every, strict=True):
         slices.setdefault(kind, (pool, one))
         if len(slices) > MAX_KINDS:
             raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of slices")
