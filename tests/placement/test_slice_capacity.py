@@ -72,7 +72,7 @@ FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int], dict[str, int]]] =
     ),
     "a card that claims share by memory": (
         [*on_node(SHARED), resource_claim("c", allocated("n", "gpu-0", share=SHARE, memory="20Gi"))],
-        (1, 251, 749, 0),
+        (1, 252, 748, 0),
         {},
     ),
     "partitions of AMD": (

@@ -83,7 +83,7 @@ def device_milli_by_container(context: PodContext, mutation: PodMutation) -> Ite
     """Yield the thousandths of a GPU of each claim, and of each resource that only a device class serves."""
     view, pod = context.view, mutation.pod
     served = view.devices.class_by_resource
-    if pod.spec.resource_claims:
+    if pod.spec.resource_claims and pod.spec.containers:  # the API server rejects a pod without containers later
         weights = view.cluster_claims(context.request.namespace).weigh_each(
             context.request.namespace, pod_claim_uses(pod), view.fleet
         )
