@@ -220,6 +220,8 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for in_use in [view.nodes_with_ports_in_use((HostPort(number, "TCP", ALL_INTERFACES),))]
         },
         "pod_classes": view.pod_classes,
+        "beside_devices": {fleet.nodes[i].name: free for i, free in view.free_beside_devices.items()},
+        "pending_devices": view.devices.pending,
         "pools_of_nodes": {
             name: view.devices.pools.pools_of_node(bit.bit_length() - 1) for name, bit in places.items()
         },

@@ -210,6 +210,7 @@ class ClusterView:
         classes: The DeviceClasses.
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
         devices: Devices of ResourceSlices, and the claims that have them.
+        free_beside_devices: Free resources of nodes with devices and without other GPUs, by index.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         queues: The queues of Kueue.
         volcano_queues: The queues of Volcano.
@@ -265,7 +266,7 @@ class ClusterView:
         self.classes: DeviceClasses = device_classes or {}
         self.claimable_names = extended_names(self.classes)
         self.devices = NO_DEVICES
-        self._free_beside_devices: Mapping[int, FreeResources] = {}
+        self.free_beside_devices: Mapping[int, FreeResources] = {}
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
         self.volcano_queues = NO_VOLCANO_QUEUES
@@ -550,7 +551,7 @@ class ClusterView:
         taken_devices += takers
         slots = 0
         for node in self._nodes_by_allocations(nodes & offered.offer.nodes):
-            room = taken.room_on(self._free_beside_devices[node])
+            room = taken.room_on(self.free_beside_devices[node])
             if room > 0:
                 pools = self.devices.pools.pools_of_node(node)
                 free = min(room, count_free_devices(offered, pools, self.devices))
@@ -567,7 +568,7 @@ class ClusterView:
             each = (allocated[pool] for pool in pools.names_of_node(node) if pool in allocated)
             return sum(len(one.whole) + len(one.shared) for one in each)
 
-        known = [node for node in bit_positions(nodes) if node in self._free_beside_devices]
+        known = [node for node in bit_positions(nodes) if node in self.free_beside_devices]
         return sorted(known, key=count)[:MAX_NODES_WITH_DEVICES]
 
     def _pending_device_use(self, offered: ClassOffer, needs: NodeNeeds) -> PendingDeviceUse:
@@ -748,8 +749,8 @@ class ClusterView:
 
     def with_all_free(self, free: Mapping[str, FreeResources]) -> ClusterView:
         """Return the view with other free resources, by node name; other nodes are empty."""
-        beside = {i: free[name] for i in self._free_beside_devices if (name := self.fleet.nodes[i].name) in free}
-        view = self._copy_with(_free_beside_devices={**self._free_beside_devices, **beside})
+        beside = {i: free[name] for i in self.free_beside_devices if (name := self.fleet.nodes[i].name) in free}
+        view = self._copy_with(free_beside_devices={**self.free_beside_devices, **beside})
         view._index_free(free)
         return view
 
@@ -759,10 +760,10 @@ class ClusterView:
         Args:
             changes: By index of a node with GPUs or devices: its free resources in this view, and the new ones.
         """
-        beside = {i: after for i, (_, after) in changes.items() if i in self._free_beside_devices}
+        beside = {i: after for i, (_, after) in changes.items() if i in self.free_beside_devices}
         moves = [(i, amounts) for i, amounts in changes.items() if self.fleet.nodes[i].gpus]
         return self._copy_with(
-            _free_beside_devices={**self._free_beside_devices, **beside} if beside else self._free_beside_devices,
+            free_beside_devices={**self.free_beside_devices, **beside} if beside else self.free_beside_devices,
             _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
             _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
             _pods=self._pods.with_changes((i, old.pods, new.pods) for i, (old, new) in moves),
@@ -822,8 +823,8 @@ class ClusterView:
         """
         if devices is self.devices and free is None:
             return self
-        known = self._free_beside_devices if free is None else free
-        return self._copy_with(devices=devices, _free_beside_devices=known)._with_claims_counted()
+        known = self.free_beside_devices if free is None else free
+        return self._copy_with(devices=devices, free_beside_devices=known)._with_claims_counted()
 
     def _with_claims_counted(self) -> ClusterView:
         """Return the view whose usage has the current claims."""
