@@ -30,7 +30,16 @@ from webhook.model.claims import (
     claim_charge,
 )
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision, KeepReason, KeepRequest, PatchOperation, patch_add, patch_replace
+from webhook.model.decisions import (
+    Decision,
+    GpuNeed,
+    KeepReason,
+    KeepRequest,
+    OfferChoice,
+    PatchOperation,
+    patch_add,
+    patch_replace,
+)
 from webhook.model.dra.class_offers import (
     NVIDIA_DRIVER,
     ClassDevices,
@@ -43,10 +52,12 @@ from webhook.model.dra.class_offers import (
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.published_devices import PublishedDevice
-from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
+from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.node_masks import union_masks
+from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta, Pod, PodSpec
 from webhook.model.quota_matching import has_scopes
 from webhook.policy.policy_set import PolicySet
@@ -66,12 +77,14 @@ class _Alternative(NamedTuple):
 
     Attributes:
         is_part: True if the class has devices of other profiles too.
+        nodes: Mask of the nodes that publish them.
     """
 
-    milli: int
+    size: DeviceSize
     device_class: str
     profile: str
     is_part: bool
+    nodes: int
 
 
 class _ClaimContext(NamedTuple):
@@ -144,10 +157,10 @@ def _right_sizing_of(
 
 
 class _Sizing(NamedTuple):
-    """The choices of a request, as they are written, and the least thousandths of a card that it may get."""
+    """The choices of a request, as they are written, and the smallest devices that it may get."""
 
     choices: Sequence[Mapping[str, Any]]
-    milli: int
+    smallest: _Alternative
 
 
 def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
@@ -172,7 +185,7 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     after = ClaimSpec(ClaimDevices((msgspec.convert({"firstAvailable": choices}, ClaimRequest),)))
     if more := _key_charged_more(context.spec, after, view, context.namespace):
         return KeepRequest(KeepReason.QUOTA_CHARGES_MORE, more)
-    return _Sizing(choices, found[0].milli)
+    return _Sizing(choices, found[0])
 
 
 def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
@@ -209,11 +222,12 @@ def _smaller_devices(
             is_alike = {device_hardware(each.device) for each in some} <= hardware
             if size is None or not is_alike or not _covers(size, declared):
                 continue
-            one = _Alternative(size.gpu_milli, name, profile, is_part=len(some) < len(selected))
-            is_smaller = one.milli + max(1, 10 * min_saving_percent) <= largest
+            nodes = union_masks(each.nodes for each in some)
+            one = _Alternative(size, name, profile, len(some) < len(selected), nodes)
+            is_smaller = size.gpu_milli + max(1, 10 * min_saving_percent) <= largest
             if is_smaller and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
                 best[profile] = one
-    return sorted(best.values(), key=lambda one: (one.milli, one.profile))[: MAX_CHOICES - 1]
+    return sorted(best.values(), key=lambda one: (one.size.gpu_milli, one.profile))[: MAX_CHOICES - 1]
 
 
 def _select_devices(matching: ClassDevices | None, expressions: Sequence[str]) -> list[PublishedDevice]:
@@ -286,19 +300,50 @@ def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
     at_most = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else PolicyMode.WARN
     mode = min(context.right_sizing.rule.mode, at_most)
     finding = Finding("GPU-R103", mode, context.path, f"not right-sized: {kept}", kept.reason.fix)
-    return Decision(findings=(finding,), policies=(context.right_sizing.policy,), involves_gpus=True)
+    return Decision(findings=(finding,), outcome=kept, policies=(context.right_sizing.policy,), involves_gpus=True)
 
 
 def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:
     mode, names = context.right_sizing.rule.mode, ", ".join(str(choice["name"]) for choice in sizing.choices)
-    size = f"the first available of {names} (from {sizing.milli / WHOLE_CARD:.2g} of a GPU)"
+    size = f"the first available of {names} (from {sizing.smallest.size.gpu_milli / WHOLE_CARD:.2g} of a GPU)"
     message = f"right-sized to {size}; need: {context.declared.text} declared"
     enforced = mode is PolicyMode.ENFORCE
     code, message = ("GPU-R101", message) if enforced else ("GPU-R102", f"would be {message}; not changed")
     fix = f'To keep the request, annotate the object with {KEEP_ANNOTATION}: "true".'
     finding = Finding(code, min(mode, PolicyMode.WARN), (*context.path, 0), message, fix)
     patch = tuple(_operations(sizing, context)) if enforced else ()
-    return Decision(findings=(finding,), patch=patch, policies=(context.right_sizing.policy,), involves_gpus=True)
+    return Decision(
+        findings=(finding,),
+        patch=patch,
+        outcome=_choice_of(sizing.smallest, context),
+        applied=enforced,
+        needed_mib=context.declared.memory_mib or 0,
+        policies=(context.right_sizing.policy,),
+        involves_gpus=True,
+    )
+
+
+def _choice_of(smallest: _Alternative, context: _ClaimContext) -> OfferChoice:
+    """Return the smallest devices as an offer, for reports."""
+    declared, size = context.declared, smallest.size
+    words = f"{declared.text} declared"
+    need = GpuNeed(declared.memory_mib or 0, declared.compute_milli, EvidenceSource.DECLARED, words)
+    offer = GpuOffer(
+        resource=smallest.device_class,
+        form=GpuForm.MIG,
+        product="",
+        profile=smallest.profile,
+        memory_mib=size.memory_mib,
+        compute_milli=size.compute_milli,
+        gpu_milli=size.gpu_milli,
+        isolation=IsolationLevel.HARDWARE,
+        replicas=1,
+        selector=(),
+        taints=(),
+        nodes=smallest.nodes,
+        capacity=0,
+    )
+    return OfferChoice(smallest.device_class, (offer,), need, context.right_sizing.policy)
 
 
 def _operations(sizing: _Sizing, context: _ClaimContext) -> Iterator[PatchOperation]:
@@ -311,8 +356,8 @@ def _operations(sizing: _Sizing, context: _ClaimContext) -> Iterator[PatchOperat
         "digest": context.digest,
         "changed": ["devices"],
         "need": f"{context.declared.text} declared",
-        "resource": str(sizing.choices[0]["deviceClassName"]),
-        "gpuMilli": sizing.milli,
+        "resource": sizing.smallest.device_class,
+        "gpuMilli": sizing.smallest.size.gpu_milli,
     }
     for key, value in ((DECISION_ANNOTATION, record), (ORIGINAL_ANNOTATION, written)):
         text = msgspec.json.encode(value, order="deterministic").decode()
