@@ -27,13 +27,15 @@ class Story(NamedTuple):
     Attributes:
         denied: Codes of all rejections.
         warned: Codes that must be among the user's warnings.
-        gpus: GPU limits of the first container after the patch; None: it has none and stays as it is.
+        gpus: GPU limits of the first container after the patch; None: it has no containers of its own.
+        choices: Names of the choices of a claim's first request after the patch.
     """
 
     verdict: CheckVerdict
     gpus: dict[str, str] | None
     denied: frozenset[str] = frozenset()
     warned: frozenset[str] = frozenset()
+    choices: tuple[str, ...] = ()
 
 
 def codes(*found: str) -> frozenset[str]:
@@ -60,7 +62,12 @@ STORIES = {
     "14-keep": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-T302")),
     "15-over-quota": Story(CheckVerdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
     "16-no-device": Story(CheckVerdict.WARNED, None, warned=codes("GPU-D101")),
-    "17-claim-10gi": Story(CheckVerdict.WARNED, None, warned=codes("GPU-D103")),
+    "17-claim-8gb": Story(
+        CheckVerdict.WARNED,
+        None,
+        warned=codes("GPU-R101"),
+        choices=("mig-1g-10gb", "mig-2g-20gb", "mig-3g-40gb", "requested"),
+    ),
 }
 
 
@@ -103,7 +110,10 @@ def test_an_example_has_the_documented_outcome(file: Path, context: EvaluationCo
     assert {found.code for found in checked.decision.denials} == story.denied
     assert {found.code for found in checked.decision.warnings} >= story.warned
     assert checked.verdict is story.verdict
-    if story.gpus is None:
+    if story.choices:
+        (request,) = after(checked)["spec"]["devices"]["requests"]
+        assert tuple(each["name"] for each in request["firstAvailable"]) == story.choices
+    elif story.gpus is None:
         assert checked.decision.patch == ()
     else:
         assert gpus_of(after(checked)) == story.gpus

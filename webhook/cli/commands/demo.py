@@ -26,6 +26,9 @@ from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_
 WIDTH = 80
 """Columns of a plain terminal."""
 
+UID = "00000000-0000-4000-8000-000000000000"
+"""What the API server adds between the calls of /mutate and /validate."""
+
 _CODED = re.compile(r"\[(GPU-[A-Z]\d+)\] (.*)", re.DOTALL)
 
 
@@ -103,7 +106,8 @@ def _review_object(
 ) -> DemoResult:
     mutated = client.review("/mutate", result.stored, f"mutate-{result.name}")
     patched = apply_json_patch(result.stored, mutated.patch)
-    validated = client.review("/validate", patched, f"validate-{result.name}")
+    stored = {**patched, "metadata": {**patched["metadata"], "uid": UID}}
+    validated = client.review("/validate", stored, f"validate-{result.name}")
     milli_after = result.decision.gpu_milli_after
     if result.kind == "Pod":
         reviewed = evaluate_object(SourceObject(patched, source.document, source.prefix), context)
