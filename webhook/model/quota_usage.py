@@ -214,11 +214,12 @@ class QuotaUsage:
 
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
         """Remove one pod, and the claims that only it uses."""
-        pods = self._pods.get(namespace, {})
-        others = {key: pod for key, pod in pods.items() if key != name}
+        others = dict(self._pods.get(namespace, {}))
+        removed = others.pop(name, None)
         after = self.with_pods({namespace: others})
-        own = {one.name for one in pods[name].claims} if name in pods else set()
-        own -= {one.name for pod in others.values() for one in pod.claims}
+        own = {one.name for one in removed.claims} if removed is not None else set()
+        if own:
+            own -= {one.name for pod in others.values() for one in pod.claims}
         return after.with_claims(self._claims.without(namespace, own)) if own else after
 
     def tie_counts_of_others(self, namespace: str, name: str) -> Mapping[TieKey, Mapping[str, int]]:
