@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -154,6 +154,7 @@ def claimed_volume() -> list[Json]:
 
 
 @settings(max_examples=20)
+@example((0, 0, 1), [("4Gi", 1, "none"), ("60Gi", 2, "apart by node"), ("4Gi", 1, "none")], False)
 @given(
     st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2)),
     st.lists(

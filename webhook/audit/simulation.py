@@ -211,14 +211,14 @@ class SimulatedCluster:
 
     def place_replicas(self, arriving: ArrivingReplicas) -> Iterator[PlacementOutcome]:
         """Admit and place replicas one after another; each is admitted again if the cluster has changed."""
-        pod = arriving.admit(self.view, 1)
+        pod: ArrivingPod | None = None
         for number in range(arriving.replicas):
-            if number and arriving.varies:
+            if pod is None or arriving.varies:
                 pod = arriving.admit(self.view, 1)
-            if pod.denial:
-                yield from self._repeat_denial(pod, arriving.replicas - number)
-                return
-            self.view = pod.view
+                if pod.denial:
+                    yield from self._repeat_denial(pod, arriving.replicas - number)
+                    return
+                self.view = pod.view
             only = 1 << arriving.nodes[number] if arriving.nodes else self.snapshot.fleet.all_nodes
             outcome = self._place_pod(pod.pod, only)._replace(keep_reason=pod.keep_reason)
             yield outcome
