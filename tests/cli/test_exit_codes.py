@@ -230,7 +230,10 @@ def test_lint_names_policies_that_match_no_pod(rightslice: Run) -> None:
         "policy", "lint", "-", stdin=POLICY.replace("spec: {", "spec: {match: {resources: [amd.com/gpu]}, ")
     )
     assert result.code == 0
-    assert "matches no pod: match.resources must include a name of nvidia.com/*, found amd.com/gpu" in result.err
+    assert (
+        "matches no pod without resource claims: match.resources must include a name of nvidia.com/*, found amd.com/gpu"
+        in result.err
+    )
 
 
 @pytest.mark.parametrize(("namespace", "text"), [("nobody-*", "namespaces fits match"), ("team-*", "")])

@@ -236,8 +236,8 @@ POLICIES: dict[str, tuple[str, str]] = {
         "mode: enforce\nrightSizing: {}\nlimits: {accounting: native}",
         KeepReason.QUOTA_NOT_COVERING,
     ),
-    "limits that hold for GPUs alone": (
-        "mode: enforce\nmatch: {resources: ['nvidia.com/*']}\nrightSizing: {}\n"
+    "limits that hold for whole GPUs alone": (
+        "mode: enforce\nmatch: {resources: [nvidia.com/gpu]}\nrightSizing: {}\n"
         "limits: {perPod: [{resource: cpu, max: 8}]}",
         KeepReason.NEW_POLICY,
     ),
@@ -247,6 +247,13 @@ POLICIES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("text", "want"), POLICIES.values(), ids=POLICIES)
 def test_a_pod_that_policies_would_no_longer_count_keeps_its_request(text: str, want: str) -> None:
     assert outcome(decide_in(NODE, DEVICES, *CLASSES, policy=text)) == want
+
+
+def test_limits_of_mig_devices_hold_for_those_of_a_class() -> None:
+    allowed = "mode: enforce\nmatch: {resources: ['nvidia.com/*']}\nrightSizing: {}\nlimits: {perPod: [%s]}"
+    some, none = "{resource: 'nvidia.com/mig-*', max: 1}", "{resource: 'nvidia.com/mig-1g.10gb', max: 0}"
+    assert outcome(decide_in(NODE, DEVICES, *CLASSES, policy=allowed % some)) == SMALL
+    assert outcome(decide_in(NODE, DEVICES, *CLASSES, policy=allowed % none)) == KeepReason.LIMITS
 
 
 def test_only_the_request_changes_and_a_second_pass_changes_nothing() -> None:

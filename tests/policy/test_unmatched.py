@@ -11,13 +11,17 @@ from webhook.policy.written.kinds import GPUPolicy
 
 AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"
 CASES = {
-    "resources of another vendor": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "matches no pod"),
+    "resources of another vendor": (
+        'match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}',
+        "matches no pod without resource claims",
+    ),
+    "resources of a third vendor": ('match: {resources: ["gpu.intel.com/*"]}\ncuda: {}', "matches no pod: "),
     "devices of a claim": (
         'match: {resources: ["deviceclass.resource.kubernetes.io/*"]}\ncuda: {}',
         "matches no pod",
     ),
     "CPU": ("match: {resources: [cpu]}\ncuda: {}", "matches no pod"),
-    "limits on resources of another vendor": (AMD, "apply only to pods that also request nvidia.com/*"),
+    "limits on resources of another vendor": (AMD, "apply only to pods that also request nvidia.com/*, or claim GPUs"),
     "resources of NVIDIA and another vendor": ('match: {resources: ["amd.com/*", "nvidia.com/gpu"]}\ncuda: {}', ""),
     "any resource": ('match: {resources: ["*"]}\ncuda: {}', ""),
     "slices": ('match: {resources: ["nvidia.com/mig-?g*"]}\ncuda: {}', ""),

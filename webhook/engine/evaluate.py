@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
 from webhook.engine.claim_review import pod_claim_findings
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
 from webhook.engine.limitrange.default_sources import DefaultSources
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts, limit_range_violations, replace_amount_errors
 from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
-from webhook.engine.limits import find_limit_violations, unreadable_amount_violations
+from webhook.engine.limits import find_limit_violations, unknown_claim_violations, unreadable_amount_violations
 from webhook.engine.node_fit import node_fit_violations, unoffered_resource_violations
 from webhook.engine.own_annotations import invalid_annotations
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
@@ -88,11 +89,16 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
         injected, amounts = context.limit_range_gpus, container_amounts(pod.spec)
         requested = without_injected_gpus(gpu_requests, injected) if injected.amounts else gpu_requests
         rejections = _namespace_rejections(context, mutation, amounts)
-        known = None if injected.amounts else amounts
+        claimed = context.claimed
+        known = None if injected.amounts or claimed is not NO_CLAIMED_GPUS else amounts
         resized = fit is not None and not pod.has_uid
         for policy_ref, limits in policies.limits:
             sections = policies.limits_by_mode[policy_ref[0]]
-            broken = find_limit_violations(limits, pod, requested, known, skip_gpu_amounts=resized, sections=sections)
+            broken = find_limit_violations(
+                limits, pod, requested, known, skip_gpu_amounts=resized, sections=sections, claimed=claimed
+            )
+            if claimed.missing:
+                broken += unknown_claim_violations(limits, claimed)
             if broken:
                 violations += [(policy_ref, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
@@ -126,13 +132,15 @@ _NOT_REJECTED = _NamespaceRejections()
 
 
 def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[SectionFinding]:
-    """Return what LimitRanges and quotas reject in a pod that requests no GPU."""
+    """Return what LimitRanges and quotas reject in a pod that requests no GPU by name, and limits of its claims."""
     if not context.policies.limits:
         return []
     rejections = _namespace_rejections(context, mutation, container_amounts(context.pod.spec))
     violations: list[SectionFinding] = []
     for policy_ref, limits in context.policies.limits:
         violations += _reported_rejections(policy_ref, limits, rejections, context.limit_range_gpus)
+        if context.claimed is not NO_CLAIMED_GPUS:
+            violations += _claim_violations(policy_ref, limits, context)
         if limits.accounting and context.view.devices is not NO_DEVICES:
             violations += _accounting_violations(policy_ref, context, mutation)
     return violations
@@ -145,6 +153,15 @@ def _accounting_violations(
     if MIRROR_ANNOTATION not in context.pod.metadata.annotations:
         wrong = [*accounting_mismatches(context, mutation), *missing_accounting(context, mutation, sections)]
         yield from ((policy_ref, each) for each in wrong)
+
+
+def _claim_violations(policy_ref: PolicyRef, limits: LimitRules, context: PodContext) -> Iterator[SectionFinding]:
+    """Yield what limits do not allow of a pod whose GPUs are all claimed."""
+    pod, claimed, sections = context.pod, context.claimed, context.policies.limits_by_mode[policy_ref[0]]
+    broken = list(unknown_claim_violations(limits, claimed))
+    if claimed.units:
+        broken += find_limit_violations(limits, pod, context.gpu_requests, None, sections=sections, claimed=claimed)
+    yield from ((policy_ref, each) for each in broken)
 
 
 def _namespace_rejections(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from webhook.engine.claimed_gpus import units_of_resource
 from webhook.engine.cuda import offers_sure_to_run
 from webhook.engine.demand import allowed_shares, unmodeled_constraints
 from webhook.engine.feasible_nodes import FeasibleNodes
@@ -406,9 +407,8 @@ def _reason_against_class(
     """Return what would no longer count or limit a pod that requests a device class instead of a GPU."""
     if right_sizing.accounting or context.policies.quotas:
         return KeepRequest(KeepReason.QUOTA_NOT_COVERING, f"{resource} is not counted by policies")
-    after, _ = candidate_policies(
-        context.request, context.pod, (resource,), context.policy_set, context.namespace.labels
-    )
+    names = (resource, *units_of_resource(resource, context.view, context.request.namespace))
+    after, _ = candidate_policies(context.request, context.pod, names, context.policy_set, context.namespace.labels)
     for index, policy in enumerate(context.policy_set.policies):
         lost = context.candidates & ~after & 1 << index
         if lost and policy.rejecting_mode is PolicyMode.ENFORCE:
@@ -421,7 +421,10 @@ def _reason_against_class(
 
 def _reason_by_policies(context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:
     """Return which policy would reject a resource, or match it but not the current request."""
-    if not all(allows_resource(limits, resource) for limits in right_sizing.limits):
+    names: tuple[str, ...] = (resource,)
+    if resource in context.view.devices.class_by_resource:
+        names = (resource, *units_of_resource(resource, context.view, context.request.namespace))
+    if not all(allows_resource(limits, name) for limits in right_sizing.limits for name in names):
         return KeepRequest(KeepReason.LIMITS, resource)
     if context.pod.spec.share_process_namespace:
         denying = [
@@ -431,7 +434,7 @@ def _reason_by_policies(context: GpuPodContext, resource: str, right_sizing: Com
         ]
         if denying and requests_gpu_share({resource: 1}, context.view.fleet):
             return KeepRequest(KeepReason.SHARED_PROCESSES, f"policy {denying[0]}")
-    new = newly_matching_policy(context, resource)
+    new = newly_matching_policy(context, names)
     if new is None:
         return None
     matches = "may match" if new.match.conditions else "matches"

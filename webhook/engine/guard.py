@@ -85,6 +85,7 @@ def guard_pod(context: PodContext) -> list[SectionFinding]:
             shares_processes_on_shared_gpu=shares_processes
             and requests_gpu_share(gpu_requests.totals, context.view.fleet),
             claiming=context.namespace.claims,
+            claims_gpus=context.claimed.surely_nvidia,
             injected=context.limit_range_gpus.amounts,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
@@ -101,6 +102,7 @@ def find_bypasses(
     *,
     shares_processes_on_shared_gpu: bool,
     claiming: ClaimContext = NO_CLAIMS,
+    claims_gpus: bool = False,
     injected: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
@@ -115,6 +117,7 @@ def find_bypasses(
         shares_processes_on_shared_gpu: True if its containers share processes and it requests a time-sliced or
             MPS share.
         claiming: Claim templates and device classes: claims for other devices than GPUs are not reported.
+        claims_gpus: True if it surely claims GPUs, which permits a GPU runtime class too.
         injected: GPUs that LimitRanges inject into it.
         allowed_capabilities: Driver capabilities allowed besides compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes allowed without a GPU request.
@@ -123,7 +126,7 @@ def find_bypasses(
         Pairs of bypass name (see `guarding.bypasses`) and violation.
     """
     allowed = allowed_capabilities, allowed_runtime_classes
-    rules = gpu_requests, shares_processes_on_shared_gpu, claiming, injected, *allowed
+    rules = gpu_requests, shares_processes_on_shared_gpu, claiming, claims_gpus, injected, *allowed
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _scan_pod(request, pod, *rules)
     if old is not None:
@@ -143,6 +146,7 @@ def _scan_pod(
     gpu_requests: PodGpuRequests,
     shares_processes_on_shared_gpu: bool,
     claiming: ClaimContext,
+    claims_gpus: bool,
     injected: Sequence[InjectedAmount],
     capabilities: frozenset[str],
     classes: frozenset[str],
@@ -164,7 +168,7 @@ def _scan_pod(
         results += find_host_path_volumes(spec)
     if pod.metadata.annotations:
         results += find_device_annotations(request, pod)
-    if spec.runtime_class_name and not gpu_requests.requests:
+    if spec.runtime_class_name and not gpu_requests.requests and not claims_gpus:
         results += find_gpu_runtime_class(spec, classes)
     if (
         not gpu_requests.requests

@@ -5,19 +5,24 @@ A pod's amount is the most that it can use at one time (`pod_resources.max_consu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_amounts import ContainerAmounts
 from webhook.model.pod_resources import find_unreadable_amounts, limit_or_request, max_consumption
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
-from webhook.model.quantity import NANO, format_nano, suggest_quantity
+from webhook.model.quantity import NANO, format_nano, parse_whole_number, suggest_quantity
 from webhook.policy.policy_set import AmountRule, AmountRuleSet, LimitRules
+
+GPU_PREFIXES = ("nvidia.com/", "amd.com/")
+"""Prefixes of the names under which GPUs of claims count."""
 
 AmountBound = tuple[AmountRule, int]
 """A rule, and the factor of its amounts."""
@@ -63,12 +68,14 @@ def find_limit_violations(
     *,
     skip_gpu_amounts: bool = False,
     sections: Sequence[LimitRules] = (),
+    claimed: ClaimedGpus = NO_CLAIMED_GPUS,
 ) -> list[PolicyFinding]:
     """Return every amount of a pod that a section does not allow.
 
     Args:
         gpu_requests: The GPU requests that count.
-        amounts: The pod's amounts as a cache key for accepted pods; None if LimitRanges set some of them.
+        claimed: The GPUs of claims and device classes, which count too.
+        amounts: The pod's amounts as a cache key for accepted pods; None if LimitRanges set some of them, or claims.
         skip_gpu_amounts: True if GPU amounts are not checked: the pod will request other GPUs, which
             `allows_resource` has accepted, or it is resized, which changes no GPUs.
         sections: Every section that applies with the same or a stricter mode, including this one: a fix satisfies all.
@@ -77,16 +84,19 @@ def find_limit_violations(
     if amounts and sized_by_containers and key in limits.passed_checks:
         return []
     violations: list[PolicyFinding] = []
-    binding = BindingLimits(sections or (limits,), sum(gpu_requests.totals.values()), len(gpu_requests.requests) == 1)
+    devices = sum(gpu_requests.totals.values()) + claimed.devices
+    binding = BindingLimits(sections or (limits,), devices, len(gpu_requests.requests) == 1 and not claimed.devices)
     if limits.per_pod.rules:
         if not skip_gpu_amounts:
-            violations += _check_pod_gpus(limits.per_pod, gpu_requests, binding)
+            violations += _check_pod_gpus(limits.per_pod, gpu_requests, claimed, binding)
         violations += _check_pod_totals(limits.per_pod, pod, 1, binding)
     if limits.per_container.rules:
         counted = NO_GPU_REQUESTS if skip_gpu_amounts else gpu_requests
         requested = counted.fields()
         for path, container in init_then_main_containers(pod.spec):
             violations += _check_container(limits.per_container, container, path, requested, binding)
+            if claimed.units:
+                violations += _check_claims_of_container(limits.per_container, container, path, claimed, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     violations += unreadable_amount_violations(pod)
@@ -146,15 +156,41 @@ def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
     return f"Write {', or '.join(nearest)}." if nearest else "No amount satisfies every policy: ask the admin."
 
 
+def unknown_claim_violations(limits: LimitRules, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
+    """Yield the claims of a pod that cannot be checked yet, if the limits bound GPUs."""
+    if limits.per_gpu.rules or any(map(_bounds_gpus, (*limits.per_pod.rules, *limits.per_container.rules))):
+        for path, claim in claimed.missing:
+            message = f"limits of GPUs cannot be checked: the {claim} is not known"
+            yield PolicyFinding("GPU-L108", path, message, "Create it first, then the pod.")
+
+
+def _bounds_gpus(rule: AmountRule) -> bool:
+    return rule.matches(WHOLE_GPU) or rule.resource.startswith(GPU_PREFIXES)
+
+
 def _check_pod_gpus(
-    rules: AmountRuleSet, gpu_requests: PodGpuRequests, binding: BindingLimits
+    rules: AmountRuleSet, gpu_requests: PodGpuRequests, claimed: ClaimedGpus, binding: BindingLimits
 ) -> Iterator[PolicyFinding]:
-    for name, count in gpu_requests.totals.items():
+    totals = Counter(gpu_requests.totals) + Counter(claimed.units) if claimed.units else gpu_requests.totals
+    for name, count in totals.items():
         for rule in rules.rules_for(name):
             if _violated_code(rule, count * NANO, 1):
-                first = next(one for one in gpu_requests.requests if one.resource.name == name)
-                field = _amount_field(first.path, first.container, name)
-                yield _limit_violation((rule, 1), f"a pod's {name}", count * NANO, field, binding.pod_bounds(name))
+                first = next((one for one in gpu_requests.requests if one.resource.name == name), None)
+                field = claimed.fields[name] if first is None else _amount_field(first.path, first.container, name)
+                subject = f"a pod's {name}{' with claims' if name in claimed.units else ''}"
+                yield _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
+
+
+def _check_claims_of_container(
+    rules: AmountRuleSet, container: Container, path: FieldPath, claimed: ClaimedGpus, binding: BindingLimits
+) -> Iterator[PolicyFinding]:
+    """Check the GPUs of a container that has some by claims or device classes."""
+    for name, count in claimed.of_container(container).items():
+        amount = (count + (parse_whole_number(container.resources.limits.get(name, "0")) or 0)) * NANO
+        for rule in rules.rules_for(name):
+            if _violated_code(rule, amount, 1):
+                field, bounds = (*path, "resources", "claims"), binding.container_bounds(name)
+                yield _limit_violation((rule, 1), f"{name} with claims", amount, field, bounds)
 
 
 def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: BindingLimits) -> Iterator[PolicyFinding]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, find_claimed_gpus
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import NEED_ANNOTATIONS, NOTHING_DECLARED, declared_need_of, gpu_requests_of_pod
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus, remove_injected_gpus, without_injected_gpus
@@ -43,7 +44,11 @@ def match_policies(
     created, namespace = request.operation == "CREATE", view.view_namespace(request.namespace)
     gpu_requests, ranges = gpu_requests_of_pod(pod), namespace.ranges
     injected = find_injected_gpus(pod, ranges, request.load_object) if created and ranges.gpu_defaults else ()
+    claimed = NO_CLAIMED_GPUS
+    if pod.spec.resource_claims or view.devices.class_by_resource:
+        claimed = find_claimed_gpus(pod, request.namespace, view)
     requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
+    requested = (*requested, *claimed.units) if claimed.units else requested
     names = tuple(dict.fromkeys(requested))
     candidates, conditional = candidate_policies(request, pod, names, policies, namespace.labels)
     outside = _outside_rollouts(request, pod, policies) if policies.rollouts else 0
@@ -54,7 +59,7 @@ def match_policies(
     matched = for_templates(matched) if request.queued is not None else matched
     submitted = PodContext(
         *(request, pod, gpu_requests, gpu_requests, policies, matched, candidates, view, namespace, usage),
-        InjectedGpus(injected),
+        *(InjectedGpus(injected), claimed),
     )
     return MatchResult(build_context(submitted) if created and matched.names else submitted, failures)
 
@@ -95,7 +100,7 @@ def build_context(submitted: PodContext) -> PodContext:
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(
         *(submitted.request, pod, submitted.submitted_requests, gpu_requests, submitted.policy_set, policies),
-        *(submitted.candidates, view, submitted.namespace, submitted.usage, injected),
+        *(submitted.candidates, view, submitted.namespace, submitted.usage, injected, submitted.claimed),
         *(need, feasible),
         *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
         mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
@@ -125,6 +130,7 @@ def context_without_changes(context: PodContext) -> PodContext:
         namespace=context.namespace,
         usage=context.usage,
         limit_range_gpus=InjectedGpus(context.limit_range_gpus.amounts),
+        claimed=context.claimed,
     )
     return build_context(submitted)
 
@@ -238,13 +244,13 @@ def _condition_failure(policy: Policy, error: ConditionError) -> PolicyFinding:
     return PolicyFinding("GPU-P201", (), message, CODES["GPU-P201"].fix, at_most)
 
 
-def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | None:
-    """Return the first enforced policy that would match a pod with `resource`, and does not match it now.
+def newly_matching_policy(context: GpuPodContext, names: tuple[str, ...]) -> Policy | None:
+    """Return the first enforced policy that would match a pod with these resources, and does not match it now.
 
     Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
     """
     request, policies = context.request, context.policy_set
-    after, _ = candidate_policies(request, context.pod, (resource,), policies, context.namespace.labels)
+    after, _ = candidate_policies(request, context.pod, names, policies, context.namespace.labels)
     new = after & ~context.candidates
     if not new:
         return None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from webhook.engine.claimed_gpus import ClaimedGpus
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import DeclaredNeed, PodGpuRequests, container_at
 from webhook.engine.matched_policies import MatchedPolicies
@@ -69,6 +70,7 @@ class PodContext(msgspec.Struct, frozen=True):
         policies: The policies that match it.
         candidates: Mask of the policies that match it, match conditions aside.
         limit_range_gpus: GPUs that LimitRanges inject.
+        claimed: GPUs that it requests by claims and device classes.
     """
 
     request: AdmissionRequest
@@ -82,6 +84,7 @@ class PodContext(msgspec.Struct, frozen=True):
     namespace: NamespaceView
     usage: UsageView
     limit_range_gpus: InjectedGpus
+    claimed: ClaimedGpus
 
 
 class GpuPodContext(PodContext, frozen=True):

@@ -179,9 +179,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S306": _security_code(
         "the pod uses a resource claim that may get a GPU",
-        "This policy's limits do not count devices of a resource claim as nvidia.com resources. A claim for other "
-        "devices is not reported if its template exists before the pod, and the selectors of its device classes "
-        "require another driver, as in device.driver == 'dra.net'.",
+        "The policy denies claims for GPUs. A claim for other devices is not reported if its template exists before "
+        "the pod, and the selectors of its device classes require another driver, as in device.driver == 'dra.net'.",
         "Request nvidia.com resources, or ask the admin to allow claims for this namespace. For other devices, "
         "create a claim template before the pod, of a device class that requires its driver.",
     ),
@@ -253,6 +252,12 @@ CODES: dict[str, FindingCode] = {
         "Everywhere else in an object null means absent. An amount of null is 0: the container gets none of the "
         "resource, and a LimitRange adds no default. Only check and explain see it: the API server stores 0.",
         'Write the amount, or "0"; remove the line to leave the amount out.',
+    ),
+    "GPU-L108": _limits_code(
+        "limits of GPUs cannot be checked",
+        "The pod names a resource claim or a template that is not known, so it is not known which GPUs it requests. "
+        "Clients of the API server try again for some seconds.",
+        "Create the claim or template before the pod.",
     ),
     "GPU-L201": _limits_code(
         "a LimitRange will reject this",
@@ -577,5 +582,5 @@ MUTATION_CODES = frozenset(code for code, meaning in CODES.items() if meaning.fr
 LIMIT_RANGE_CODES = frozenset({"GPU-L201", "GPU-L203"})
 """Findings about a pod that the API server rejects between /mutate and /validate: /mutate warns of them."""
 
-RETRIED_CODES = frozenset({"GPU-Q304", "GPU-Q307"})
+RETRIED_CODES = frozenset({"GPU-L108", "GPU-Q304", "GPU-Q307"})
 """Temporary denials: a client that creates the pod again is admitted, or gets another reason."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from webhook.documents.document import Document
 from webhook.errors import PolicyFileError
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIXES
 from webhook.model.pods import NodeSelectorRequirement
@@ -26,7 +27,8 @@ from webhook.policy.written.match import MatchSpec
 from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpressionSpec, TolerationSpec
 
 EVALUATED_RESOURCES = "nvidia.com/*"
-IGNORED_RESOURCES_NOTE = "GPUs of other vendors and devices of resource claims are not evaluated"
+CLAIMED_RESOURCES = "amd.com/*"
+IGNORED_RESOURCES_NOTE = "GPUs of other vendors are evaluated in resource claims alone"
 
 
 CONFLICT_CODE = "GPU-P104"
@@ -61,7 +63,8 @@ def find_unmatched(policy: GPUPolicy, view: ClusterView | None = None) -> Iterat
     name, globs = policy.metadata.name, policy.spec.match.resources
     if globs is not None and not any(globs_overlap(glob, EVALUATED_RESOURCES) for glob in globs):
         must = f"match.resources must include a name of {EVALUATED_RESOURCES}, found {', '.join(globs[:3])}"
-        yield f"policy {name} matches no pod: {must}. {IGNORED_RESOURCES_NOTE}"
+        others = " without resource claims" if any(globs_overlap(glob, CLAIMED_RESOURCES) for glob in globs) else ""
+        yield f"policy {name} matches no pod{others}: {must}. {IGNORED_RESOURCES_NOTE}"
         return
     match = policy.spec.match
     if reasons := list(_contradictions(match)) or list(_unmatched_in(match, view) if view is not None else ()):
@@ -72,7 +75,7 @@ def find_unmatched(policy: GPUPolicy, view: ClusterView | None = None) -> Iterat
     foreign_prefixes = (*OTHER_VENDOR_PREFIXES, DEVICE_CLASS_PREFIX)
     foreign = [rule.resource for rule in rules if rule.resource.startswith(foreign_prefixes)]
     if foreign:
-        only = f"apply only to pods that also request {EVALUATED_RESOURCES}"
+        only = f"apply only to pods that also request {EVALUATED_RESOURCES}, or claim GPUs"
         yield f"limits of policy {name} on {', '.join(foreign[:3])} {only}. {IGNORED_RESOURCES_NOTE}"
 
 
@@ -93,7 +96,7 @@ def _unmatched_in(match: MatchSpec, view: ClusterView) -> Iterator[str]:
     if namespaces and not any(compiled.namespace(each, found.metadata.labels) for each, found in namespaces.items()):
         written = "namespaces, excludeNamespaces and namespaceSelector"
         yield f"none of the cluster's {len(namespaces)} namespaces fits match ({written})"
-    offered = view.fleet.resources()
+    offered = view.fleet.resources() if view.devices is NO_DEVICES else ()  # claims may get other names
     if offered and compiled.resource is not None and not any(map(compiled.resource, offered)):
         written, present = ", ".join((match.resources or ())[:3]), ", ".join(offered[:5])
         yield f"match.resources has {written}, and the cluster's nodes offer {present}"

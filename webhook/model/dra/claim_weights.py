@@ -41,7 +41,7 @@ from webhook.model.dra.published_devices import PublishedDevice, published_devic
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_summary import PodClaimUse, PodSummary
 from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights, unit_milli
 from webhook.model.quantity import NANO, parse_nano
@@ -90,6 +90,30 @@ def weigh_new_claims(specs: Iterable[ClaimSpec], devices: DeviceView, fleet: Fle
     weigher = _ClaimWeigher(devices, fleet)
     counts = sorted(Counter(map(_encode, specs)).items())
     return sum_weights(scale_weight(weigher.weigh(content), count) for content, count in counts)
+
+
+class RequestUnits(NamedTuple):
+    """The most units of each GPU resource that a request may get.
+
+    Attributes:
+        name: The name of the request.
+        units: Units by the name under which a device plugin would advertise such devices.
+        is_known: False if it is not known which devices match; then they count as whole GPUs.
+    """
+
+    name: str
+    units: Mapping[str, int]
+    is_known: bool
+
+
+def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
+    """Return the most units that each request of a claim may get; remembered until slices or classes change."""
+    cache, content = _known_units(devices.pools), _encode(spec)
+    found = cache.get(content)
+    if found is None or found[0] is not devices.classes:
+        weigher = _ClaimWeigher(devices, fleet)
+        found = cache.store(content, (devices.classes, tuple(map(weigher.count_units, spec.devices.requests))))
+    return found[1]
 
 
 def weigh_allocated_claims(claims: Iterable[ResourceClaim], pools: DevicePools) -> GpuWeight:
@@ -315,13 +339,7 @@ class _ClaimWeigher:
     def _weigh_choice(self, choice: DeviceRequest) -> _ChoiceWeight:
         if choice.admin_access:  # uses up nothing
             return _ChoiceWeight((), 0)
-        count = choice.count if choice.allocation_mode == "ExactCount" else MAX_DEVICES
-        try:
-            parts = self._matching_parts(choice)
-        except _TooManyStepsError:
-            self._is_exact, parts = False, []
-        except (SelectorRuntimeError, UnmodelledExpressionError):
-            parts = []
+        count, parts = _device_count(choice), self._find_parts(choice)
         if not parts:
             milli = CARD_MILLI if may_hold_gpus(choice.device_class_name, self._devices.classes) else 0
             return _ChoiceWeight((), milli * count)
@@ -329,6 +347,30 @@ class _ClaimWeigher:
             _products(part.product for part in parts if part.milli),
             count * max(_requested_milli(part, choice) for part in parts),
         )
+
+    def count_units(self, request: ClaimRequest) -> RequestUnits:
+        """Return the most units that a request may get: of its choices the largest for each resource."""
+        most, is_known = Counter[str](), True
+        choices = request.first_available or ((request.exactly,) if request.exactly else ())
+        if not choices:  # of a later version
+            return RequestUnits(request.name, {WHOLE_GPU: MAX_DEVICES}, is_known=False)
+        for choice in choices:
+            parts = [] if choice.admin_access else self._find_parts(choice)
+            names = {_requested_resource(part, choice) for part in parts if part.milli}
+            if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):
+                names, is_known = {WHOLE_GPU}, False
+            most |= Counter(dict.fromkeys(names, _device_count(choice)))
+        return RequestUnits(request.name, most, is_known)
+
+    def _find_parts(self, choice: DeviceRequest) -> list[GpuPart]:
+        """Return the devices that a request may get, one of each kind; none if they are not known."""
+        try:
+            return self._matching_parts(choice)
+        except _TooManyStepsError:
+            self._is_exact = False
+        except (SelectorRuntimeError, UnmodelledExpressionError):
+            pass
+        return []
 
     def _matching_parts(self, choice: DeviceRequest) -> list[GpuPart]:
         """Return the devices that a request may get, one of each kind; an error of a selector excludes none.
@@ -356,6 +398,15 @@ class _ClaimWeigher:
         self._steps_left -= steps
 
 
+def _device_count(choice: DeviceRequest) -> int:
+    return choice.count if choice.allocation_mode == "ExactCount" else MAX_DEVICES
+
+
+def _requested_resource(part: GpuPart, request: DeviceRequest) -> str:
+    """Return the name of the resource that a request has of a device: that of a share if others may have the rest."""
+    return part.resource if _requested_milli(part, request) >= part.milli else f"{part.resource}{SHARED_SUFFIX}"
+
+
 def _may_select(expression: str, published: PublishedDevice) -> bool:
     try:
         return select_device(expression, published.pool.driver, published.device)
@@ -379,6 +430,11 @@ def _requested_milli(part: GpuPart, request: DeviceRequest) -> int:
 
 @derived_value()
 def _known_weights(_pools: DevicePools) -> BoundedCache[bytes, _KnownWeight]:
+    return BoundedCache(MAX_KNOWN_SPECS)
+
+
+@derived_value()
+def _known_units(_pools: DevicePools) -> BoundedCache[bytes, tuple[DeviceClasses, tuple[RequestUnits, ...]]]:
     return BoundedCache(MAX_KNOWN_SPECS)
 
 

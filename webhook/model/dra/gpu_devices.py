@@ -17,6 +17,7 @@ from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, Po
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
 from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import MIG_PREFIX, WHOLE_GPU
 from webhook.model.mig_catalogue import mig_card_spec, profile_milli
 from webhook.model.quantity import parse_mebibytes, parse_nano
 from webhook.model.taints import HARD_EFFECTS
@@ -33,6 +34,8 @@ class GpuDriver(NamedTuple):
         profile: Attribute with the size of a part.
         card: Attribute that identifies a card.
         parent: Attribute of a part that identifies its card.
+        resource: Resource under which the device plugin advertises a card.
+        part_prefix: What precedes the size of a part in the name of its resource.
     """
 
     whole: str
@@ -40,14 +43,18 @@ class GpuDriver(NamedTuple):
     profile: str
     card: str
     parent: str
+    resource: str
+    part_prefix: str
 
 
 GPU_DRIVERS: Mapping[str, GpuDriver] = {
-    "gpu.nvidia.com": GpuDriver("gpu", "mig", "profile", "uuid", "parentUUID"),
+    "gpu.nvidia.com": GpuDriver("gpu", "mig", "profile", "uuid", "parentUUID", WHOLE_GPU, MIG_PREFIX),
     "gpu.amd.com": GpuDriver(
         *("amdgpu", "amdgpu-partition", "partitionProfile"),
         card="resource.kubernetes.io/pciBusID",
         parent="resource.kubernetes.io/pciBusID",
+        resource="amd.com/gpu",
+        part_prefix="amd.com/",
     ),
 }
 
@@ -84,13 +91,16 @@ class GpuPart(NamedTuple):
     Attributes:
         product: Product of the card, with hyphens; "" if unknown.
         milli: Thousandths of the card.
+        device: The device.
         card: What parts of one card have in common, in their pool.
+        resource: Resource under which a device plugin would advertise it.
     """
 
     product: str
     milli: int
     device: Device
     card: str = ""
+    resource: str = WHOLE_GPU
 
 
 class CardUsage(NamedTuple):
@@ -132,7 +142,17 @@ def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:
 def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
     """Return the parts of cards in a pool, by the name of the device."""
     devices = {each.device.name: each.device for each in pool.devices}
-    return {name: GpuPart(gpu.product, gpu.milli, devices[name], gpu.card) for name, gpu in gpus_of_pool(pool).items()}
+    driver = GPU_DRIVERS.get(pool.id.driver)
+    return {
+        name: GpuPart(gpu.product, gpu.milli, devices[name], gpu.card, _resource_of_gpu(driver, gpu))
+        for name, gpu in gpus_of_pool(pool).items()
+        if driver is not None
+    }
+
+
+def _resource_of_gpu(driver: GpuDriver, gpu: PublishedGpu) -> str:
+    """Return the name of a GPU's resource; in names of MIG devices a dot replaces the plus sign."""
+    return f"{driver.part_prefix}{gpu.profile.replace('+', '.')}" if gpu.profile else driver.resource
 
 
 def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) -> PublishedGpu:

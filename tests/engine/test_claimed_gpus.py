@@ -1,0 +1,225 @@
+"""Limits and the matching of policies count GPUs of claims and device classes as GPUs that are requested by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.device_builders import AMD, NVIDIA, amd_gpu, card, device_class, mig_device, resource_slice
+from tests.engine.test_workload_review import workload
+from tests.example_cluster import review, view_of
+from webhook.model.decisions import Decision
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import format_path
+
+PREFIX = "deviceclass.resource.kubernetes.io/"
+TYPE = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type"
+SHARED = {"allowMultipleAllocations": True}
+CLASSES = [
+    device_class("gpu", f"{TYPE} == 'gpu'"),
+    device_class("mig", f"{TYPE} == 'mig'", "example.com/slice"),
+    device_class("amd", f"device.driver == '{AMD}'"),
+    device_class("nic", "device.driver == 'dra.net'"),
+    device_class("later", "duration('1h') < duration('1m')"),
+]
+DEVICES = [
+    *(card(f"gpu-{i}") for i in range(2)),
+    mig_device("mig-0", "1g.10gb", "GPU-0"),
+    mig_device("mig-1", "1g.10gb+me", "GPU-0"),
+    mig_device("mig-2", "3g.40gb", "GPU-0", memory=40448),
+    card("shared-0", "NVIDIA A10", memory="24Gi") | SHARED,
+]
+CLUSTER = [
+    make_node("n"),
+    make_node("m"),
+    resource_slice("n", NVIDIA, "n", nodeName="n", devices=DEVICES),
+    resource_slice("m", AMD, "m", nodeName="m", devices=[amd_gpu("a", "0000:0c:00.0"), amd_gpu("b", "1", "cpx_nps1")]),
+    *CLASSES,
+]
+
+
+def exactly(device_class: str, profile: str = "", name: str = "g", **fields: Any) -> Json:
+    """Return a request for a device of a class, or of a MIG profile."""
+    selector = {"cel": {"expression": f"device.attributes['{NVIDIA}'].profile == '{profile}'"}}
+    return {
+        "name": name,
+        "exactly": {"deviceClassName": device_class, "selectors": [selector] * bool(profile)} | fields,
+    }
+
+
+def first(*choices: Json) -> Json:
+    """Return a request for the first device that is available."""
+    return {"name": "g", "firstAvailable": [one["exactly"] | {"name": f"s{i}"} for i, one in enumerate(choices)]}
+
+
+NOT_SHARED = {"cel": {"expression": "!device.allowMultipleAllocations"}}
+GPU = exactly("gpu", selectors=[NOT_SHARED])
+
+
+def claim(kind: str, *requests: Json, name: str = "t") -> Json:
+    """Return a claim or a template."""
+    spec: Json = {"devices": {"requests": list(requests)}}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name, "namespace": "team"}}
+    return about | {"spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec}
+
+
+def claiming(*templates: str, **uses: str) -> PodMaker:
+    """Return a pod with a claim of each template, which its container uses."""
+    pod = make_pod().namespace("team")
+    pod.main.setdefault("resources", {})["claims"] = [{"name": name} | uses for name in templates]
+    return pod.spec(resourceClaims=[{"name": name, "resourceClaimTemplateName": name} for name in templates])
+
+
+def limits(*rules: str, of: str = "perPod", mode: str = "enforce") -> str:
+    """Return a policy with limits of one kind."""
+    return f"mode: {mode}\nlimits: {{{of}: [{', '.join(rules)}]}}"
+
+
+def decide_on(pod: PodMaker | Json, policy: str, *more: Json) -> Decision:
+    return review(pod, policy, view=view_of(*CLUSTER, *more))
+
+
+def codes(decision: Decision) -> list[str]:
+    """Return the codes of limits."""
+    return [each.code for each in decision.findings if each.code.startswith("GPU-L")]
+
+
+COUNTED: dict[str, tuple[Json, dict[str, int]]] = {
+    "whole GPUs": (exactly("gpu", count=3, selectors=[NOT_SHARED]), {"nvidia.com/gpu": 3}),
+    "a MIG device": (exactly("mig", "1g.10gb"), {"nvidia.com/mig-1g.10gb": 1}),
+    "a MIG device with media engines": (exactly("mig", "1g.10gb+me"), {"nvidia.com/mig-1g.10gb.me": 1}),
+    "any MIG device": (
+        exactly("mig", count=2),
+        {"nvidia.com/mig-1g.10gb": 2, "nvidia.com/mig-1g.10gb.me": 2, "nvidia.com/mig-3g.40gb": 2},
+    ),
+    "a choice": (
+        first(exactly("mig", "3g.40gb", count=2), GPU),
+        {"nvidia.com/mig-3g.40gb": 2, "nvidia.com/gpu": 1},
+    ),
+    "a share of a card, or a card": (
+        exactly("gpu", capacity={"requests": {"memory": "8Gi"}}),
+        {"nvidia.com/gpu": 1, "nvidia.com/gpu.shared": 1},
+    ),
+    "GPUs of AMD": (exactly("amd"), {"amd.com/gpu": 1, "amd.com/cpx_nps1": 1}),
+    "all devices": (exactly("gpu", allocationMode="All", selectors=[NOT_SHARED]), {"nvidia.com/gpu": 32}),
+    "network cards": (exactly("nic"), {}),
+    "devices in use, for administration": (exactly("gpu", adminAccess=True), {}),
+    "a selector that is not evaluated": (exactly("later"), {"nvidia.com/gpu": 1}),
+    "a class that does not exist": (exactly("other"), {"nvidia.com/gpu": 1}),
+    "a selector that matches nothing": (exactly("mig", "7g.80gb"), {"nvidia.com/gpu": 1}),
+    "a request of a later version": ({"name": "g", "later": {}}, {"nvidia.com/gpu": 32}),
+}
+NAMES = sorted({name for _, units in COUNTED.values() for name in units})
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(("request_", "units"), COUNTED.values(), ids=COUNTED)
+def test_a_claim_counts_as_the_most_that_it_may_get(request_: Json, units: dict[str, int], kind: str) -> None:
+    pod = claiming("t")
+    if kind == "ResourceClaim":
+        pod = make_pod().namespace("team").spec(resourceClaims=[{"name": "t", "resourceClaimName": "t"}])
+    for name in NAMES:
+        count = units.get(name, 0)
+        for most in range(count - 1, count + 1):
+            rule = f"{{resource: {name}, max: {max(0, most)}}}"
+            assert codes(decide_on(pod, limits(rule), claim(kind, request_))) == ["GPU-L103"] * (
+                most < count and most >= 0
+            )
+
+
+def test_a_claim_that_exceeds_a_limit_is_denied_with_its_field_and_what_would_fit() -> None:
+    policy = limits("{resource: nvidia.com/gpu, allowed: [1, 2, 4]}")
+    template = claim("ResourceClaimTemplate", exactly("gpu", count=3, selectors=[NOT_SHARED]))
+    [found] = decide_on(claiming("t"), policy, template).denials
+    assert (found.code, format_path(found.path)) == ("GPU-L102", "spec.resourceClaims[0]")
+    assert found.message == "a pod's nvidia.com/gpu with claims must be one of 1, 2, 4 (found 3)"
+    assert found.fix == "Write 4, or 2."
+    assert decide_on(claiming("t"), limits("{resource: nvidia.com/gpu, max: 1}", mode="warn"), template).denials == ()
+
+
+def test_a_pod_is_admitted_if_no_policy_bounds_its_claims() -> None:
+    template = claim("ResourceClaimTemplate", exactly("gpu", count=2, selectors=[NOT_SHARED]))
+    for policy in ("mode: enforce\nsecurity: {deny: [privileged]}", limits("{resource: cpu, max: 1}")):
+        assert decide_on(claiming("t"), policy, template).findings == ()
+
+
+def test_claims_and_names_count_together() -> None:
+    two = [claim("ResourceClaimTemplate", GPU, name=name) for name in ("a", "b")]
+    policy = limits("{resource: nvidia.com/gpu, max: 2}")
+    assert codes(decide_on(claiming("a", "b"), policy, *two)) == []
+    assert codes(decide_on(claiming("a", "b").gpus(1), policy, *two)) == ["GPU-L103"]
+    assert codes(decide_on(claiming("a", "b").requests(f"{PREFIX}gpu", "1"), policy, *two)) == ["GPU-L103"]
+
+
+BY_CLASS = {"the implicit name": f"{PREFIX}mig", "the explicit name": "example.com/slice"}
+
+
+@pytest.mark.parametrize("resource", BY_CLASS.values(), ids=BY_CLASS)
+@pytest.mark.parametrize("of", ["perPod", "perContainer"])
+def test_a_device_class_by_name_counts_as_its_devices(resource: str, of: str) -> None:
+    pod, most = make_pod().namespace("team").requests(resource, "2"), "{resource: 'nvidia.com/mig-3g.*', max: %s}"
+    assert codes(decide_on(pod, limits(most % 1, of=of))) == ["GPU-L103"]
+    assert codes(decide_on(pod, limits(most % 2, of=of))) == []
+
+
+def test_a_container_counts_the_requests_of_claims_that_it_uses() -> None:
+    template = claim("ResourceClaimTemplate", GPU | {"name": "a"}, GPU | {"name": "b"})
+    policy = limits("{resource: nvidia.com/gpu, max: 1}", of="perContainer")
+    assert codes(decide_on(claiming("t"), policy, template)) == ["GPU-L103"]
+    assert codes(decide_on(claiming("t", request="a"), policy, template)) == []
+    assert (
+        codes(
+            decide_on(make_pod().spec(resourceClaims=claiming("t").build()["spec"]["resourceClaims"]), policy, template)
+        )
+        == []
+    )
+
+
+def test_limits_per_gpu_count_devices_of_claims() -> None:
+    template = claim("ResourceClaimTemplate", exactly("gpu", count=2, selectors=[NOT_SHARED]))
+    policy = limits("{resource: cpu, max: 8}", of="perGPU")
+    assert codes(decide_on(claiming("t").requests("cpu", "17"), policy, template)) == ["GPU-L103"]
+    assert codes(decide_on(claiming("t").requests("cpu", "16"), policy, template)) == []
+
+
+def test_policies_for_gpu_resources_match_pods_that_claim_such_gpus() -> None:
+    policy = "mode: enforce\nmatch: {resources: [%s]}\nlimits: {perPod: [{resource: cpu, max: 1}]}"
+    template = claim("ResourceClaimTemplate", exactly("mig", "1g.10gb"))
+    pod = claiming("t").requests("cpu", "2")
+    assert codes(decide_on(pod, policy % "'nvidia.com/mig-*'", template)) == ["GPU-L103"]
+    assert codes(decide_on(pod, policy % "nvidia.com/gpu", template)) == []
+
+
+def test_a_claim_that_is_not_known_cannot_be_checked_and_is_tried_again() -> None:
+    bounded = limits("{resource: 'nvidia.com/*', max: 1}")
+    decision = decide_on(claiming("missing"), bounded)
+    assert [each.code for each in decision.denials] == ["GPU-L108"]
+    assert decision.is_retried
+    assert codes(decide_on(claiming("missing"), limits("{resource: cpu, max: 1}"))) == []
+    assert codes(review(claiming("missing"), bounded, nodes=[make_node("n")])) == [], "no devices, so no GPUs"
+
+
+def test_a_workload_is_warned_about_limits_of_its_claims() -> None:
+    job = workload("Job", claiming("t"), "batch/v1", parallelism=2)
+    template = claim("ResourceClaimTemplate", exactly("gpu", count=2, selectors=[NOT_SHARED]))
+    [found] = decide_on(job, limits("{resource: nvidia.com/gpu, max: 1}"), template).findings
+    assert (found.code, found.mode) == ("GPU-L103", PolicyMode.WARN)
+    assert format_path(found.path) == "spec.template.spec.resourceClaims[0]"
+
+
+RUNTIMES = {
+    "a GPU": (GPU, []),
+    "a GPU of AMD": (exactly("amd"), ["GPU-S301"]),
+    "a network card": (exactly("nic"), ["GPU-S301"]),
+    "a device that is not known": (exactly("later"), ["GPU-S301"]),
+}
+
+
+@pytest.mark.parametrize(("request_", "found"), RUNTIMES.values(), ids=RUNTIMES)
+def test_a_claim_of_an_nvidia_gpu_permits_its_runtime_class(request_: Json, found: list[str]) -> None:
+    policy = "mode: enforce\nsecurity: {deny: [runtimeClass]}"
+    pod = claiming("t").spec(runtimeClassName="nvidia")
+    decision = decide_on(pod, policy, claim("ResourceClaimTemplate", request_))
+    assert [each.code for each in decision.denials] == found

@@ -1,0 +1,127 @@
+"""GPUs that a pod requests by claims and by device classes, in the names under which device plugins advertise GPUs.
+
+So policies match and limit them as they do requests for these names. A request that may get devices of several kinds
+counts as the most that it may get of each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from webhook.engine.gpu_requests import init_then_main_containers
+from webhook.model.claims import ClaimSpec, claim_of_class
+from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
+from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pod_resources import effective_amount
+from webhook.model.pods import Container, Pod, PodResourceClaim
+from webhook.model.quantity import NANO, parse_whole_number
+
+NO_UNITS: Mapping[str, int] = MappingProxyType({})
+
+
+class ClaimedGpus(msgspec.Struct, frozen=True):
+    """The GPUs that a pod requests by claims and device classes.
+
+    Attributes:
+        units: The most units of each resource.
+        devices: The most devices.
+        fields: The first field that requests each resource.
+        claims: The requests of each claim, by its name in the pod.
+        classes: The units of one device of each class, by the name of the resource that the class serves.
+        missing: Claims and templates that do not exist yet, in words, each with its field.
+    """
+
+    units: Mapping[str, int] = NO_UNITS
+    devices: int = 0
+    fields: Mapping[str, FieldPath] = {}
+    claims: Mapping[str, tuple[RequestUnits, ...]] = {}
+    classes: Mapping[str, Mapping[str, int]] = {}
+    missing: tuple[tuple[FieldPath, str], ...] = ()
+
+    @property
+    def surely_nvidia(self) -> bool:
+        """True if a claim can get nothing but GPUs of NVIDIA."""
+        requests = [one for some in self.claims.values() for one in some if one.units]
+        return any(one.is_known and all(map(parse_gpu_resource, one.units)) for one in requests)
+
+    def of_container(self, container: Container) -> Mapping[str, int]:
+        """Return the units of a container: of the claims that it uses, and of device classes."""
+        found: Counter[str] = Counter()
+        for used in container.resources.claims:
+            name, request = (used.get("name"), used.get("request")) if isinstance(used, dict) else (None, None)
+            for one in self.claims.get(str(name), ()):
+                if not request or one.name == str(request).partition("/")[0]:
+                    found.update(one.units)
+        for resource, units in self.classes.items():
+            count = parse_whole_number(container.resources.limits.get(resource, "0")) or 0
+            found.update({name: one * count for name, one in units.items()})
+        return found
+
+
+NO_CLAIMED_GPUS = ClaimedGpus()
+
+
+def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView) -> ClaimedGpus:
+    """Return the GPUs that a pod requests by claims and device classes; none in a cluster without devices."""
+    named = list(dict.fromkeys(_named_classes(pod, view))) if view.devices.class_by_resource else []
+    if view.devices is NO_DEVICES or not (named or pod.spec.resource_claims):
+        return NO_CLAIMED_GPUS
+    cluster = view.cluster_claims(namespace)
+    known, units, devices = cluster.in_namespace(namespace), Counter[str](), 0
+    fields: dict[str, FieldPath] = {}
+    claims: dict[str, tuple[RequestUnits, ...]] = {}
+    missing: list[tuple[FieldPath, str]] = []
+    for index, one in enumerate(pod.spec.resource_claims):
+        path: FieldPath = ("spec", "resourceClaims", index)
+        spec = _spec_of_claim(one, known)
+        if spec is None:
+            missing.append((path, _describe_claim(one)))
+            continue
+        claims[one.name] = requests = count_claim_units(spec, cluster.devices, view.fleet)
+        for request in requests:
+            units.update(request.units)
+            devices += max(request.units.values(), default=0)
+            fields = {**dict.fromkeys(request.units, path), **fields}
+    classes = {resource: units_of_resource(resource, view, namespace) for resource, _ in named}
+    for resource, path in named:
+        count = effective_amount(pod, resource) // NANO
+        units.update({name: one * count for name, one in classes[resource].items()})
+        devices += count if classes[resource] else 0
+        fields = {**dict.fromkeys(classes[resource], path), **fields}
+    return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing))
+
+
+def units_of_resource(resource: str, view: ClusterView, namespace: str) -> Mapping[str, int]:
+    """Return the most units of each GPU resource that a unit of an extended resource of a device class may be."""
+    devices = view.cluster_claims(namespace).devices
+    device_class = devices.class_by_resource.get(resource)
+    return count_claim_units(claim_of_class(device_class), devices, view.fleet)[0].units if device_class else NO_UNITS
+
+
+def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath]]:
+    """Yield the first field of each resource of a container that only a device class serves."""
+    seen = set[str]()
+    for path, container in init_then_main_containers(pod.spec):
+        for name in container.resources.limits:
+            if name in view.devices.class_by_resource and name not in seen and parse_gpu_resource(name) is None:
+                seen.add(name)
+                yield name, (*path, "resources", "limits", name)
+
+
+def _spec_of_claim(one: PodResourceClaim, known: NamespaceClaims) -> ClaimSpec | None:
+    if one.resource_claim_name in known.claims:
+        return known.claims[one.resource_claim_name].spec
+    return known.templates.get(one.resource_claim_template_name)
+
+
+def _describe_claim(one: PodResourceClaim) -> str:
+    if one.resource_claim_template_name:
+        return f"template of claims {one.resource_claim_template_name}"
+    return f"claim {one.resource_claim_name}"
