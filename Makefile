@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release advisories bench bench-cluster bench-dra bench-hostile bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -124,6 +124,9 @@ bench-placement: $(VENV)/.dev ## Measure GPU allocation by placement rule on the
 
 bench-dra: plane ## Measure GPU allocation by claims on the default list in TRACES, on a real scheduler
 	@$(BIN)/python -m benchmarks.device_replay $(TRACES:%=--traces %)
+
+bench-layout: $(VENV)/.dev ## Measure the cards that MIG layouts need on the traces in TRACES: ours, fixed ones, and the bound
+	@$(BIN)/python -m benchmarks.layout $(TRACES:%=--traces %)
 
 # The GenTD26 trace of GPU memory is public (see benchmarks/gentd26.py).
 TRACE ?= $(wildcard ../shared/traces/gentd26)

@@ -1,0 +1,167 @@
+"""Cards that MIG layouts need on the openb lists: ours, fixed layouts, whole GPUs, and the bound.
+
+All pods of a list request their share of a GPU at the same time, as memory and as compute, on cards of one product.
+Pods with several GPUs, and those that no slice covers, have whole cards. Every layout is used as well as possible.
+
+    python -m benchmarks.layout --traces ../shared/traces/openb
+
+Exit code 1 if our cards are more than 2 % above the bound, or above those of any fixed layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.openb import traces
+from webhook.model.mig_catalogue import mig_card_spec
+from webhook.placement.capacity import PodDemand
+from webhook.placement.integer_program import IntegerProgram
+from webhook.placement.layout_plan import WHOLE_CARD, CardGroup, CardUnit, UnitDemand, plan_layouts
+from webhook.placement.mig import CARD_MILLI, MigLayout, mig_geometry
+
+PRODUCTS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-A30")
+BALANCED: dict[str, MigLayout] = {
+    "NVIDIA-H100-80GB-HBM3": (("1g.10gb", 2), ("2g.20gb", 1), ("3g.40gb", 1)),
+    "NVIDIA-A30": (("1g.6gb", 2), ("2g.12gb", 1)),
+}
+"""NVIDIA's fixed formula `all-balanced`."""
+
+MOST_GAP_PERCENT = 2.0
+SECONDS = 60.0
+
+
+class LayoutFigures(NamedTuple):
+    """What one choice of layouts needs for a list.
+
+    Attributes:
+        cards: To serve every request.
+        served: Requests that are served with as many cards as ours needs.
+    """
+
+    name: str
+    cards: int
+    served: int
+
+
+def main() -> int:
+    """Measure and print; return 1 if a mark is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="folder of openb lists; default: a small made list")
+    known, missed = traces(parser.parse_args().traces), False
+    for product in PRODUCTS:
+        for name, pods in known.lists.items():
+            start = time.process_time()
+            demands = unit_demands(pods, product)
+            bound, figures = compare_layouts(demands, product)
+            ours, *fixed = figures
+            requests = sum(each.requests for each in demands)
+            print(f"{product}, {name}: {requests} requests, {time.process_time() - start:.1f} s")
+            print(f"  {'bound':<14}{bound:>7} cards")
+            for each in figures:
+                share = 100 * each.served / requests
+                print(f"  {each.name:<14}{each.cards:>7} cards {share:6.1f} % served with {ours.cards} cards")
+            missed |= 100 * (ours.cards - bound) > MOST_GAP_PERCENT * bound
+            missed |= any(ours.cards > each.cards for each in fixed)
+    return int(missed)
+
+
+def unit_demands(pods: Sequence[PodDemand], product: str) -> list[UnitDemand]:
+    """Return the requests of pods by the units that cover them: slices of at least their share, or a whole card."""
+    capable = slice_milli(product)
+    counts = Counter[tuple[CardUnit, ...]]()
+    for pod in pods:
+        slices = [CardUnit(product, name) for name, milli in capable.items() if milli >= pod.gpu_milli]
+        shared = pod.gpus == 1 and pod.gpu_milli < CARD_MILLI
+        counts[(*(slices if shared else ()), CardUnit(product, ""))] += pod.gpus
+    return [UnitDemand(requests, units) for units, requests in sorted(counts.items()) if requests]
+
+
+def slice_milli(product: str) -> dict[str, int]:
+    """Return the share of a card that each profile surely has: the smaller of memory and compute."""
+    card = mig_card_spec(product)
+    assert card is not None
+    return {
+        name: min(
+            CARD_MILLI * profile.memory_units // card.memory_units,
+            CARD_MILLI * int(name.partition("g")[0]) // card.compute_slices,
+        )
+        for name, profile in card.profiles.items()
+    }
+
+
+def compare_layouts(demands: Sequence[UnitDemand], product: str) -> tuple[int, list[LayoutFigures]]:
+    """Return the bound, and the figures of our layouts and of fixed ones, ours first."""
+    requests = sum(each.requests for each in demands)
+    plan = plan_layouts([CardGroup(product, WHOLE_CARD, requests)], demands, SECONDS)
+    figures = [LayoutFigures("ours", plan.used.value, requests)]
+    for name, layout in fixed_layouts(demands, product).items():
+        cards = _cards_of_fixed(demands, layout)
+        figures.append(LayoutFigures(name, cards, _served_by_fixed(demands, layout, plan.used.value)))
+    return plan.used.bound, figures
+
+
+def fixed_layouts(demands: Sequence[UnitDemand], product: str) -> dict[str, MigLayout]:
+    """Return the layouts that are not computed from the demand, and the one of the majority of the requests."""
+    geometry = mig_geometry(product)
+    assert geometry is not None
+    instances = {profile.name: len(profile.starts) for profile in geometry.profiles}
+    smallest = Counter[str]()
+    for each in demands:
+        smallest[min(each.units, key=lambda unit: unit.milli).profile] += each.requests
+    del smallest[""]
+    majority = max(smallest, key=lambda name: smallest[name], default=geometry.profiles[0].name)
+    first = geometry.profiles[0].name
+    return {
+        "all-balanced": BALANCED[product],
+        "all-1g": ((first, instances[first]),),
+        "majority": ((majority, instances[majority]),),
+        "whole GPUs": WHOLE_CARD,
+    }
+
+
+class _FixedProgram(IntegerProgram):
+    """Cards of one layout beside whole ones, and the requests that they serve."""
+
+    def __init__(self, demands: Sequence[UnitDemand], layout: MigLayout) -> None:
+        super().__init__()
+        requests = sum(each.requests for each in demands)
+        counts: Mapping[str, int] = dict(layout)
+        self.partitioned, self.whole = self.add_variable(requests if layout else 0), self.add_variable(requests)
+        self.unserved = [self.add_variable(each.requests) for each in demands]
+        by_profile: dict[str, dict[int, int]] = {"": {self.whole: -1}}
+        by_profile |= {profile: {self.partitioned: -count} for profile, count in counts.items()}
+        for each, unserved in zip(demands, self.unserved, strict=True):
+            served = {unserved: 1}
+            for unit in each.units:
+                if unit.profile in by_profile:
+                    index = self.add_variable(each.requests)
+                    served[index] = by_profile[unit.profile][index] = 1
+            self.require_sum(served, each.requests, each.requests)
+        for terms in by_profile.values():
+            self.require_sum(terms, upper=0)
+        self.start = {index: each.requests for index, each in zip(self.unserved, demands, strict=True)}
+
+
+def _cards_of_fixed(demands: Sequence[UnitDemand], layout: MigLayout) -> int:
+    """Return the fewest cards that serve every request."""
+    program = _FixedProgram(demands, layout)
+    all_served, cards = dict.fromkeys(program.unserved, 1), {program.partitioned: 1, program.whole: 1}
+    return program.minimize([all_served, cards], program.start, SECONDS).objectives[1].value
+
+
+def _served_by_fixed(demands: Sequence[UnitDemand], layout: MigLayout, cards: int) -> int:
+    """Return the most requests that some cards serve."""
+    program = _FixedProgram(demands, layout)
+    program.require_sum({program.partitioned: 1, program.whole: 1}, upper=cards)
+    unserved = program.minimize([dict.fromkeys(program.unserved, 1)], program.start, SECONDS).objectives[0].value
+    return sum(each.requests for each in demands) - unserved
+
+
+if __name__ == "__main__":
+    sys.exit(main())
