@@ -17,7 +17,7 @@ from tests.device_builders import (
     resource_slice,
 )
 from tests.placement.clusters import gpu_node, placement_input
-from webhook.model.dra.gpu_devices import cards_of_node
+from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
 from webhook.report.node_topology import node_document, node_lines
 
@@ -132,7 +132,7 @@ def test_the_table_says_that_links_are_not_known() -> None:
 
 def test_one_node_lists_its_cards() -> None:
     placement = placement_input(*CUT, resource_claim("a", allocated("n", "gpu-1-mig-1g10gb-1-0")))
-    cards = cards_of_node(placement.devices.pools.pools_of_node(0), placement.devices.allocated)
+    cards = cards_on_node(placement.devices, 0)
     lines = node_lines(placement.snapshot, 0, [], cards)
     assert [line.split()[:5] for line in lines] == [
         ["DEVICE", "PRODUCT", "MEMORY", "ALLOCATED", "FREE"],

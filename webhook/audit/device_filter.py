@@ -12,11 +12,10 @@ from webhook.cache.placement_input import PlacementInput
 from webhook.cache.stored_objects import object_namespace
 from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
 from webhook.model.dra.allocator import CANNOT_ALLOCATE, AllocationOutcome, NodeAllocation
-from webhook.model.dra.claim_weights import gpu_parts
 from webhook.model.dra.device_pools import NodePool, PoolId
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.dra.devices import Device
-from webhook.model.dra.gpu_devices import CARD_MILLI, CardUsage, cards_of_node, chosen_milli, share_milli
+from webhook.model.dra.gpu_devices import CARD_MILLI, CardUsage, chosen_milli, share_milli
 from webhook.model.dra.pod_devices import (
     CANNOT_FIT,
     NOT_ON_NODE,
@@ -25,6 +24,7 @@ from webhook.model.dra.pod_devices import (
     resolve_claims,
     with_devices_bound,
 )
+from webhook.model.dra.pool_kinds import cards_on_node, gpu_parts
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
@@ -246,4 +246,4 @@ def published_cards(placement: PlacementInput) -> list[CardUsage]:
     """Return the GPUs of ResourceSlices, of nodes on which no device plugin advertises GPUs."""
     devices, nodes = placement.devices, placement.snapshot.fleet.nodes
     without_plugin = [i for i, node in enumerate(nodes) if not node.gpus]
-    return [card for i in without_plugin for card in cards_of_node(devices.pools.pools_of_node(i), devices.allocated)]
+    return [card for i in without_plugin for card in cards_on_node(devices, i)]

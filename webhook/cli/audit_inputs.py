@@ -30,7 +30,7 @@ from webhook.cli.output import exit_with_error, print_note, show_progress
 from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
-from webhook.model.dra.gpu_devices import product_by_node
+from webhook.model.dra.pool_kinds import product_by_node
 from webhook.model.prices import NodePrices, PriceTable, node_prices
 from webhook.policy.price_list import load_price_list
 from webhook.report.policy_reports import KINDS, NO_KIND

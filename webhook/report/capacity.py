@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from webhook.model.dra.allocated_devices import AllocatedDevices
 from webhook.model.dra.device_pools import NodePool
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
-from webhook.model.dra.gpu_devices import GPU_DRIVERS, cards_of_node
+from webhook.model.dra.gpu_devices import GPU_DRIVERS, CardUsage
+from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -89,7 +89,7 @@ def node_capacities(
     capacities = []
     for i, node in enumerate(nodes):
         pools = devices.pools.pools_of_node(i)
-        of_slices = slice_capacity(node, snapshot.free[i].full, pools, devices.allocated)
+        of_slices = slice_capacity(node, snapshot.free[i].full, pools, cards_on_node(devices, i))
         if node.gpus or node.implausible_gpus or snapshot.devices[i].mig_cards:
             capacity = _node_capacity(snapshot, i, round(float(fragmented[i])))
             capacities.append(structs.replace(capacity, warning=ADVERTISED_TWICE) if of_slices else capacity)
@@ -99,10 +99,9 @@ def node_capacities(
 
 
 def slice_capacity(
-    node: FleetNode, full: bool, pools: Sequence[NodePool], allocated: AllocatedDevices
+    node: FleetNode, full: bool, pools: Sequence[NodePool], cards: Sequence[CardUsage]
 ) -> NodeCapacity | None:
     """Return the capacity of a node by its ResourceSlices; None if they have no GPUs and no pool is unusable."""
-    cards = cards_of_node(pools, allocated)
     warnings = [warning for pool in pools if pool.id.driver in GPU_DRIVERS if (warning := _pool_warning(pool))]
     if not cards and not warnings:
         return None

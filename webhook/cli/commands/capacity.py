@@ -23,7 +23,7 @@ from webhook.cli.output import (
 )
 from webhook.cli.placement_inputs import ClusterName, read_placement_input
 from webhook.errors import TopologyError
-from webhook.model.dra.gpu_devices import cards_of_node
+from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
@@ -133,7 +133,7 @@ def _node_reports(
         exit_with_error(f"{sanitize(name)}: no such node in this cluster. It has, for example: {sanitize(names)}")
     pods = _pods_on_node(placement.pods, name)
     capacity = next((each for each in capacities if each.name == name), None)
-    cards = cards_of_node(placement.devices.pools.pools_of_node(position), placement.devices.allocated)
+    cards = cards_on_node(placement.devices, position)
     table = join_lines(node_lines(cluster, position, pods, cards))
     document = node_document(cluster, position, capacity, pods, cards)
     topology = cluster.devices[position].topology

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from webhook.errors import abbreviate_names
 from webhook.model.claims import DeviceClasses, DeviceSelector, required_driver
-from webhook.model.dra.claim_weights import gpu_parts
 from webhook.model.dra.device_pools import DevicePools, PoolId
+from webhook.model.dra.pool_kinds import gpu_parts
 from webhook.model.dra.published_devices import texts_read
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet, FleetNode

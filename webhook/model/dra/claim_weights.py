@@ -10,7 +10,7 @@ together, in an order that is the same on every replica.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,10 +35,9 @@ from webhook.model.dra.capacity import consumed_amounts
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView, NamespaceClaims
-from webhook.model.dra.gpu_devices import CARD_MILLI, GPU_DRIVERS, GpuPart, gpu_parts_of_pool, share_milli
-from webhook.model.dra.packed_slices import PackedSlice
-from webhook.model.dra.published_devices import PublishedDevice, published_devices, slice_kinds
-from webhook.model.dra.selector_advice import DeviceKey
+from webhook.model.dra.gpu_devices import CARD_MILLI, GPU_DRIVERS, GpuPart, share_milli
+from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
+from webhook.model.dra.published_devices import PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
@@ -61,16 +60,6 @@ UNKNOWN_CLAIM: GpuWeight = (((), CARD_MILLI),)
 """The weight of a claim of an existing pod, if neither the claim nor its template is known."""
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
-
-_GPU_KEYS = tuple(
-    DeviceKey("attributes", domain, name)
-    for domain, names in GPU_DRIVERS.items()
-    for name in ("type", "productName", names.profile)
-)
-_CARD_KEYS = tuple(
-    DeviceKey("attributes", *(names.parent.split("/") if "/" in names.parent else (domain, names.parent)))
-    for domain, names in GPU_DRIVERS.items()
-)
 
 
 class _KnownWeight(NamedTuple):
@@ -387,7 +376,7 @@ class _ClaimWeigher:
         expressions = [selector.cel.expression for selector in selectors]
         self._spend(STEPS_PER_BYTE * sum(map(len, expressions)))
         keys = keys_told_apart(expressions)
-        read = None if keys is None else tuple(sorted({*keys, *_GPU_KEYS}))
+        read = None if keys is None else tuple(sorted({*keys, *SIZE_KEYS}))
         kinds = published_devices(pools, self._fleet, read).kinds
         self._spend(evaluation_parts(expressions) * len(kinds))
         return [_part_of_kind(each, pools) for each in kinds if all(_may_select(one, each) for one in expressions)]
@@ -436,40 +425,3 @@ def _known_weights(_pools: DevicePools) -> BoundedCache[bytes, _KnownWeight]:
 @derived_value()
 def _known_units(_pools: DevicePools) -> BoundedCache[bytes, tuple[DeviceClasses, tuple[RequestUnits, ...]]]:
     return BoundedCache(MAX_KNOWN_SPECS)
-
-
-GpuParts = Mapping[str, GpuPart]
-"""Parts of cards by the name of the device."""
-
-
-class _KnownParts(NamedTuple):
-    """The parts of cards in some pools, and those in pools of one kind, which share them."""
-
-    of_pool: dict[PoolId, GpuParts]
-    of_kind: dict[Hashable, GpuParts]
-    kind_of_slice: Callable[[PackedSlice], Hashable]
-    kind_with_card: Callable[[PackedSlice], Hashable]
-
-
-@derived_value()
-def _known_parts(_pools: DevicePools) -> _KnownParts:
-    return _KnownParts({}, {}, slice_kinds(_GPU_KEYS), slice_kinds((*_GPU_KEYS, *_CARD_KEYS)))
-
-
-def gpu_parts(pools: DevicePools, pool: PoolId) -> GpuParts:
-    """Return the parts of cards in a pool; {} if it is incomplete or invalid."""
-    known = _known_parts(pools)
-    if (found := known.of_pool.get(pool)) is None:
-        slices = pools.slices.get(pool, ())
-        # Without counters, what a part is of its card depends on the other parts, which may be in another slice.
-        is_plain = len(slices) > 1 and not any(one.counters for one in slices)
-        kind_of = known.kind_with_card if is_plain else known.kind_of_slice
-        kind = (
-            pool.driver,
-            *[(one.spec.pool.generation, one.spec.pool.resource_slice_count, kind_of(one)) for one in slices],
-        )
-        if kind not in known.of_kind:
-            whole = pools.whole_pool(pool)
-            known.of_kind[kind] = gpu_parts_of_pool(whole) if whole is not None else {}
-        found = known.of_pool[pool] = known.of_kind[kind]
-    return found

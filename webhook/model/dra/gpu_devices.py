@@ -10,13 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
+from webhook.model.dra.allocated_devices import PoolAllocations
 from webhook.model.dra.allocator import ChosenDevice, NodeAllocation, PoolCounters
 from webhook.model.dra.constraints import find_attribute
 from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, PoolId
-from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
-from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import MIG_PREFIX, WHOLE_GPU
 from webhook.model.mig_catalogue import mig_card_spec, profile_milli
 from webhook.model.quantity import parse_mebibytes, parse_nano
@@ -211,33 +209,23 @@ def _text(pool: NodePool, device: Device, name: str) -> str:
     return attribute.string_value or attribute.version_value or ""
 
 
-def cards_of_node(pools: Iterable[NodePool], allocated: AllocatedDevices) -> list[CardUsage]:
-    """Return the cards of a node, in published order. Pools that are incomplete or invalid have none."""
-    return [card for pool in pools for card in _cards_of_pool(pool, allocated.get(pool.id, NOTHING_ALLOCATED))]
-
-
-def product_by_node(view: DeviceView, fleet: Fleet) -> dict[str, str]:
-    """Return the product of the first card that ResourceSlices publish on each node."""
-    cards = ((node.name, cards_of_node(view.pools.pools_of_node(i), {})) for i, node in enumerate(fleet.nodes))
-    return {name: some[0].product for name, some in cards if some}
-
-
-def _cards_of_pool(pool: NodePool, allocated: PoolAllocations) -> Iterator[CardUsage]:
+def cards_of_pool(pool: NodePool, allocated: PoolAllocations) -> Iterator[CardUsage]:
+    """Yield the cards of a pool, in published order. One that is incomplete or invalid has none."""
     by_card: dict[str, list[PublishedGpu]] = {}
     for gpu in gpus_of_pool(pool).values():
         by_card.setdefault(gpu.card, []).append(gpu)
-    devices = {each.device.name: each.device for each in pool.devices}
+    devices, counters = {each.device.name: each.device for each in pool.devices}, PoolCounters(pool, allocated)
     for gpus in by_card.values():
-        yield _card_usage(pool, gpus, devices, allocated)
+        yield _card_usage(counters, gpus, devices, allocated)
 
 
 def _card_usage(
-    pool: NodePool, gpus: Sequence[PublishedGpu], devices: Mapping[str, Device], allocated: PoolAllocations
+    counters: PoolCounters, gpus: Sequence[PublishedGpu], devices: Mapping[str, Device], allocated: PoolAllocations
 ) -> CardUsage:
     taken = [_allocated_milli(gpu, devices[gpu.id.device], allocated) for gpu in gpus]
     used = min(CARD_MILLI, sum(taken))
     with_counters = any(devices[gpu.id.device].consumes_counters for gpu in gpus)
-    fits = {} if used >= CARD_MILLI else _count_fits(pool, gpus, devices, allocated)
+    fits = {} if used >= CARD_MILLI else _count_fits(counters, gpus, devices, allocated)
     if with_counters:
         left = CARD_MILLI - used if fits else 0
         blocked = CARD_MILLI - used if not fits and any(gpu.tainted for gpu in gpus) else 0
@@ -293,15 +281,17 @@ def share_milli(milli: int, device: Device, consumed: Mapping[str, int]) -> int:
 
 
 def _count_fits(
-    pool: NodePool, gpus: Iterable[PublishedGpu], devices: Mapping[str, Device], allocated: PoolAllocations
+    counters: PoolCounters, gpus: Iterable[PublishedGpu], devices: Mapping[str, Device], allocated: PoolAllocations
 ) -> Counter[str]:
-    """Return how many further devices of each profile fit, each profile alone."""
+    """Return how many further devices of each profile fit, each profile alone; the counters are left as they were."""
     by_profile: dict[str, list[Device]] = {}
     for gpu in gpus:
         if not gpu.tainted and gpu.id.device not in allocated.whole:
             by_profile.setdefault(gpu.profile, []).append(devices[gpu.id.device])
     fits: Counter[str] = Counter()
     for profile, some in by_profile.items():
-        counters = PoolCounters(pool, allocated)
-        fits[profile] = sum(not device.consumes_counters or counters.take(device) for device in some)
+        counted = [device for device in some if device.consumes_counters and counters.take(device)]
+        fits[profile] = len(counted) + sum(not device.consumes_counters for device in some)
+        for device in counted:
+            counters.give_back(device)
     return +fits
