@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.adjusted_view import without_pod_usage
+from webhook.audit.adjusted_view import with_claim_objects, without_pod_usage
+from webhook.audit.claimed_devices import describe_claimed_devices
 from webhook.audit.evaluate import (
     POD,
     EvaluationContext,
@@ -69,13 +70,22 @@ def audit_pods(
 def evaluate_for_explain(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
-    """Evaluate the objects of files. Pods that were stored in a cluster are audited, because they already run."""
+    """Evaluate the objects of files, with the devices that their claims would get.
+
+    Pods that were stored in a cluster are audited, because they already run. Claims and templates among the objects
+    count as objects of the cluster.
+    """
+    documents = list(documents)
+    objects = (each.data for each in documents if isinstance(each, SourceObject))
+    view = with_claim_objects(context.view, objects, context.namespace)
+    context = msgspec.structs.replace(context, view=view)
     unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
     for each in documents:
         if isinstance(each, SourceObject) and is_pod(each.data) and is_stored(each.data):
             yield audit_pod(each, context, unsized, holders)
         else:
-            yield from evaluate_all([each], context)
+            devices = describe_claimed_devices(each, context) if isinstance(each, SourceObject) else ()
+            yield from (msgspec.structs.replace(one, devices=devices) for one in evaluate_all([each], context))
 
 
 def audit_pod(

@@ -59,6 +59,8 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
         yield f"{INDENT}Audit     {audit_policies}: the rollout does not include this workload"
     for line in _template_lines(result) if decision.templates else _known_outcome_lines(result, decision):
         yield f"{INDENT}{line}"
+    for i, line in enumerate(result.devices):
+        yield f"{INDENT}{'' if i else 'Devices':<10}{sanitize(line)}"
     yield from _explain_sections(result, paint)
 
 

@@ -119,6 +119,7 @@ class CheckResult(msgspec.Struct, frozen=True):
         gpu_milli_audit_saved: Thousandths of a GPU that right-sizing in audit or warn mode would free.
         node: The node of a re-evaluated pod of a cluster; "" if it is pending, None for other objects.
         pod_details: More facts about such a pod.
+        devices: What its claims would get, in words; only `explain` asks.
     """
 
     location: SourceLocation
@@ -137,6 +138,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     gpu_milli_audit_saved: int = 0
     node: str | None = None
     pod_details: ClusterPodDetails | None = None
+    devices: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
