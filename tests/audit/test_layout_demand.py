@@ -104,8 +104,8 @@ NEEDS: dict[str, tuple[list[PodMaker], dict[tuple[str, ...], int]]] = {
         {("slice requested", "A100/1g.10gb", "H100/1g.10gb"): 1},
     ),
     "a waiting pod that selects a product stays there": (
-        [make_pod("p").gpus(2).spec(nodeSelector={"nvidia.com/gpu.product": H100})],
-        {("whole cards requested", "H100/whole"): 2},
+        [make_pod("p").gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})],
+        {("whole cards requested", "H100/whole"): 1},
     ),
     "a slice that no product has is needed and cannot be served": (
         [make_pod("p").requests("nvidia.com/mig-1g.5gb", "1")],
@@ -139,6 +139,24 @@ def test_cards_of_several_gpus_stay_where_they_run() -> None:
     assert (node.kept_whole, node.pods) == (4, 2)
     assert demand.kept_whole == {"MultipleGPUs": 4}
     assert demand.allocated_cards == {A100: 5}
+
+
+SETS: dict[str, tuple[list[PodMaker], dict[str, int]]] = {
+    "on the node with the fewest free cards that are enough": ([make_pod("p").gpus(6)], {"mixed": 6}),
+    "on one with enough free cards": ([make_pod("p").gpus(4), *(whole(f"q{i}", node="mixed") for i in range(3))],
+                                      {"a100": 4, "mixed": 3}),
+    "the largest first": ([make_pod("p").gpus(2), make_pod("q").gpus(8)], {"a100": 8, "mixed": 2}),
+    "on no node, if none has enough": ([make_pod("p").gpus(8), *(whole(f"q{i}", node=i) for i in ("a100", "h100"))],
+                                       {"a100": 1, "h100": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "expected"), SETS.values(), ids=SETS.keys())
+def test_cards_for_waiting_pods_of_several_gpus_are_kept(pods: list[PodMaker], expected: dict[str, int]) -> None:
+    demand = demand_of(*pods)
+
+    assert {node.node: node.kept_whole for node in demand.nodes if node.kept_whole} == expected
+    assert sum(demand.kept_whole.values()) == sum(expected.values())
 
 
 def test_pods_on_other_nodes_and_waiting_pods_are_counted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.cluster.client import Json
 from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.conftest import ROOT
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout
 from webhook.report.layout_files import CONFIG_MAP, config_name, layout_files
@@ -197,3 +199,33 @@ def test_the_operator_must_use_the_config_map(operator: Plane, cards: list[str],
     spec = {"mig": {"strategy": "mixed"}, **own}
     assert json.loads(command.partition(" -p ")[2].strip("'")) == {"spec": spec}
     assert node_state(operator, "card-a") == (None, None, False)
+
+
+def test_a_live_cluster_has_the_plan_of_its_snapshot(plane: Plane, namespace: str, tmp_path: Path) -> None:
+    labels = {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": "4"}
+    names = add_nodes(plane, [make_node("live-a", labels, **{"nvidia.com/gpu": 4})])
+    small = (make_pod(f"p{i}").namespace(namespace).gpus(1).needs("8Gi").spec(nodeName="live-a") for i in range(3))
+    for pod in small:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod.build())
+    spec = {"mode": "enforce", "rightSizing": {"isolation": "hardware", "evidence": ["declared"]}}
+    policy = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": spec}
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
+    (tmp_path / "cluster.json").write_text(plane.kubectl("get", "nodes,pods", "-A", "-o", "json").stdout)
+    command = [sys.executable, "-m", "webhook.cli", "layout", "--policies", str(tmp_path / "policy.yaml"), "-o", "json"]
+
+    try:
+        live, snapshot = (
+            subprocess.run(
+                [*command, *cluster], cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+            )
+            for cluster in (
+                ("--cluster", "live", "--kubeconfig", str(plane.kubeconfig)),
+                ("--cluster", str(tmp_path / "cluster.json")),
+            )
+        )
+    finally:
+        remove_nodes(plane, names)
+
+    assert live.returncode == 0, live.stderr
+    assert json.loads(live.stdout) == json.loads(snapshot.stdout)
+    assert json.loads(live.stdout)["cardsUsed"] == {"today": 3, "planned": 1, "lowerBound": 1}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from webhook.audit.adjusted_view import AdjustedView
 from webhook.engine.fit import covers_need
@@ -22,7 +23,7 @@ from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import QuantityText
-from webhook.placement.layout_plan import CardUnit
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit
 from webhook.placement.mig import CARD_MILLI, mig_geometry
 from webhook.placement.node_layouts import NodeLayout
 from webhook.policy.policy_set import PolicySet
@@ -65,6 +66,14 @@ def _ample_slices(node: FleetNode) -> dict[str, int]:
     return {f"{MIG_PREFIX}{profile.name}": AMPLE_UNITS for profile in geometry.profiles} if geometry else {}
 
 
+class WaitingCardSet(NamedTuple):
+    """Whole cards that a pod without a node needs on one of some nodes, a mask, and why it keeps them."""
+
+    gpus: int
+    nodes: int
+    reason: str
+
+
 class DemandCollector:
     """Sums up what pods need, one audited pod after the other."""
 
@@ -82,12 +91,24 @@ class DemandCollector:
         self._needs = Counter[UnitNeed]()
         self._kept = Counter[str]()
         self._allocated = Counter[str]()
+        self._held = Counter[int]()
+        self._sets: list[WaitingCardSet] = []
         self._waiting = self._elsewhere = 0
 
     def demand(self) -> LayoutDemand:
-        """Return the sums."""
-        nodes = tuple(self._nodes.values())
-        return LayoutDemand(nodes, self._needs, self._kept, self._allocated, self._waiting, self._elsewhere)
+        """Return the sums, with whole cards kept for waiting pods that need several on one node."""
+        nodes, needs, kept, held = dict(self._nodes), Counter(self._needs), Counter(self._kept), Counter(self._held)
+        for each in sorted(self._sets, key=lambda each: -each.gpus):
+            free = {i: nodes[i].layouts.count(WHOLE_CARD) - held[i] for i in bit_positions(each.nodes) if i in nodes}
+            fitting = [index for index, cards in free.items() if cards >= each.gpus]
+            if not fitting:
+                needs[self._whole_need(each.nodes)] += each.gpus
+                continue
+            index = min(fitting, key=lambda index: (free[index], nodes[index].node))
+            held[index] += each.gpus
+            kept[each.reason] += each.gpus
+            nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
+        return LayoutDemand(tuple(nodes.values()), needs, kept, self._allocated, self._waiting, self._elsewhere)
 
     def add(self, result: CheckResult) -> None:
         """Add an audited pod."""
@@ -107,6 +128,7 @@ class DemandCollector:
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
         node, whole = self._nodes[index], units.get(WHOLE_GPU, 0)
         self._allocated[node.product] += whole
+        self._held[index] += whole
         need = self._right_sized_need(result, [node.product])
         kept = 0 if need else whole
         self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + kept)
@@ -118,19 +140,25 @@ class DemandCollector:
         self._add_slices(units, [node.product])
 
     def _add_pending(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> None:
-        products = sorted({self._nodes[index].product for index in bit_positions(nodes) if index in self._nodes})
-        outcome = result.decision.outcome
+        outcome, whole = result.decision.outcome, units.get(WHOLE_GPU, 0)
         if isinstance(outcome, OfferChoice):
-            offered = union_masks(offer.nodes for offer in outcome.offers) & nodes
-            products = sorted({self._nodes[i].product for i in bit_positions(offered) if i in self._nodes})
+            nodes &= union_masks(offer.nodes for offer in outcome.offers)
+        products = self._products(nodes)
         need = self._right_sized_need(result, products)
         if need:
             self._needs[need] += 1
             return
-        if products and WHOLE_GPU in units:
-            whole = UnitNeed(tuple(CardUnit(product, "") for product in products), RequestOrigin.WHOLE)
-            self._needs[whole] += units[WHOLE_GPU]
+        if products and whole > 1:
+            self._sets.append(WaitingCardSet(whole, nodes, _reason_to_keep(result.decision)))
+        elif products and whole:
+            self._needs[self._whole_need(nodes)] += 1
         self._add_slices(units, products)
+
+    def _products(self, nodes: int) -> list[str]:
+        return sorted({self._nodes[index].product for index in bit_positions(nodes) if index in self._nodes})
+
+    def _whole_need(self, nodes: int) -> UnitNeed:
+        return UnitNeed(tuple(CardUnit(product, "") for product in self._products(nodes)), RequestOrigin.WHOLE)
 
     def _add_slices(self, units: Mapping[str, int], products: Iterable[str]) -> None:
         for name, count in units.items():

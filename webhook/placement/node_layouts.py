@@ -31,7 +31,7 @@ class NodeLayout(NamedTuple):
     Attributes:
         product: Their label.
         layouts: The layout of each card.
-        kept_whole: Whole cards among them that pods hold and keep.
+        kept_whole: Whole cards among them that pods hold and keep, or that a waiting pod needs.
         pods: Running pods with GPUs.
         fixed: True if no card may change.
     """

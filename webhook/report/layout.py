@@ -44,8 +44,8 @@ class LayoutDemand(NamedTuple):
 
     Attributes:
         nodes: The nodes that can be partitioned, with their pods.
-        needs: Requests by what they need, without the whole cards that running pods keep.
-        kept_whole: Whole cards that running pods keep, by the word of the reason.
+        needs: Requests by what they need, without the whole cards that are kept.
+        kept_whole: Whole cards that running pods keep, or that a waiting pod needs on one node, by the reason's word.
         allocated_cards: Whole cards that running pods hold today, kept or not, by product.
         waiting_pods: Pods without a node among those that need units.
         pods_elsewhere: Running pods with GPUs on other nodes.
@@ -262,7 +262,7 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
     yield f"Changes                {_changes_text(layout)}"
     yield f"Unserved               {layout.plan.unserved.value} of {sum(layout.demand.needs.values())} requests"
     if layout.demand.waiting_pods:
-        yield f"Waiting pods           {layout.demand.waiting_pods}, which count as requests"
+        yield f"Waiting pods           {layout.demand.waiting_pods}, whose needs count too"
     if layout.demand.kept_whole:
         reasons = sorted(layout.demand.kept_whole.items(), key=lambda each: (-each[1], each[0]))
         yield f"Whole cards that stay  {', '.join(f'{cards} {reason}' for reason, cards in reasons)}"
