@@ -26,7 +26,7 @@ from webhook.engine.decision_cache import DecisionCache
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.dra.allocator import AllocationOutcome
-from webhook.model.dra.class_offers import count_free_devices
+from webhook.model.dra.class_offers import count_free_devices, known_free_devices
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims, with_devices_bound
 from webhook.model.dra.selector_cache import select_device
@@ -274,6 +274,16 @@ def test_each_pod_of_a_burst_counts_until_it_is_observed() -> None:
     assert resources == [SMALL] * 3 + [KeepReason.NO_FREE_CAPACITY] * 2
 
 
+def test_on_many_nodes_devices_are_counted_a_few_at_a_time() -> None:
+    names, objects = [f"node-{i}" for i in range(10)], list[Json]()
+    for name in names:
+        objects += [device_node(name), slices(name, 2), resource_claim(f"{name}-0", allocated(name, "mig-0"))]
+        objects += [resource_claim(f"{name}-1", allocated(name, "mig-1"))] if name != names[-1] else []
+    view = view_of(make_namespace("team"), *CLASSES, *objects)
+    found = [outcome(review(small(), sizing(), view=view)) for _ in range(3)]
+    assert found == [KeepReason.NO_FREE_CAPACITY, KeepReason.NO_FREE_CAPACITY, SMALL]
+
+
 PENDING: dict[str, tuple[PodMaker, dict[str, int]]] = {
     "a GPU that a class serves": (make_pod().gpus(2), {GPU: 2}),
     "a device of a class": (make_pod().requests(SMALL, "1"), {SMALL: 1}),
@@ -372,4 +382,5 @@ def test_free_devices_are_counted_as_the_scheduler_gives_them(world: World) -> N
             given_out, devices = 0, view.devices
             while (left := schedule(pod, view, devices, [node])) is not None:
                 given_out, devices = given_out + 1, left
-            assert count_free_devices(offered, view.devices.pools.pools_of_node(node), view.devices) == given_out
+            assert count_free_devices(offered, node, view.devices) == given_out
+            assert known_free_devices(offered, node, view.devices) == given_out

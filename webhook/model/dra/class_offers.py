@@ -16,10 +16,10 @@ from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import DeviceClasses
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
+from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import PoolCounters
 from webhook.model.dra.constraints import find_attribute
-from webhook.model.dra.device_pools import DevicePools, NodePool
+from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
@@ -39,6 +39,9 @@ from webhook.model.taints import HARD_EFFECTS
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
 _SIZE_KEYS = tuple(DeviceKey("attributes", NVIDIA_DRIVER, name) for name in ("productName", "profile", "type"))
+MAX_COUNTS = 8192
+"""Nodes on which free devices of a class stay counted."""
+
 MAX_KNOWN_CLASSES = 64
 """Device classes that are looked at, the first by name."""
 
@@ -57,6 +60,13 @@ class ClassDevices(NamedTuple):
     devices: tuple[PublishedDevice, ...]
 
 
+class NodeCount(NamedTuple):
+    """The free devices of a class on a node, and what was allocated of its pools then."""
+
+    allocated: tuple[tuple[PoolId, PoolAllocations], ...]
+    free: int
+
+
 class ClassOffer(NamedTuple):
     """A device class that pods can request instead of a whole GPU.
 
@@ -65,12 +75,14 @@ class ClassOffer(NamedTuple):
         matching: Its devices.
         most_per_card: The most of its devices that share counters, and so may go with one other device.
         hardware: Drivers and products of its devices.
+        counts: Its free devices by node, as far as they were counted.
     """
 
     offer: GpuOffer
     matching: ClassDevices
     most_per_card: int
     hardware: frozenset[NodeHardware]
+    counts: BoundedCache[int, NodeCount]
 
 
 class ClassOffers(NamedTuple):
@@ -199,7 +211,7 @@ def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> Clas
     per_set = Counter(
         (each.pool, used.counter_set) for each in matching.devices for used in each.device.consumes_counters
     )
-    return ClassOffer(offer, matching, max(per_set.values(), default=1), hardware)
+    return ClassOffer(offer, matching, max(per_set.values(), default=1), hardware, BoundedCache(MAX_COUNTS))
 
 
 class DeviceSize(NamedTuple):
@@ -274,13 +286,21 @@ def _knows_all(keys: tuple[DeviceKey, ...] | None, others: tuple[DeviceKey, ...]
     return keys is None or (others is not None and set(keys) >= set(others))
 
 
-def count_free_devices(offered: ClassOffer, pools: Sequence[NodePool], view: DeviceView) -> int:
-    """Return how many pods could get a device of a class on a node, one after another.
+def known_free_devices(offered: ClassOffer, node: int, view: DeviceView) -> int | None:
+    """Return the free devices of a class on a node as last counted; None if its allocations have changed since."""
+    found, allocated = offered.counts.get(node), view.allocated
+    if found is None or any(allocated.get(pool, NOTHING_ALLOCATED) is not one for pool, one in found.allocated):
+        return None
+    return found.free
 
-    Args:
-        pools: The pools that the node sees.
-    """
-    return sum(1 for pool in pools for _ in _free_devices(offered, pool, view))
+
+def count_free_devices(offered: ClassOffer, node: int, view: DeviceView) -> int:
+    """Return how many pods could get a device of a class on a node, one after another."""
+    pools = view.pools.pools_of_node(node)
+    free = sum(1 for pool in pools for _ in _free_devices(offered, pool, view))
+    allocated = tuple([(pool.id, view.allocated.get(pool.id, NOTHING_ALLOCATED)) for pool in pools])
+    offered.counts.store(node, NodeCount(allocated, free))
+    return free
 
 
 def _free_devices(offered: ClassOffer, pool: NodePool, view: DeviceView) -> Iterator[Device]:
