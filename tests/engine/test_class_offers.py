@@ -177,6 +177,12 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
         make_pod().gpus(1).needs("8Gi").spec(schedulerName="volcano"),
         KeepReason.QUEUED,
     ),
+    "nodes of Karpenter": (
+        (NODE, DEVICES, *CLASSES,
+         {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}),
+        None,
+        KeepReason.NO_OFFER,
+    ),
     "init containers with GPUs": (
         (NODE, DEVICES, *CLASSES),
         small().container("init", kind="initContainers", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}}),
@@ -232,7 +238,7 @@ POLICIES: dict[str, tuple[str, str]] = {
         "mode: enforce\nrightSizing: {}\nsecurity: {deny: [resourceClaims]}",
         KeepReason.LIMITS,
     ),
-    "accounting does not know classes": (
+    "accounting on nodes that do not advertise it": (
         "mode: enforce\nrightSizing: {}\nlimits: {accounting: native}",
         KeepReason.QUOTA_NOT_COVERING,
     ),
@@ -254,6 +260,33 @@ def test_limits_of_mig_devices_hold_for_those_of_a_class() -> None:
     some, none = "{resource: 'nvidia.com/mig-*', max: 1}", "{resource: 'nvidia.com/mig-1g.10gb', max: 0}"
     assert outcome(decide_in(NODE, DEVICES, *CLASSES, policy=allowed % some)) == SMALL
     assert outcome(decide_in(NODE, DEVICES, *CLASSES, policy=allowed % none)) == KeepReason.LIMITS
+
+
+SHARED = "mode: enforce\nrightSizing: {}\nquotas: {shared: [{name: q, gpuMilli: 200, namespaceSelector: {}}]}"
+ACCOUNTED = "mode: enforce\nrightSizing: {}\nlimits: {accounting: native, accountingScheduler: configured}"
+
+
+def test_shared_quotas_count_a_device_of_a_class_before_and_after_it_is_stored() -> None:
+    first, view = (
+        decide_in(NODE, DEVICES, *CLASSES, policy=SHARED),
+        view_of(make_namespace("team"), NODE, DEVICES, *CLASSES),
+    )
+    stored = apply_patch(small(), first)
+    stored["metadata"]["uid"] = "u"
+    assert [sum(milli for _, milli in each.quota_charge) for each in (first, review(stored, SHARED, view=view))] == [
+        143,
+        143,
+    ]
+    waiting = make_pod("first").requests(SMALL, "1").build()
+    second = decide_in(NODE, DEVICES, *CLASSES, waiting, policy=SHARED)
+    assert [each.code for each in second.denials] == ["GPU-Q303"]
+
+
+def test_the_accounting_resource_counts_a_device_of_a_class() -> None:
+    view = view_of(make_namespace("team"), NODE, DEVICES, *CLASSES)
+    after = apply_patch(small(), review(small(), ACCOUNTED, view=view))
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {SMALL: "1", "rightslice.dev/gpu-milli": "143"}
+    assert review(after, ACCOUNTED, view=view).patch == ()
 
 
 def test_only_the_request_changes_and_a_second_pass_changes_nothing() -> None:

@@ -222,10 +222,12 @@ def _with_class_offers(
     """Return offers and those of device classes, in the order of the forms, the smallest share of a card first.
 
     Only for a pod that the default scheduler starts now, and whose GPUs one main container has: other schedulers do
-    not know such names. What the webhook counts and limits by names is not counted by classes yet.
+    not know such names.
     """
     rule, requests, view = right_sizing.rule, context.gpu_requests.requests, context.view
     is_plain = len(requests) == 1 and requests[0].path[1] == "containers" and context.request.queued is None
+    if view.group_sources.pools:  # Karpenter provisions no nodes for such names
+        return offers
     if not is_plain or context.pod.spec.scheduler_name not in ("", DEFAULT_SCHEDULER) or queueing_sign(context.pod):
         return offers
     if not view.devices.class_by_resource.keys().isdisjoint(context.gpu_requests.other_resources):
@@ -405,7 +407,7 @@ def _reason_against_class(
     context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing
 ) -> KeepRequest | None:
     """Return what would no longer count or limit a pod that requests a device class instead of a GPU."""
-    if right_sizing.accounting or context.policies.quotas:
+    if right_sizing.accounting and not right_sizing.accounting_ignored:
         return KeepRequest(KeepReason.QUOTA_NOT_COVERING, f"{resource} is not counted by policies")
     names = (resource, *units_of_resource(resource, context.view, context.request.namespace))
     after, _ = candidate_policies(context.request, context.pod, names, context.policy_set, context.namespace.labels)

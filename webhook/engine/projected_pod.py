@@ -18,7 +18,6 @@ from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.model.claims import ClaimSpec, devices_by_class
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
-from webhook.model.dra.extended_resources import requested_extended_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.filters.volumes import ANY_VOLUMES
@@ -219,9 +218,11 @@ def _requested_devices(context: PodContext) -> Counter[str]:
     """Return the devices that a pod may get by extended resources that classes serve, and by claims of templates."""
     pod, served, templates = context.pod, context.view.devices.class_by_resource, context.namespace.claims.templates
     found: Counter[str] = Counter()
-    for name in requested_extended_resources(pod):
-        if name in served:
-            found[name] += -(-effective_amount(pod, name) // NANO)
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    amounts = [side for one in containers for side in (one.resources.limits, one.resources.requests)]
+    if not all(map(served.keys().isdisjoint, amounts)):
+        names = served.keys() & {name for side in amounts for name in side}
+        found.update({name: -(-effective_amount(pod, name) // NANO) for name in names})
     for claim in pod.spec.resource_claims:
         for name, count in devices_by_class(templates.get(claim.resource_claim_template_name, NO_SPEC)).items():
             found[DEVICE_CLASS_PREFIX + name] += count
