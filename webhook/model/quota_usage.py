@@ -57,6 +57,7 @@ class QuotaUsage:
     """
 
     __slots__ = (
+        "_claim_names",
         "_claim_weights",
         "_claims",
         "_fleet",
@@ -80,6 +81,7 @@ class QuotaUsage:
         self._users: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
         self._weights: dict[str, GpuWeight] = {}
         self._claim_weights: dict[str, GpuWeight] = {}
+        self._claim_names: dict[str, frozenset[str]] = {}
         self._members: dict[tuple[QuotaPool, str], bool] = {}
         self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
         self._pods_by_tie: dict[TieKey, Counter[str]] | None = None
@@ -170,9 +172,15 @@ class QuotaUsage:
         claim = self._claims.devices.claims.get(namespace, {}).get(name)
         if claim is not None and claim.status.allocation is not None:
             return True
-        if self.reserved.has_claim(namespace, name, but):
-            return True
-        return any(one.name == name for pod in self._pods.get(namespace, {}).values() for one in pod.claims)
+        return self.reserved.has_claim(namespace, name, but) or name in self._named_claims(namespace)
+
+    def _named_claims(self, namespace: str) -> frozenset[str]:
+        """Return the names of the claims that pods of a namespace use. Cached."""
+        found = self._claim_names.get(namespace)
+        if found is None:
+            pods = self._pods.get(namespace, {}).values()
+            found = self._claim_names[namespace] = frozenset([one.name for pod in pods for one in pod.claims])
+        return found
 
     def _is_in_pool(self, pool: QuotaPool, namespace: str, labels: NamespaceLabels) -> bool:
         found = self._members.get((pool, namespace))
@@ -199,6 +207,7 @@ class QuotaUsage:
         after = QuotaUsage(self._fleet, remaining, self.reserved, self._claims)
         after._weights = {name: weight for name, weight in self._weights.items() if name not in pods}
         after._claim_weights = {name: weight for name, weight in self._claim_weights.items() if name not in pods}
+        after._claim_names = {name: found for name, found in self._claim_names.items() if name not in pods}
         after._members = self._members
         return after
 
@@ -210,6 +219,7 @@ class QuotaUsage:
         after._users, after._weights, after._members = self._users, self._weights, self._members
         unchanged = (name for name in self._claim_weights if claims.has_same_weights(self._claims, name))
         after._claim_weights = {name: self._claim_weights[name] for name in unchanged}
+        after._claim_names = self._claim_names
         return after
 
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
@@ -235,6 +245,7 @@ class QuotaUsage:
         """Return a copy for changed namespace labels."""
         after = QuotaUsage(self._fleet, self._pods, self.reserved, self._claims)
         after._users, after._weights, after._claim_weights = self._users, self._weights, self._claim_weights
+        after._claim_names = self._claim_names
         return after
 
     def with_changed_quotas(self) -> QuotaUsage:
@@ -246,6 +257,7 @@ class QuotaUsage:
     def _copy_caches(self) -> QuotaUsage:
         after = QuotaUsage(self._fleet, self._pods, self.reserved, self._claims)
         after._users, after._weights, after._claim_weights = self._users, self._weights, self._claim_weights
+        after._claim_names = self._claim_names
         after._members, after._usage_by_pool = self._members, self._usage_by_pool
         return after
 

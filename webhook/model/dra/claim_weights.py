@@ -27,6 +27,7 @@ from webhook.model.claims import (
     DeviceClasses,
     DeviceRequest,
     ResourceClaim,
+    claim_of_class,
     may_hold_gpus,
 )
 from webhook.model.derived_values import derived_value
@@ -163,10 +164,9 @@ def weigh_class_units(names: Mapping[str, int], devices: DeviceView, fleet: Flee
     """
     weigher, weights = _ClaimWeigher(devices, fleet), list[GpuWeight]()
     for name in sorted(names):
-        if name in devices.class_by_resource:
-            request = DeviceRequest(device_class_name=devices.class_by_resource[name])
-            of_name = unit_milli(name, fleet) if parse_gpu_resource(name) else 0
-            found = weigher.weigh_request(ClaimRequest(exactly=request))
+        of_name = unit_milli(name, fleet) if parse_gpu_resource(name) else 0
+        if name in devices.class_by_resource and of_name < CARD_MILLI:
+            found = weigher.weigh(_encode(claim_of_class(devices.class_by_resource[name])))
             weights += [((products, max(0, milli - of_name) * names[name]),) for products, milli in found]
     return sum_weights(weights)
 
