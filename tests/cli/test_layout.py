@@ -78,6 +78,15 @@ def test_cards_that_must_stay_whole_are_not_partitioned(planned: Any) -> None:
     assert found["cardsUsed"] == {"today": 8, "planned": 5, "lowerBound": 5}
 
 
+def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
+    pods = [*(running(f"p{i}", "8Gi", "a") for i in range(7)), running("q", "30Gi", "a")]
+    found = planned([hopper("a")], pods, "-o", "json", "--headroom", "20")
+    plan = orjson.loads(found)
+
+    assert sorted(row["requests"] for row in plan["demand"]) == [2, 9]
+    assert (plan["unserved"]["requests"], plan["cardsUsed"]["planned"]) == (0, 3)
+
+
 def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:
     waiting = [make_pod("p").requests("nvidia.com/mig-1g.10gb", "1")]
 

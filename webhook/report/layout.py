@@ -58,6 +58,10 @@ class LayoutDemand(NamedTuple):
     waiting_pods: int
     pods_elsewhere: int
 
+    def increased_by(self, percent: int) -> LayoutDemand:
+        """Return the demand with more requests of each need, rounded up."""
+        return self._replace(needs={need: -(-count * (100 + percent) // 100) for need, count in self.needs.items()})
+
 
 class LayoutRow(NamedTuple):
     """Cards of one product with one layout."""

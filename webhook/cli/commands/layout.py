@@ -35,6 +35,16 @@ from webhook.well_known import SYSTEM_NAMESPACE
 FORMATS = ("table", "json", "yaml")
 
 LayoutOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
+Headroom = Annotated[
+    int,
+    typer.Option(
+        "--headroom",
+        metavar="PERCENT",
+        min=0,
+        max=1000,
+        help="Plan for so many percent more requests of each need, rounded up. Cards that pods keep are not increased.",
+    ),
+]
 WriteFolder = Annotated[
     Path | None,
     typer.Option(
@@ -65,6 +75,7 @@ def layout_command(
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
+    headroom: Headroom = 0,
     write: WriteFolder = None,
     max_unavailable: MaxUnavailable = 1,
     allow_drain: AllowDrain = False,
@@ -97,7 +108,8 @@ def layout_command(
         verbose=verbose,
     )
     try:
-        layout, invalid = plan_cluster_layout(audited, idle_only=write is not None and not allow_drain)
+        idle_only = write is not None and not allow_drain
+        layout, invalid = plan_cluster_layout(audited, headroom, idle_only=idle_only)
     except SolverError as error:
         exit_with_error(f"layout: {error}")
     paint = paint_for(no_color=no_color)
@@ -125,10 +137,11 @@ def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> N
         exit_with_error(f"--write {sanitize(str(folder))}: cannot be written: {error.strerror}")
 
 
-def plan_cluster_layout(audited: AuditFlags, *, idle_only: bool) -> tuple[ClusterLayout, bool]:
+def plan_cluster_layout(audited: AuditFlags, headroom: int, *, idle_only: bool) -> tuple[ClusterLayout, bool]:
     """Return the plan for a cluster, and whether an object could not be read.
 
     Args:
+        headroom: Percent by which the requests are increased.
         idle_only: Whether nodes that run pods with GPUs keep their layouts.
 
     Raises:
@@ -146,7 +159,7 @@ def plan_cluster_layout(audited: AuditFlags, *, idle_only: bool) -> tuple[Cluste
     collector = DemandCollector(evaluated[0].fleet, nodes, audit.context.policies)
     for result in audit.results:
         collector.add(result)
-    demand = collector.demand()
+    demand = collector.demand().increased_by(headroom)
     if idle_only:
         demand = demand._replace(nodes=tuple(node._replace(fixed=node.pods > 0) for node in demand.nodes))
     wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
