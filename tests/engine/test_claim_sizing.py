@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_namespace
-from tests.device_builders import NVIDIA, allocated, card, device_class, mig_device, partitionable_gpus, resource_claim
+from tests.device_builders import (
+    NVIDIA,
+    allocated,
+    card,
+    device_class,
+    mig_device,
+    partitionable_gpus,
+    resource_claim,
+    resource_slice,
+)
 from tests.engine.test_class_offers import CLASSES, IS_GPU, NODE, device_node, slices
 from tests.engine.test_fit import quota, sizing
 from tests.example_cluster import NO_USAGE, NOW, apply_patch, policies_of, policy, request_of, view_of
@@ -26,6 +35,8 @@ from webhook.model.dra.selector_cache import select_device
 IS_MIG = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
 MIG = device_class("mig", IS_MIG)
 GPUS = (NODE, *partitionable_gpus("a"))
+A10 = card("gpu-0", "NVIDIA A10", memory="23028Mi")
+SMALL_CARD = (device_node("b"), resource_slice("b-0", NVIDIA, "b", nodeName="b", devices=[A10]))
 H100_ONLY = "device.attributes['gpu.nvidia.com'].productName == 'NVIDIA H100 80GB HBM3'"
 
 
@@ -79,6 +90,29 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
         (*GPUS, device_class("gpu", IS_GPU), MIG),
         claim("15Gi"),
         ["mig-1g-20gb mig 1", "mig-2g-20gb mig 1", "mig-3g-40gb mig 1", "mig-4g-40gb mig 1", "requested gpu 0"],
+    ),
+    "a smaller card among those that were requested, by its memory": (
+        (*GPUS, *SMALL_CARD, device_class("gpu", IS_GPU), MIG),
+        claim("15Gi"),
+        [
+            *("mig-1g-20gb mig 1", "mig-2g-20gb mig 1", "card-23028mi gpu 1"),
+            *("mig-3g-40gb mig 1", "mig-4g-40gb mig 1", "requested gpu 0"),
+        ],
+    ),
+    "a smaller card that is too small": (
+        (*GPUS, *SMALL_CARD, device_class("gpu", IS_GPU), MIG),
+        claim("23Gi"),
+        ["mig-3g-40gb mig 1", "mig-4g-40gb mig 1", "requested gpu 0"],
+    ),
+    "a smaller card that the request excludes": (
+        (*GPUS, *SMALL_CARD, *CLASSES),
+        claim(**selected_by(H100_ONLY)),
+        ["mig-1g-10gb small 1", "requested gpu 1"],
+    ),
+    "a smaller card where no card is partitioned": (
+        (NODE, *SMALL_CARD, slices("a", 0, card("gpu-0")), device_class("gpu", IS_GPU)),
+        claim(),
+        ["card-23028mi gpu 1", "requested gpu 0"],
     ),
     "a class of one profile needs no selector": (
         (*GPUS, *CLASSES),

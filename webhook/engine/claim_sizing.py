@@ -1,8 +1,9 @@
 """Right-size new resource claims and templates: a request for one GPU becomes a list of choices, the smallest first.
 
-`exactly` becomes `firstAvailable`: the devices of other classes, or fewer of the same class, that cover the declared
-need, and at last what was requested. So whatever could be allocated before can be allocated after. The request keeps
-its name, so references of containers and constraints stay valid.
+`exactly` becomes `firstAvailable`: the MIG devices of other classes, and the smaller cards among those that were
+requested, that cover the declared need, the least memory first; at last what was requested. So whatever could be
+allocated before can be allocated after. The request keeps its name, so references of containers and constraints stay
+valid.
 
 Only a need that the claim or template declares counts: which pods will use it is not known, so neither is their usage.
 """
@@ -59,6 +60,7 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta, Pod, PodSpec
+from webhook.model.quantity import parse_mebibytes
 from webhook.model.quota_matching import has_scopes
 from webhook.policy.policy_set import PolicySet
 
@@ -73,9 +75,10 @@ WHOLE_CARD = 1000
 
 
 class _Alternative(NamedTuple):
-    """Devices of one profile that a class can match: smaller ones than those that were requested.
+    """Devices of one profile, or cards up to some memory, that a class can match: smaller than the largest requested.
 
     Attributes:
+        profile: "" of whole cards.
         is_part: True if the class has devices of other profiles too.
         nodes: Mask of the nodes that publish them.
     """
@@ -181,11 +184,12 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     if not found:
         return KeepRequest(KeepReason.NO_OFFER, context.declared.text)
     written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
-    choices = [*(_write_choice(one, written) for one in found), {"name": LAST_CHOICE, **written}]
+    needed = context.declared.memory_mib or 0
+    choices = [*(_write_choice(one, written, needed) for one in found), {"name": LAST_CHOICE, **written}]
     after = ClaimSpec(ClaimDevices((msgspec.convert({"firstAvailable": choices}, ClaimRequest),)))
     if more := _key_charged_more(context.spec, after, view, context.namespace):
         return KeepRequest(KeepReason.QUOTA_CHARGES_MORE, more)
-    return _Sizing(choices, found[0])
+    return _Sizing(choices, min(found, key=lambda one: one.size.gpu_milli))
 
 
 def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
@@ -227,7 +231,24 @@ def _smaller_devices(
             is_smaller = size.gpu_milli + max(1, 10 * min_saving_percent) <= largest
             if is_smaller and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
                 best[profile] = one
-    return sorted(best.values(), key=lambda one: (one.size.gpu_milli, one.profile))[: MAX_CHOICES - 1]
+    found = [*best.values(), *_smaller_cards(requested, current, declared)]
+    return sorted(found, key=lambda one: (one.size.memory_mib, one.size.gpu_milli, one.profile))[: MAX_CHOICES - 1]
+
+
+def _smaller_cards(
+    requested: DeviceRequest, current: Sequence[PublishedDevice], declared: DeclaredNeed
+) -> Iterator[_Alternative]:
+    """Yield the whole cards of each size that cover a need, without the largest of those that were requested."""
+    by_memory: dict[int, list[PublishedDevice]] = {}
+    for each in current:
+        memory = each.device.capacity.get("memory")
+        if device_text(each.device, "type") == "gpu" and memory is not None:
+            by_memory.setdefault(parse_mebibytes(memory.value), []).append(each)
+    for memory_mib in sorted(by_memory)[:-1]:
+        size = DeviceSize(memory_mib, WHOLE_CARD, WHOLE_CARD)
+        if _covers(size, declared):
+            nodes = union_masks(each.nodes for each in by_memory[memory_mib])
+            yield _Alternative(size, requested.device_class_name, "", is_part=True, nodes=nodes)
 
 
 def _select_devices(matching: ClassDevices | None, expressions: Sequence[str]) -> list[PublishedDevice]:
@@ -265,9 +286,13 @@ def _covers(size: DeviceSize, declared: DeclaredNeed) -> bool:
     return size.memory_mib >= (declared.memory_mib or 0) and size.compute_milli >= (declared.compute_milli or 0)
 
 
-def _profile_selector(profile: str) -> str:
-    attributes = f"device.attributes['{NVIDIA_DRIVER}']"
-    return f"'profile' in {attributes} && {attributes}.profile == '{profile}'"
+def _selector_of(one: _Alternative, needed_mib: int) -> str:
+    """Return what tells devices of a profile, or cards of a size, from the others of their class."""
+    attributes, capacity = (f"device.{kind}['{NVIDIA_DRIVER}']" for kind in ("attributes", "capacity"))
+    if one.profile:
+        return f"'profile' in {attributes} && {attributes}.profile == '{one.profile}'"
+    least, above = (f"{capacity}.memory.compareTo(quantity('{n}Mi'))" for n in (needed_mib, one.size.memory_mib + 1))
+    return f"'memory' in {capacity} && {least} >= 0 && {above} < 0"
 
 
 def _rank(one: _Alternative, requested: DeviceRequest) -> tuple[bool, bool, str]:
@@ -275,12 +300,14 @@ def _rank(one: _Alternative, requested: DeviceRequest) -> tuple[bool, bool, str]
     return one.device_class != requested.device_class_name, one.is_part, one.device_class
 
 
-def _write_choice(one: _Alternative, written: Mapping[str, Any]) -> dict[str, Any]:
+def _write_choice(one: _Alternative, written: Mapping[str, Any], needed_mib: int) -> dict[str, Any]:
     """Return a choice: what was written, of another class or with another selector."""
     name = "mig-" + one.profile.lower().replace(".", "-").replace("+", "-")
+    if not one.profile:
+        name = f"card-{one.size.memory_mib}mi"
     selectors = list(written.get("selectors") or ())
     if one.is_part:
-        selectors.append({"cel": {"expression": _profile_selector(one.profile)}})
+        selectors.append({"cel": {"expression": _selector_of(one, needed_mib)}})
     others = {key: value for key, value in written.items() if key not in ("selectors", "adminAccess")}
     choice = {"name": name, **others, "deviceClassName": one.device_class}
     return choice | ({"selectors": selectors} if selectors else {})
@@ -330,7 +357,7 @@ def _choice_of(smallest: _Alternative, context: _ClaimContext) -> OfferChoice:
     need = GpuNeed(declared.memory_mib or 0, declared.compute_milli, EvidenceSource.DECLARED, words)
     offer = GpuOffer(
         resource=smallest.device_class,
-        form=GpuForm.MIG,
+        form=GpuForm.MIG if smallest.profile else GpuForm.WHOLE,
         product="",
         profile=smallest.profile,
         memory_mib=size.memory_mib,
