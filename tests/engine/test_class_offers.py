@@ -80,6 +80,7 @@ def outcome(decision: Decision) -> str:
 
 NODE, DEVICES = device_node(), slices()
 UNKNOWN = mig_device("any", "1g.10gb", "GPU-0", product="NVIDIA XYZ")["attributes"]
+CLAIMED = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
 COUNTED = {f"requests.{GPU}": "8"}
 
 OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
@@ -162,6 +163,11 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
     ),
     "no CPU is free": (
         (NODE, DEVICES, *CLASSES, make_pod("big").requests("cpu", "60").spec(nodeName="a").build()),
+        make_pod().gpus(1).needs("8Gi").requests("cpu", "8"),
+        KeepReason.NO_FREE_CAPACITY,
+    ),
+    "a pod that waits for its claim may take the CPU": (
+        (NODE, DEVICES, *CLASSES, make_pod("first").requests("cpu", "60").spec(resourceClaims=CLAIMED).build()),
         make_pod().gpus(1).needs("8Gi").requests("cpu", "8"),
         KeepReason.NO_FREE_CAPACITY,
     ),

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.engine.test_class_offers import CLASSES, device_node, slices
+from tests.engine.test_class_offers import SMALL as DEVICE
 from tests.example_cluster import mig_node, policies_of, policy, view_of
 from tests.server.site import NOW, review, serve_site
 from webhook.cache.live_view import observed_pods_of
@@ -199,3 +201,18 @@ def test_pods_that_the_api_server_rejects_after_mutate_are_forgotten() -> None:
     assert len(unvalidated) == 30
     assert unvalidated.remove(("team", "p9999", SMALL), 10_000.0)
     assert not unvalidated.remove(("team", "p9000", SMALL), 10_000.0)
+
+
+def test_a_device_of_a_class_is_assumed_until_its_pod_is_observed() -> None:
+    objects = (make_namespace("team"), device_node(), *CLASSES)
+    state = AdmissionState(POLICY, view_of(*objects, slices(count=1)), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        first, second = (
+            site.evaluate(review(make_pod(name).gpus(1).needs("8Gi").build(), uid=name), "/mutate").response
+            for name in ("a", "b")
+        )
+    assert ("patch" in first, "patch" in second) == (True, False)
+    held = [assumed.resource for assumed in state.view.assumed_pods]
+    assert held == [DEVICE, "nvidia.com/gpu"]
+    observed = observed_pods_of(parse_pod(make_pod("a").requests(DEVICE, "1").build()))
+    assert [assumed.resource for assumed in state.view.without_observed(observed).assumed_pods] == held[1:]

@@ -22,6 +22,9 @@ from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
 
+CLAIMED_DEVICES = "resourceclaims"
+"""Stands for the devices of a pod's claims, which count by the claims: what it needs of a node besides counts too."""
+
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
     """Nodes where a pod may run: label pairs, and required terms of which one must match, or None."""
@@ -76,8 +79,9 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         return _gpu_units_of(self.requests)
 
     def awaited_units(self) -> tuple[tuple[str, int], ...]:
-        """Return units of each GPU resource and device class."""
-        return _awaited_units_of(self.requests)
+        """Return units of each GPU resource and device class, and one of `CLAIMED_DEVICES` if it has claims."""
+        units = _awaited_units_of(self.requests)
+        return (*units, (CLAIMED_DEVICES, 1)) if self.claims else units
 
 
 @request_cache(4096)
@@ -102,7 +106,8 @@ def summarize_pod(
     if pod.spec.resources is None:
         best_effort = not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))
     kind = scope_attributes(pod, best_effort=best_effort)
-    constraints = node_constraints(pod) if requests_gpus and not node else None
+    may_wait = requests_gpus or bool(pod.spec.resource_claims)
+    constraints = node_constraints(pod) if may_wait and not node else None
     claims = pod_claim_uses(pod) if pod.spec.resource_claims else ()
     nominated = intern(nominated_node(pod))
     gated, volumes = bool(pod.spec.scheduling_gates) and not nominated, _stored_volumes(pod)

@@ -20,7 +20,7 @@ class WaitingKind(msgspec.Struct, frozen=True, gc=False):
     """Pods without a node that wait for the same units.
 
     Attributes:
-        resource: A GPU resource or device class that each requests; `count` units of it.
+        resource: A GPU resource or device class that each requests, or `CLAIMED_DEVICES`; `count` units of it.
         constraints: Where they may run, taints aside.
         cpu_milli: Millicores for each unit; likewise `memory`, in bytes.
         others: Nano-units of other resources for each pod, by name.
