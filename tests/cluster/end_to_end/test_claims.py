@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
+from tests.cluster.end_to_end.test_changes import rejection_message
 from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API
 from tests.device_builders import NVIDIA, card, device_class, mig_device, resource_slice
 from tests.engine.test_workload_review import workload
+from tests.policy.policy_texts import policy_text
 
 CLASS = "published-gpus"
 NOTHING_MATCHES = f"device.attributes['{NVIDIA}'].productName == 'NVIDIA B200'"
@@ -94,3 +97,23 @@ def test_a_claim_that_declares_its_need_gets_the_smallest_device_first(
     (request,) = spec["devices"]["requests"]
     assert request["name"] == "gpu"
     assert [choice["name"] for choice in request["firstAvailable"]] == ["mig-1g-10gb", "requested"]
+
+
+def test_a_pod_with_a_claim_is_denied_only_where_a_policy_says_so(site: Installation, team: str) -> None:
+    site.plane.api.create(
+        f"{API}/namespaces/{team}/resourceclaimtemplates", claim_object("ResourceClaimTemplate", team, "true")
+    )
+    claims = [{"name": name, "resourceClaimTemplateName": "gpus"} for name in ("a", "b")]
+    pod = make_pod("claiming").namespace(team).spec(resourceClaims=claims).build()
+    eventually(partial(rejection_message, site, pod), until=lambda message: not message)
+
+    limits = {"perPod": [{"resource": "nvidia.com/gpu", "max": 1}]}
+    text = policy_text(team, mode="enforce", match={"namespaces": [team]}, limits=limits)
+    site.plane.kubectl("apply", "-f", "-", stdin=text)
+    message = eventually(partial(rejection_message, site, pod))
+    assert (
+        "[GPU-L103] spec.resourceClaims[0]: a pod's nvidia.com/gpu with claims must be at most 1 (found 2)" in message
+    )
+    pod["spec"]["resourceClaims"].pop()
+    assert rejection_message(site, pod) == ""
+    site.plane.kubectl("delete", "gpupolicy", team)
