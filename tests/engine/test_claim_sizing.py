@@ -203,6 +203,18 @@ POLICIES: dict[str, tuple[str, bool]] = {
         False,
     ),
     "one without right-sizing": ("mode: enforce\nlimits: {perPod: [{resource: cpu, max: 8}]}", False),
+    "limits that allow no slice": (
+        "mode: enforce\nrightSizing: {}\nlimits: {perPod: [{resource: 'nvidia.com/mig-*', max: 0}]}",
+        False,
+    ),
+    "limits that allow a slice": (
+        "mode: enforce\nrightSizing: {}\nlimits: {perContainer: [{resource: 'nvidia.com/mig-*', max: 1}]}",
+        True,
+    ),
+    "limits in audit mode": (
+        "mode: enforce\nrightSizing: {}\nlimits: {mode: audit, perPod: [{resource: 'nvidia.com/mig-*', max: 0}]}",
+        True,
+    ),
     "one that wants a larger saving": ("mode: enforce\nrightSizing: {minSavingPercent: 90}", False),
 }
 
@@ -210,6 +222,20 @@ POLICIES: dict[str, tuple[str, bool]] = {
 @pytest.mark.parametrize(("text", "is_changed"), POLICIES.values(), ids=POLICIES)
 def test_the_policies_of_pods_hold_for_claims(text: str, is_changed: bool) -> None:
     assert bool(decide_claim(claim(), api_view(*GPUS, *CLASSES), text).patch) is is_changed
+
+
+@pytest.mark.parametrize(
+    ("mode", "labels", "is_changed"), [("enforce", "", False), ("audit", "", True), ("enforce", "a: b", False)]
+)
+def test_a_policy_that_matches_slices_alone_would_hold_for_pods_with_the_changed_claim(
+    mode: str, labels: str, is_changed: bool
+) -> None:
+    selector = f", objectSelector: {{matchLabels: {{{labels}}}}}" if labels else ""
+    match = f"match: {{resources: ['nvidia.com/mig-*']{selector}}}"
+    other = f"mode: {mode}\n{match}\nlimits: {{perPod: [{{resource: cpu, max: 1}}]}}"
+    policies = policies_of(policy(sizing(), "sizing"), policy(other, "other"))
+    view = api_view(*GPUS, *CLASSES)
+    assert bool(decide(request_of(claim()), policies, view, NO_USAGE, NOW).patch) is is_changed
 
 
 def test_an_older_cluster_has_no_choices() -> None:

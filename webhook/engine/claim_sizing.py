@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of
+from webhook.engine.limits import allows_resource
 from webhook.engine.match import candidate_policies
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
 from webhook.model.admission import AdmissionRequest
@@ -41,6 +42,7 @@ from webhook.model.decisions import (
     patch_add,
     patch_replace,
 )
+from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.dra.class_offers import (
     NVIDIA_DRIVER,
     ClassDevices,
@@ -57,7 +59,7 @@ from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyM
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
-from webhook.model.node_masks import union_masks
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta, Pod, PodSpec
 from webhook.model.quantity import parse_mebibytes
@@ -98,7 +100,7 @@ class _ClaimContext(NamedTuple):
         devices: The devices in it, as they are written.
         path: Where the requests stand in the object.
         right_sizing: The rules that match it.
-        digest: Digest of the policies.
+        policy_set: All policies.
     """
 
     namespace: str
@@ -108,7 +110,7 @@ class _ClaimContext(NamedTuple):
     path: FieldPath
     declared: DeclaredNeed
     right_sizing: CombinedRightSizing
-    digest: str
+    policy_set: PolicySet
     view: ClusterView
 
 
@@ -133,7 +135,7 @@ def size_claim(
         return Decision()
     context = _ClaimContext(
         *(request.namespace, metadata, spec, written.get("devices") or {}, path, declared, right_sizing),
-        *(policies.digest, view),
+        *(policies, view),
     )
     outcome = _choose_devices(context)
     return _kept_decision(outcome, context) if isinstance(outcome, KeepRequest) else _sizing_decision(outcome, context)
@@ -189,6 +191,8 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     after = ClaimSpec(ClaimDevices((msgspec.convert({"firstAvailable": choices}, ClaimRequest),)))
     if more := _key_charged_more(context.spec, after, view, context.namespace):
         return KeepRequest(KeepReason.QUOTA_CHARGES_MORE, more)
+    if (reason := _reason_by_policies(after, context)) is not None:
+        return reason
     return _Sizing(choices, min(found, key=lambda one: one.size.gpu_milli))
 
 
@@ -323,6 +327,35 @@ def _key_charged_more(before: ClaimSpec, after: ClaimSpec, view: ClusterView, na
     return next((key for key in keys if key in more), "")
 
 
+def _reason_by_policies(after: ClaimSpec, context: _ClaimContext) -> KeepRequest | None:
+    """Return which policy could reject a pod with the changed claim that it does not reject with the original one.
+
+    A policy for some pods counts as if it matched all.
+    """
+    known, view = context.policy_set.policies, context.view
+    names, before = (
+        {name for one in count_claim_units(each, view.devices, view.fleet) for name in one.units}
+        for each in (after, context.spec)
+    )
+    matched = _policies_for(tuple(sorted(before)), context)
+    for index in sorted(_policies_for(tuple(sorted(names)), context)):
+        policy = known[index]
+        limits = policy.limits if policy.limits is not None and policy.limits.mode is PolicyMode.ENFORCE else None
+        denied = [name for name in sorted(names - before) if limits is not None and not allows_resource(limits, name)]
+        if denied:
+            return KeepRequest(KeepReason.LIMITS, denied[0])
+        if index not in matched and policy.strictest_mode is PolicyMode.ENFORCE:
+            return KeepRequest(KeepReason.NEW_POLICY, f"policy {policy.name} may match the smaller device")
+    return None
+
+
+def _policies_for(names: tuple[str, ...], context: _ClaimContext) -> set[int]:
+    """Return the positions of the policies that may match a pod with these resources."""
+    labels = context.view.labels_of(context.namespace)
+    certain, conditional = context.policy_set.candidates_for(context.namespace, labels, "CREATE", names)
+    return {*bit_positions(certain), *[index for index, _ in conditional]}
+
+
 def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
     at_most = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else PolicyMode.WARN
     mode = min(context.right_sizing.rule.mode, at_most)
@@ -380,7 +413,7 @@ def _operations(sizing: _Sizing, context: _ClaimContext) -> Iterator[PatchOperat
     yield patch_replace((*context.path, 0), changed)
     record = {
         "policies": [context.right_sizing.policy],
-        "digest": context.digest,
+        "digest": context.policy_set.digest,
         "changed": ["devices"],
         "need": f"{context.declared.text} declared",
         "resource": sizing.smallest.device_class,
