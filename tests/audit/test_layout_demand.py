@@ -132,6 +132,16 @@ def test_a_policy_that_requires_a_large_saving_allows_fewer_slices() -> None:
     }
 
 
+def test_a_pod_that_would_get_a_share_needs_no_card() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "2"}
+    shared = make_node("l4", {**labels, "nvidia.com/gpu.memory": "23034"}, **{"nvidia.com/gpu": 4})
+    policy = POLICY.replace("isolation: hardware, forms: [mig]", "isolation: none, forms: [timeSlicing]")
+
+    demand = demand_of(whole("p", "8Gi", "a100"), whole("q", "8Gi"), nodes=(*NODES, shared), policy=policy)
+
+    assert (needs_of(demand), demand.kept_whole, demand.allocated_cards) == ({}, {}, {A100: 1})
+
+
 def test_cards_of_several_gpus_stay_where_they_run() -> None:
     demand = demand_of(make_pod("p").gpus(4).spec(nodeName="a100"), whole("q", "8Gi", "a100"))
     [node] = [each for each in demand.nodes if each.node == "a100"]

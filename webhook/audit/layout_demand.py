@@ -130,7 +130,7 @@ class DemandCollector:
         self._allocated[node.product] += whole
         self._held[index] += whole
         need = self._right_sized_need(result, [node.product])
-        kept = 0 if need else whole
+        kept = 0 if need or _gets_share(result.decision) else whole
         self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + kept)
         if need:
             self._needs[need] += 1
@@ -141,6 +141,8 @@ class DemandCollector:
 
     def _add_pending(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> None:
         outcome, whole = result.decision.outcome, units.get(WHOLE_GPU, 0)
+        if _gets_share(result.decision):
+            return
         if isinstance(outcome, OfferChoice):
             nodes &= union_masks(offer.nodes for offer in outcome.offers)
         products = self._products(nodes)
@@ -182,6 +184,12 @@ class DemandCollector:
         offers = (offer for offer in self._fleet.offers if offer.form is GpuForm.MIG and offer.product == product)
         profiles = dict.fromkeys(offer.profile for offer in offers if _serves(offer, need, most))
         return (CardUnit(product, profile) for profile in profiles)
+
+
+def _gets_share(decision: Decision) -> bool:
+    """Return whether the policies would give a pod a share of a card, by time-slicing or MPS."""
+    outcome = decision.outcome
+    return not decision.denials and isinstance(outcome, OfferChoice) and outcome.offers[0].form is not GpuForm.MIG
 
 
 def _reason_to_keep(decision: Decision) -> str:
