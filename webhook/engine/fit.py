@@ -318,7 +318,7 @@ def _reason_against_offers(
         return reason
     if resource == WHOLE_GPU:
         return None
-    if resource in context.view.class_offers().by_resource:
+    if context.view.classes and resource in context.view.class_offers().by_resource:
         reason = _reason_against_class(context, resource, right_sizing)
         if reason is not None:
             return reason
@@ -389,7 +389,7 @@ def _reason_in_namespace(
             return KeepRequest(KeepReason.LIMIT_RANGE, reason)
     if not quotas:
         return None
-    if resource in context.view.class_offers().by_resource:
+    if context.view.classes and resource in context.view.class_offers().by_resource:
         if escapes_quota_by_class(quotas, context.pod, resource, context.view):
             return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
         full_quota = find_full_quota_by_class(quotas, context.pod, resource, context.view)
