@@ -21,7 +21,7 @@ from webhook.cache.live_view import ViewPublisher
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.stored_objects import StoredPod
 from webhook.model import node_groups
-from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from webhook.model.claims import EXTENDED_RESOURCE_CLAIM, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
@@ -78,26 +78,33 @@ def pod(
     port: int = 0,
     app: str = "",
     nominated: str = "",
+    named: str = "",
+    made: str = "",
     *,
     terminating: bool = False,
 ) -> Json:
-    """Return a pod, on a node unless `on` is ""; it may exclude others from nodes by a label, or by a host port."""
-    made = make_pod(name).requests("cpu", "2").requests("memory", "8Gi")
+    """Return a pod, on a node unless `on` is ""; it may exclude others from nodes by a label, or by a host port.
+
+    It may use a claim by name, and the name of a claim that was made from a template may be known.
+    """
+    maker = make_pod(name).requests("cpu", "2").requests("memory", "8Gi")
     if gpus:
-        made.requests(resource, str(gpus))
-    claims = [{"name": "c", "resourceClaimTemplateName": template} for template in ("t", "u")[: 2 - gpus]]
+        maker.requests(resource, str(gpus))
+    claims = [{"name": template, "resourceClaimTemplateName": template} for template in ("t", "u")[: 2 - gpus]]
+    claims += [{"name": "n", "resourceClaimName": named}] if named else []
+    statuses = [{"name": "t", "resourceClaimName": made}] if made else []
     if avoids:
         key, _, value = avoids.partition("=")
         term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {key: value}}}
-        made.spec(affinity={"podAntiAffinity": {REQUIRED: [term]}})
+        maker.spec(affinity={"podAntiAffinity": {REQUIRED: [term]}})
     if port:
-        made.container("web", ports=[{"hostPort": port}])
+        maker.container("web", ports=[{"hostPort": port}])
     if app:
-        made.label("app", app)
+        maker.label("app", app)
     if terminating:
-        made.data["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return made.spec(nodeName=on, resourceClaims=claims).build() | {
-        "status": {"phase": phase, "nominatedNodeName": nominated}
+        maker.data["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return maker.spec(nodeName=on, resourceClaims=claims).build() | {
+        "status": {"phase": phase, "nominatedNodeName": nominated, "resourceClaimStatuses": statuses}
     }
 
 
@@ -139,9 +146,11 @@ def devices(name: str, on: str, cards: int) -> Json:
     return resource_slice(name, NVIDIA, "pool", 2, nodeName=on, **spec)
 
 
-def claim(name: str, *held: tuple[str, int]) -> Json:
-    """Return a claim with devices."""
-    return resource_claim(name, *[allocated("pool", f"{slice_name}-{number}") for slice_name, number in held])
+def claim(name: str, *held: tuple[str, int], by_scheduler: bool = False) -> Json:
+    """Return a claim with devices; the scheduler may have made it for an extended resource."""
+    found = resource_claim(name, *[allocated("pool", f"{slice_name}-{number}") for slice_name, number in held])
+    found["metadata"]["annotations"] = {EXTENDED_RESOURCE_CLAIM: "true"} if by_scheduler else {}
+    return found
 
 
 class ViewHarness(NamedTuple):
@@ -272,6 +281,8 @@ PODS = st.builds(
     st.sampled_from([0, 0, 80, 81]),
     st.sampled_from(["", "a", "b"]),
     st.sampled_from(["", "", "a", "b", "gone"]),
+    st.sampled_from(["", "", "x", "y"]),
+    st.sampled_from(["", "", "x", "y"]),
     terminating=st.booleans(),
 )
 OBJECTS = {
@@ -286,9 +297,10 @@ OBJECTS = {
     "priority_classes": st.builds(priority_class, st.sampled_from(["low", "high"]), st.booleans()),
     "resource_slices": st.builds(devices, st.sampled_from("st"), st.sampled_from("ab"), st.integers(0, 2)),
     "resource_claims": st.builds(
-        lambda name, held: claim(name, *held),
-        st.sampled_from("xy"),
+        lambda name, held, made: claim(name, *held, by_scheduler=made),
+        st.sampled_from("xyz"),
         st.lists(st.tuples(st.sampled_from("st"), st.integers(0, 2)), max_size=2),
+        st.booleans(),
     ),
 }
 PUBLISH = st.just(("publish",))
