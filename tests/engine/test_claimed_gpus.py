@@ -209,6 +209,23 @@ def test_a_workload_is_warned_about_limits_of_its_claims() -> None:
     assert format_path(found.path) == "spec.template.spec.resourceClaims[0]"
 
 
+MODES = {"enforce": "be denied", "warn": "get this warning"}
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(("mode", "words"), MODES.items())
+def test_a_claim_is_warned_about_limits_that_its_pods_exceed_and_never_denied(kind: str, mode: str, words: str) -> None:
+    data, policy = claim(kind, GPU, GPU | {"name": "h"}), limits("{resource: nvidia.com/gpu, allowed: [1]}", mode=mode)
+    decision = decide_on(data, policy)
+    [found] = [each for each in decision.findings if each.code == "GPU-L103"]
+    assert (found.mode, found.policy, decision.denials) == (PolicyMode.WARN, "test-0", ())
+    assert found.message == f"its pods will {words}: a pod's nvidia.com/gpu must be at most 1, found up to 2"
+    assert codes(decide_on(data, limits("{resource: nvidia.com/gpu, max: 2}"))) == []
+    assert codes(decide_on(data, limits("{resource: nvidia.com/gpu, max: 1}", mode="audit"))) == []
+    of_some = f"match: {{objectSelector: {{matchLabels: {{a: b}}}}}}\n{policy}"
+    assert codes(decide_on(data, of_some)) == []
+
+
 RUNTIMES = {
     "a GPU": (GPU, []),
     "a GPU of AMD": (exactly("amd"), ["GPU-S301"]),

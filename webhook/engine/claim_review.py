@@ -6,6 +6,7 @@ that are not evaluated here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import msgspec
 
 from webhook.engine.claim_matches import RequestSelector, compile_selector, match_findings
 from webhook.engine.claim_sizing import size_claim
+from webhook.engine.limits import most_units_of_pod
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.model.admission import AdmissionRequest
@@ -34,6 +36,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
+from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError
 from webhook.model.dra.device_view import NamespaceClaims
@@ -42,6 +45,7 @@ from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
+from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, PodResourceClaim
 from webhook.policy.policy_set import PolicySet
 
@@ -82,6 +86,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     if isinstance(found, ResourceClaim):
         problems += _quota_findings(spec, view, request.namespace)
     findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in problems]
+    findings += _limit_findings(spec, (*path, "devices"), request.namespace, policies, view)
     sized = size_claim(request, found, policies, view)
     findings += sized.findings
     return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=bool(findings))
@@ -122,6 +127,26 @@ def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str) -> Itera
     for refusal in predict_claim_refusals(charge, view.quotas(namespace), view.classes):
         message = f"must fit the quotas of the namespace: {refusal.message}"
         yield _warning("GPU-D109", ("spec",), message, "Request fewer devices, or delete claims that are not in use.")
+
+
+def _limit_findings(
+    spec: ClaimSpec, path: FieldPath, namespace: str, policies: PolicySet, view: ClusterView
+) -> Iterator[Finding]:
+    """Yield the limits of policies for all pods of a namespace that a pod exceeds by a claim alone."""
+    units = Counter[str]()
+    for one in count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ():
+        units.update(one.units)
+    names, labels = tuple(sorted(units)), view.labels_of(namespace)
+    for index in bit_positions(policies.candidates_for(namespace, labels, "CREATE", names)[0]) if names else ():
+        policy = policies.policies[index]
+        if policy.limits is None or policy.limits.mode is PolicyMode.AUDIT:
+            continue
+        for name in names:
+            most = most_units_of_pod(policy.limits, name)
+            if most is not None and units[name] > most:
+                outcome = "be denied" if policy.limits.mode is PolicyMode.ENFORCE else "get this warning"
+                message = f"its pods will {outcome}: a pod's {name} must be at most {most}, found up to {units[name]}"
+                yield Finding("GPU-L103", PolicyMode.WARN, path, message, f"Request at most {most}.", policy.name)
 
 
 class _KnownFindings(NamedTuple):

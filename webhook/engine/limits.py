@@ -119,6 +119,13 @@ def allows_resource(limits: LimitRules, resource: str) -> bool:
     return not any(_violated_code(rule, NANO, 1) for rule in rules)
 
 
+def most_units_of_pod(limits: LimitRules, resource: str) -> int | None:
+    """Return the most units of a GPU resource that the limits allow in a pod; None if they set no bound."""
+    rules = limits.per_pod.rules_for(resource)
+    bounds = [max(rule.allowed) if rule.allowed else rule.max for rule in rules]
+    return min((bound // NANO for bound in bounds if bound is not None), default=None)
+
+
 def policy_default_requests(
     limits: LimitRules, pod: Pod, gpu_requests: PodGpuRequests
 ) -> dict[int, dict[str, QuantityText]]:
