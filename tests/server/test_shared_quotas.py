@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_namespace, make_node, make_pod
+from tests.device_builders import allocated, device_class, partitionable_gpus, resource_claim
 from tests.example_cluster import A100, NO_USAGE, NOW, policies_of, policy, request_of
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
 from webhook.engine.decision_cache import DecisionCache
+from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.objects import Namespace, Node
 from webhook.model.pods import Pod
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
@@ -198,3 +201,53 @@ async def test_a_dry_run_reserves_nothing() -> None:
         decision = replica.cache.decide(request, POLICY, replica.state.view, NO_USAGE, NOW)
         replica.state.reserve_quota(request, decision, 0.0)
         assert not decision.denials
+
+
+GPU_CLASS = device_class(
+    "gpu", "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+)
+TEMPLATE = resource_claim("two", namespace="red") | {"kind": "ResourceClaimTemplate"}
+TEMPLATE["spec"] = {
+    "spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu", "count": 2}}]}}
+}
+OWN, SHARED = {"name": "o", "resourceClaimTemplateName": "two"}, {"name": "s", "resourceClaimName": "shared"}
+SHARED_CLAIM = resource_claim("shared", namespace="red")
+
+
+def claiming(number: int, *claims: Json, made: str = "") -> Json:
+    """Return a pod with claims; the name of one that was made from a template may be known."""
+    pod = make_pod(f"p{number}").namespace("red").spec(resourceClaims=list(claims)).build()
+    pod["metadata"]["uid"] = f"u{number}"
+    return pod | {"status": {"resourceClaimStatuses": [{"name": "o", "resourceClaimName": made}] if made else []}}
+
+
+async def test_claims_count_from_the_admission_of_a_pod_until_their_devices_are_free() -> None:
+    replica = Replica()
+    await replica.start()
+    live = replica.live
+    live.device_classes.upsert(msgspec.convert(GPU_CLASS, DeviceClass))
+    for one in partitionable_gpus("a", 8):
+        live.devices.slices.upsert(msgspec.convert(one, ResourceSlice))
+    assert await admits(replica, claiming(1, OWN)) is False, "the template is not known yet"
+    live.claim_templates.upsert(msgspec.convert(TEMPLATE, ResourceClaimTemplate))
+    live.devices.claims.upsert(msgspec.convert(SHARED_CLAIM, ResourceClaim))
+
+    assert await admits(replica, claiming(1, OWN, SHARED)), "3 of 5 GPUs"
+    assert await admits(replica, claiming(2, SHARED)), "nothing more"
+    assert not await admits(replica, claiming(3, OWN, OWN | {"name": "p"})), "4 more"
+    assert await admits(replica, claiming(4, OWN)), "all 5 GPUs"
+
+    devices = allocated("a", "gpu-0-mig-1g10gb-1-0"), allocated("a", "gpu-1-mig-1g10gb-1-0")
+    live.devices.claims.upsert(msgspec.convert(resource_claim("p1-o", *devices, namespace="red"), ResourceClaim))
+    for pod in (claiming(1, OWN, SHARED, made="p1-o"), claiming(2, SHARED), claiming(4, OWN)):
+        live.pods.upsert(msgspec.convert(pod, Pod))
+    assert await admits(replica, claiming(5, SHARED)), "286 instead of 2000 for the first pod"
+    assert not await admits(replica, claiming(6, OWN)), "3.3 GPUs are in use"
+    live.pods.remove(msgspec.convert(claiming(4, OWN), Pod))
+    assert await admits(replica, claiming(6, OWN))
+
+
+async def admits(replica: Replica, pod: Json) -> bool:
+    """Return whether a replica that has seen everything admits a pod."""
+    await replica.live.publish()
+    return replica.admits(pod)
