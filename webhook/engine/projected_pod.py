@@ -6,7 +6,6 @@ spreads them over hosts.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -18,6 +17,7 @@ from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.model.claims import ClaimSpec, devices_by_class
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
+from webhook.model.dra.extended_resources import served_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.filters.volumes import ANY_VOLUMES
@@ -214,19 +214,18 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     return PendingUse(tuple([each for each in requested if each.nodes]), cpu_milli, memory, others)
 
 
-def _requested_devices(context: PodContext) -> Counter[str]:
+def _requested_devices(context: PodContext) -> Mapping[str, int]:
     """Return the devices that a pod may get by extended resources that classes serve, and by claims of templates."""
     pod, served, templates = context.pod, context.view.devices.class_by_resource, context.namespace.claims.templates
-    found: Counter[str] = Counter()
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    amounts = [side for one in containers for side in (one.resources.limits, one.resources.requests)]
-    if not all(map(served.keys().isdisjoint, amounts)):
-        names = served.keys() & {name for side in amounts for name in side}
-        found.update({name: -(-effective_amount(pod, name) // NANO) for name in names})
+    found: dict[str, int] = {}
+    if names := served_resources(pod, served):
+        units = ((name, -(-effective_amount(pod, name) // NANO)) for name in names)
+        found = {name: count for name, count in units if count > 0}
     for claim in pod.spec.resource_claims:
         for name, count in devices_by_class(templates.get(claim.resource_claim_template_name, NO_SPEC)).items():
-            found[DEVICE_CLASS_PREFIX + name] += count
-    return +found
+            if count:
+                found[DEVICE_CLASS_PREFIX + name] = found.get(DEVICE_CLASS_PREFIX + name, 0) + count
+    return found
 
 
 def workload_label_key(pod: Pod) -> str:

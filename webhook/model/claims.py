@@ -11,7 +11,6 @@ its selectors require; a class without such a selector, or one that is unknown, 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -257,17 +256,18 @@ def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
     return charged
 
 
-def devices_by_class(spec: ClaimSpec) -> Counter[str]:
+def devices_by_class(spec: ClaimSpec) -> Mapping[str, int]:
     """Return the most devices of each class that a claim may get."""
-    devices: Counter[str] = Counter()
+    devices: dict[str, int] = {}
     for request in spec.devices.requests:
-        devices.update(_max_devices(request))
+        for name, count in _max_devices(request).items():
+            devices[name] = devices.get(name, 0) + count
     return devices
 
 
-def pending_devices(claim: ResourceClaim) -> Counter[str]:
+def pending_devices(claim: ResourceClaim) -> Mapping[str, int]:
     """Return the most devices of each class that a claim may still get: none if it has an allocation."""
-    return Counter() if claim.status.allocation is not None else devices_by_class(claim.spec)
+    return {} if claim.status.allocation is not None else devices_by_class(claim.spec)
 
 
 def claim_of_class(device_class: str) -> ClaimSpec:

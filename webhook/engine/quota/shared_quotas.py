@@ -17,12 +17,12 @@ from webhook.model.claims import ClaimSpec
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.claim_weights import weigh_class_units, weigh_new_claims
 from webhook.model.dra.device_view import NO_DEVICES
-from webhook.model.dra.extended_resources import ClassByResource
+from webhook.model.dra.extended_resources import ClassByResource, served_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.pod_resources import effective_requests
+from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.pools import GpuWeight, sum_weights, weigh_on_node, weigh_units
 from webhook.model.quantity import NANO
@@ -79,10 +79,10 @@ def _units_of_classes(
     """Return the units of the changed pod of each resource that device classes serve."""
     if not served:
         return {}
-    totals = _final_totals(gpu_requests, mutation)
-    units = {name: amount // NANO for name, amount in effective_requests(mutation.pod).items() if amount}
-    others = {name: count for name, count in units.items() if name not in gpu_requests.totals}
-    return {name: count for name, count in {**others, **totals}.items() if name in served}
+    totals, pod = _final_totals(gpu_requests, mutation), mutation.pod
+    others = served_resources(pod, served) - gpu_requests.totals.keys()
+    units = {name: effective_amount(pod, name) // NANO for name in others} if others else {}
+    return {name: count for name, count in {**units, **totals}.items() if count and name in served}
 
 
 def _weigh_names(totals: Mapping[str, int], mutation: PodMutation, fleet: Fleet) -> GpuWeight:

@@ -71,5 +71,7 @@ def build_device_view(
     for claim in claims:
         by_namespace.setdefault(claim.metadata.namespace or DEFAULT_NAMESPACE, {})[claim.metadata.name] = claim
     mapped = device_classes_by_name(classes), classes_by_resource(classes)
-    pending = sum(map(pending_devices, claims), Counter[str]())
+    pending: Counter[str] = Counter()
+    for claim in claims:
+        pending.update(pending_devices(claim))
     return DeviceView(DevicePools(pools, fleet), allocated_devices(claims), *mapped, by_namespace, pending)

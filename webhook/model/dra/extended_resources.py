@@ -52,6 +52,17 @@ def requested_extended_resources(pod: Pod) -> set[str]:
     return {name for one in containers for name in filter(is_extended_resource, _names(one)) if _units(one, name)}
 
 
+def served_resources(pod: Pod, served: ClassByResource) -> set[str]:
+    """Return the resources that containers of a pod name and device classes serve."""
+    found, spec = set[str](), pod.spec
+    for one in (*spec.containers, *spec.init_containers) if spec.init_containers else spec.containers:
+        for side in (one.resources.limits, one.resources.requests):
+            for name in side:
+                if name in served:
+                    found.add(name)
+    return found
+
+
 def extended_resource_claim(pod: Pod, resources: Collection[str], classes: ClassByResource) -> ClaimSpec:
     """Return the claim that the scheduler makes for a pod, of those resources that device classes serve on a node."""
     requests = [each for name in sorted(resources) for each in _requests_of_resource(pod, name, classes[name])]
