@@ -20,6 +20,7 @@ from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.stored_objects import StoredPod
+from webhook.kube.reflector import WatchStatus
 from webhook.model import node_groups
 from webhook.model.claims import EXTENDED_RESOURCE_CLAIM, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
@@ -793,3 +794,13 @@ def test_namespaces_without_pods_are_forgotten() -> None:
         usage.summaries([f"ci-{number}"])
 
     assert (usage.totals.summaries, usage.totals.shared_namespaces) == ({}, set())
+
+
+def test_devices_whose_claims_may_not_be_read_are_not_known_to_be_free() -> None:
+    harness = make_harness()
+    harness.publisher.devices.claims_watch = WatchStatus("resourceclaims", forbidden=True)
+    harness.write("nodes", "list", node("a", 0))
+    harness.write("resource_slices", "list", devices("s", "a", 1))
+    asyncio.run(harness.publisher.publish())
+    assert harness.view.devices.pools
+    assert not harness.view.devices.knows_claims

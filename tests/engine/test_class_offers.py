@@ -347,6 +347,12 @@ def test_a_pod_with_devices_is_pending_with_them(pod: PodMaker, want: dict[str, 
     assert {unit.resource: unit.amount for unit in decision.pending_use.units} == want
 
 
+def test_where_claims_may_not_be_read_no_device_is_known_to_be_free() -> None:
+    view = view_of(make_namespace("team"), NODE, DEVICES, *CLASSES)
+    blind = view.with_devices(view.devices._replace(knows_claims=False))
+    assert outcome(review(small(), sizing(), view=blind)) == KeepReason.NO_OFFER
+
+
 def test_a_cached_decision_follows_the_devices_that_are_free() -> None:
     cache, policies = DecisionCache(), policies_of(policy(sizing()))
     found = []

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook.cache.store import ObjectStore
+from webhook.kube.reflector import WatchStatus
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import (
     EXTENDED_RESOURCE_CLAIM,
@@ -111,10 +112,12 @@ class DeviceIndex:
 
     Attributes:
         slices, claims: The stores, one per reflector.
+        claims_watch: The status of the watch of claims, if there is one.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         """Start empty; `on_change` is called after each change."""
+        self.claims_watch: WatchStatus | None = None
         self._on_change = on_change
         self.slices = SliceStore(self._on_slice_change)
         self.claims = ClaimStore(self._on_claim_change)
@@ -160,6 +163,9 @@ class DeviceIndex:
             self._view = self._view._replace(allocated=self._changed_allocations())
         if self._changed_namespaces:
             self._view = self._view._replace(claims=self._changed_claims(), pending=+self._pending)
+        knows_claims = self.claims_watch is None or not self.claims_watch.forbidden
+        if knows_claims != self._view.knows_claims:
+            self._view = self._view._replace(knows_claims=knows_claims)
         return self._view if self._view.pools or self._view.claims or self._view.classes else NO_DEVICES
 
     def _changed_allocations(self) -> AllocatedDevices:

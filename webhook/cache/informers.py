@@ -250,7 +250,8 @@ class ClusterInformers:
         reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
         reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
         reflectors.add(RESOURCE_SLICES, self._publisher.devices.slices)
-        reflectors.add(RESOURCE_CLAIMS, self._publisher.devices.claims)
+        devices = self._publisher.devices
+        devices.claims_watch = reflectors.add(RESOURCE_CLAIMS, devices.claims)
         reflectors.add(RUNTIME_CLASSES, self._publisher.runtime_classes)
         reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
         for resource, store in zip(STORAGE_RESOURCES, self._publisher.storage.stores, strict=True):

@@ -590,7 +590,7 @@ class ClusterView:
 
     def class_offers(self) -> ClassOffers:
         """Return the device classes that pods can request instead of whole GPUs; none before Kubernetes 1.36."""
-        if self.api_minor < DEVICES_BY_NAME_MINOR or not self.device_pools():
+        if self.api_minor < DEVICES_BY_NAME_MINOR or not self.devices.knows_claims or not self.device_pools():
             return NO_CLASS_OFFERS
         return class_offers(self.devices, self.fleet)
 

@@ -44,6 +44,7 @@ class DeviceView(NamedTuple):
         class_by_resource: The class of each extended resource that classes serve.
         claims: The claims.
         pending: The most devices of each class that claims without an allocation may get.
+        knows_claims: False if claims may not be read: then it is not known which devices are free.
     """
 
     pools: DevicePools
@@ -52,6 +53,7 @@ class DeviceView(NamedTuple):
     class_by_resource: ClassByResource = MappingProxyType({})
     claims: ClaimsByNamespace = MappingProxyType({})
     pending: Mapping[str, int] = MappingProxyType({})
+    knows_claims: bool = True
 
 
 NO_DEVICES = DeviceView(DevicePools({}, Fleet(())))
