@@ -53,15 +53,15 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
 
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
-        found: Counter[str] = Counter()
+        found: dict[str, int] = {}
         for used in container.resources.claims:
             name, request = (used.get("name"), used.get("request")) if isinstance(used, dict) else (None, None)
             for one in self.claims.get(str(name), ()):
                 if not request or one.name == str(request).partition("/")[0]:
-                    found.update(one.units)
+                    found = {**found, **{name: found.get(name, 0) + count for name, count in one.units.items()}}
         for resource, units in self.classes.items():
             count = parse_whole_number(container.resources.limits.get(resource, "0")) or 0
-            found.update({name: one * count for name, one in units.items()})
+            found = {**found, **{name: found.get(name, 0) + one * count for name, one in units.items()}}
         return found
 
 

@@ -158,7 +158,7 @@ def _accounting_violations(
 def _claim_violations(policy_ref: PolicyRef, limits: LimitRules, context: PodContext) -> Iterator[SectionFinding]:
     """Yield what limits do not allow of a pod whose GPUs are all claimed."""
     pod, claimed, sections = context.pod, context.claimed, context.policies.limits_by_mode[policy_ref[0]]
-    broken = list(unknown_claim_violations(limits, claimed))
+    broken = list(unknown_claim_violations(limits, claimed)) if claimed.missing else []
     if claimed.units:
         broken += find_limit_violations(limits, pod, context.gpu_requests, None, sections=sections, claimed=claimed)
     yield from ((policy_ref, each) for each in broken)

@@ -6,7 +6,7 @@ A pod's amount is the most that it can use at one time (`pod_resources.max_consu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
@@ -178,7 +178,9 @@ def _bounds_gpus(rule: AmountRule) -> bool:
 def _check_pod_gpus(
     rules: AmountRuleSet, gpu_requests: PodGpuRequests, claimed: ClaimedGpus, binding: BindingLimits
 ) -> Iterator[PolicyFinding]:
-    totals = Counter(gpu_requests.totals) + Counter(claimed.units) if claimed.units else gpu_requests.totals
+    totals: Mapping[str, int] = gpu_requests.totals or claimed.units
+    if gpu_requests.totals and claimed.units:
+        totals = Counter(gpu_requests.totals) + Counter(claimed.units)
     for name, count in totals.items():
         for rule in rules.rules_for(name):
             if _violated_code(rule, count * NANO, 1):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec import field
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.bounded_cache import request_cache
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pods import NodeSelector, ObjectMeta, QuantityText, Toleration
@@ -316,6 +317,7 @@ _ALTERNATIVES = ("||", "?")
 """Operators that bind less tightly than `&&`: beside one, an equation need not hold."""
 
 
+@request_cache(256)
 def required_driver(expression: str) -> str:
     """Return the driver that an expression requires; "" if it cannot be told.
 

@@ -168,9 +168,12 @@ def predict_claim_refusals(
         created: The charge of claims created before it, not counted in the quotas yet.
     """
     for quota in quotas:
-        hard = parse_resource_list(quota.status.hard or quota.spec.hard)
-        if has_scopes(quota) or not any(is_filled_by_claims(key, classes) for key in hard):
+        keys = quota.status.hard or quota.spec.hard
+        if has_scopes(quota) or charged.keys().isdisjoint(keys):
             continue
+        if not any(is_filled_by_claims(key, classes) for key in keys):
+            continue
+        hard = parse_resource_list(keys)
         requested = {key: Quantity(count) for key, count in charged.items() if key in hard}
         own = {key: Quantity(count) for key, count in created.items()}
         used = {
