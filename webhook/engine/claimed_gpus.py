@@ -17,6 +17,7 @@ from webhook.model.claims import ClaimSpec, claim_of_class
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
 from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
+from webhook.model.dra.extended_resources import served_resources
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_resources import effective_amount
@@ -36,6 +37,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         claims: The requests of each claim, by its name in the pod.
         classes: The units of one device of each class, by the name of the resource that the class serves.
         missing: Claims and templates that do not exist yet, in words, each with its field.
+        served: The resources that containers name and device classes serve.
     """
 
     units: Mapping[str, int] = NO_UNITS
@@ -44,10 +46,13 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
     claims: Mapping[str, tuple[RequestUnits, ...]] = {}
     classes: Mapping[str, Mapping[str, int]] = {}
     missing: tuple[tuple[FieldPath, str], ...] = ()
+    served: frozenset[str] = frozenset()
 
     @property
     def surely_nvidia(self) -> bool:
         """True if a claim can get nothing but GPUs of NVIDIA."""
+        if not self.claims:
+            return False
         requests = [one for some in self.claims.values() for one in some if one.units]
         return any(one.is_known and all(map(parse_gpu_resource, one.units)) for one in requests)
 
@@ -70,9 +75,11 @@ NO_CLAIMED_GPUS = ClaimedGpus()
 
 def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView) -> ClaimedGpus:
     """Return the GPUs that a pod requests by claims and device classes; none in a cluster without devices."""
-    named = list(dict.fromkeys(_named_classes(pod, view))) if view.devices.class_by_resource else []
-    if view.devices is NO_DEVICES or not (named or pod.spec.resource_claims):
+    by_resource = view.devices.class_by_resource
+    served = served_resources(pod, by_resource) if by_resource else frozenset[str]()
+    if view.devices is NO_DEVICES or not (served or pod.spec.resource_claims):
         return NO_CLAIMED_GPUS
+    named = list(dict.fromkeys(_named_classes(pod, view))) if served else []
     cluster = view.cluster_claims(namespace)
     known, units, devices = cluster.in_namespace(namespace), Counter[str](), 0
     fields: dict[str, FieldPath] = {}
@@ -95,7 +102,7 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView) -> ClaimedGpu
         units.update({name: one * count for name, one in classes[resource].items()})
         devices += count if classes[resource] else 0
         fields = {**dict.fromkeys(classes[resource], path), **fields}
-    return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing))
+    return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing), served)
 
 
 def units_of_resource(resource: str, view: ClusterView, namespace: str) -> Mapping[str, int]:

@@ -230,7 +230,7 @@ def _with_class_offers(
         return offers
     if not is_plain or context.pod.spec.scheduler_name not in ("", DEFAULT_SCHEDULER) or queueing_sign(context.pod):
         return offers
-    if not view.devices.class_by_resource.keys().isdisjoint(context.gpu_requests.other_resources):
+    if context.claimed.classes:
         return offers
     forms, isolation, most = allowed_shares(rule)
     found = [

@@ -17,7 +17,6 @@ from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.model.claims import ClaimSpec, devices_by_class
 from webhook.model.decisions import NO_USE, PendingUnits, PendingUse
-from webhook.model.dra.extended_resources import served_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.filters.volumes import ANY_VOLUMES
@@ -216,9 +215,9 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
 
 def _requested_devices(context: PodContext) -> Mapping[str, int]:
     """Return the devices that a pod may get by extended resources that classes serve, and by claims of templates."""
-    pod, served, templates = context.pod, context.view.devices.class_by_resource, context.namespace.claims.templates
+    pod, templates = context.pod, context.namespace.claims.templates
     found: dict[str, int] = {}
-    if names := served_resources(pod, served):
+    if names := context.claimed.served:
         units = ((name, -(-effective_amount(pod, name) // NANO)) for name in names)
         found = {name: count for name, count in units if count > 0}
     for claim in pod.spec.resource_claims:

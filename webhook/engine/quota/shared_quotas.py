@@ -17,7 +17,7 @@ from webhook.model.claims import ClaimSpec
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.claim_weights import weigh_class_units, weigh_new_claims
 from webhook.model.dra.device_view import NO_DEVICES
-from webhook.model.dra.extended_resources import ClassByResource, served_resources
+from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.enums import PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -57,8 +57,10 @@ def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCha
     named = _weigh_names(totals, mutation, view.fleet) if totals else ()
     if view.devices is NO_DEVICES:
         return QuotaCharge(named)
+    units = _units_of_classes(context, mutation, view.devices.class_by_resource)
+    if not units and not mutation.pod.spec.resource_claims:
+        return QuotaCharge(named)
     claims, shared, unknown = _weigh_claims(mutation.pod, context.request.namespace, view)
-    units = _units_of_classes(context.gpu_requests, mutation, view.devices.class_by_resource)
     by_class = weigh_class_units(units, view.devices, view.fleet) if units else ()
     return QuotaCharge(sum_weights((named, by_class, claims, *[weight for _, weight in shared])), shared, unknown)
 
@@ -73,14 +75,12 @@ def _final_totals(gpu_requests: PodGpuRequests, mutation: PodMutation) -> Mappin
     return gpu_requests.totals if fit is None or mutation.pod.has_uid else {fit.resource: 1}
 
 
-def _units_of_classes(
-    gpu_requests: PodGpuRequests, mutation: PodMutation, served: ClassByResource
-) -> Mapping[str, int]:
+def _units_of_classes(context: PodContext, mutation: PodMutation, served: ClassByResource) -> Mapping[str, int]:
     """Return the units of the changed pod of each resource that device classes serve."""
     if not served:
         return {}
-    totals, pod = _final_totals(gpu_requests, mutation), mutation.pod
-    others = served_resources(pod, served) - gpu_requests.totals.keys()
+    totals, pod = _final_totals(context.gpu_requests, mutation), mutation.pod
+    others = context.claimed.served - context.gpu_requests.totals.keys()
     units = {name: effective_amount(pod, name) // NANO for name in others} if others else {}
     return {name: count for name, count in {**units, **totals}.items() if count and name in served}
 

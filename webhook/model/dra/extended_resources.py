@@ -52,7 +52,7 @@ def requested_extended_resources(pod: Pod) -> set[str]:
     return {name for one in containers for name in filter(is_extended_resource, _names(one)) if _units(one, name)}
 
 
-def served_resources(pod: Pod, served: ClassByResource) -> set[str]:
+def served_resources(pod: Pod, served: ClassByResource) -> frozenset[str]:
     """Return the resources that containers of a pod name and device classes serve."""
     found, spec = set[str](), pod.spec
     for one in (*spec.containers, *spec.init_containers) if spec.init_containers else spec.containers:
@@ -60,7 +60,7 @@ def served_resources(pod: Pod, served: ClassByResource) -> set[str]:
             for name in side:
                 if name in served:
                     found.add(name)
-    return found
+    return frozenset(found)
 
 
 def extended_resource_claim(pod: Pod, resources: Collection[str], classes: ClassByResource) -> ClaimSpec:
