@@ -26,6 +26,7 @@ from webhook.model.dra.device_view import NO_DEVICES, DeviceView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 
 ATTRIBUTES, MEMORY = "device.attributes['gpu.nvidia.com']", "device.capacity['gpu.nvidia.com'].memory"
 CLASSES = [
@@ -177,6 +178,41 @@ def test_the_nearest_device_and_the_condition_that_it_fails_are_named() -> None:
     )
 
 
+NEAREST: dict[str, tuple[Json, str]] = {
+    "of slices that are too small, the largest": (
+        request(f"{MEMORY}.compareTo(quantity('500Gi')) >= 0", name="mig"),
+        "(7g.80gb, ",
+    ),
+    "of slices that are too large, the smallest": (
+        request(f"{MEMORY}.isLessThan(quantity('1Gi'))", name="mig"),
+        "(1g.10gb, ",
+    ),
+    "of slices around a size, one just below it": (
+        request(f"{MEMORY}.compareTo(quantity('21Gi')) == 0", name="mig"),
+        "(1g.20gb, ",
+    ),
+    "a small slice that fails the bound alone": (
+        request(f"{MEMORY}.isGreaterThan(quantity('500Gi')) && {ATTRIBUTES}.profile == '1g.10gb'", name="mig"),
+        "(1g.10gb, ",
+    ),
+    "of cards that are too small, the larger": (
+        request(f"{MEMORY}.isGreaterThan(quantity('500Gi'))"),
+        "(NVIDIA H100 80GB HBM3)",
+    ),
+    "a slice that misses a bound by little, whatever else all slices lack": (
+        request(f"{ATTRIBUTES}.productName == 'NVIDIA B300'", f"{MEMORY}.isGreaterThan(quantity('100Gi'))", name="mig"),
+        "(7g.80gb, ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("requested", "kind"), NEAREST.values(), ids=NEAREST)
+def test_the_nearest_device_is_the_one_that_misses_least(requested: Json, kind: str) -> None:
+    [found] = findings(claim(requested))
+    assert found.code == "GPU-D101"
+    assert kind in found.message
+
+
 def test_a_missing_key_is_named_with_the_guarded_expression() -> None:
     [found] = findings(claim(request(f"{ATTRIBUTES}.brand == 'x' && {ATTRIBUTES}.nvlink == 'y'", name="gpu")))
     assert found.code == "GPU-D101", "the first condition already excludes all"
@@ -210,19 +246,38 @@ def test_a_missing_class_names_the_nearest() -> None:
 
 def test_a_quota_that_will_reject_a_claim_is_reported() -> None:
     key = "gpu.deviceclass.resource.k8s.io/devices"
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "devices", "namespace": "team"},
-        "spec": {"hard": {key: "2"}},
-        "status": {"hard": {key: "2"}, "used": {key: "1"}},
-    }
-    assert not findings(claim(request()), *CLUSTER, quota)
-    [found] = findings(claim(request(count=2)), *CLUSTER, quota)
+    assert not findings(claim(request()), *CLUSTER, device_quota(key))
+    [found] = findings(claim(request(count=2)), *CLUSTER, device_quota(key))
     assert found.code == "GPU-D109"
     figures = f"requested: {key}=2, used: {key}=1, limited: {key}=2"
     assert found.message == f"must fit the quotas of the namespace: exceeded quota: devices, {figures}"
-    assert not findings(template(request(count=2)), *CLUSTER, quota)
+    assert not findings(template(request(count=2)), *CLUSTER, device_quota(key))
+
+
+def device_quota(key: str) -> Json:
+    """Return a quota that has one of two devices left."""
+    status = {"hard": {key: "2"}, "used": {key: "1"}}
+    metadata = {"name": "devices", "namespace": "team"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": status["hard"]},
+        "status": status,
+    }
+
+
+COUNTED: dict[str, tuple[int, str, list[str]]] = {
+    "Kubernetes 1.36 counts the name that a class serves": (36, f"requests.{DEVICE_CLASS_PREFIX}gpu", ["GPU-D109"]),
+    "Kubernetes 1.35 does not count it": (35, f"requests.{DEVICE_CLASS_PREFIX}gpu", []),
+    "Kubernetes 1.35 counts the devices of a class": (35, "gpu.deviceclass.resource.k8s.io/devices", ["GPU-D109"]),
+}
+
+
+@pytest.mark.parametrize(("minor", "key", "codes"), COUNTED.values(), ids=COUNTED)
+def test_quotas_count_claims_as_the_version_of_the_api_server_does(minor: int, key: str, codes: list[str]) -> None:
+    view = view_of(*CLUSTER, device_quota(key)).with_api_minor(minor)
+    assert [each.code for each in review(claim(request(count=2)), view=view).findings] == codes
 
 
 def test_administrative_access_is_allowed_in_labelled_namespaces() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import NamedTuple
 
 from webhook.engine.policy_findings import PolicyFinding
@@ -21,6 +22,7 @@ from webhook.model.dra.published_devices import PublishedDevice, PublishedDevice
 from webhook.model.dra.selector_advice import (
     CapacityBound,
     SelectorCondition,
+    bound_distance,
     capacity_bound,
     close_amount,
     failing_conditions,
@@ -175,9 +177,9 @@ def _exclusion(conditions: Sequence[tuple[RequestSelector, SelectorCondition]], 
 
 
 def _no_match(excluded: Sequence[_Exclusion], others: Sequence[_EvaluatedDevice], count: int) -> PolicyFinding:
-    """Report that no device matches, with the device that fails the fewest conditions, and those."""
+    """Report that no device matches, with the first condition that the nearest device fails."""
     values = {id(each.published): each.value for each in others}
-    nearest = min(excluded, key=lambda one: (len(one.failing), _missed_amount(one, values) is None))
+    nearest = min(excluded, key=lambda one: _distance(one, values[id(one.published)]))
     selector, condition = nearest.failing[0]
     message = (
         f"must match a device of this cluster, found none of {count}; "
@@ -188,6 +190,12 @@ def _no_match(excluded: Sequence[_Exclusion], others: Sequence[_EvaluatedDevice]
     missed = _missed_amount(nearest, values)
     fix = "Change the condition, or request another class." if missed is None else _bound_fix(selector, *missed)
     return _claim_finding("GPU-D101", selector.path, message, fix)
+
+
+def _distance(one: _Exclusion, value: CelMap) -> tuple[int, Fraction]:
+    """Return how many conditions a device fails, and by how much its capacities miss their bounds."""
+    missed = (bound_distance(condition, value) for _, condition in one.failing)
+    return len(one.failing), sum(missed, Fraction(0))
 
 
 def _missed_amount(one: _Exclusion, values: Mapping[int, CelMap]) -> tuple[CapacityBound, Quantity] | None:

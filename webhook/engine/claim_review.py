@@ -45,6 +45,8 @@ from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
+from webhook.model.fleet import DEVICES_BY_NAME_MINOR
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, PodResourceClaim
 from webhook.policy.policy_set import PolicySet
@@ -56,6 +58,9 @@ CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
 }
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH = "GPU-D101"
+IMPLICIT_KEY = f"requests.{DEVICE_CLASS_PREFIX}"
+"""How keys of quotas begin that count a class by the name that it always serves."""
+
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
 
@@ -122,8 +127,13 @@ def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims
 
 
 def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
-    """Yield the quotas that will reject a new claim, in the API server's words."""
+    """Yield the quotas that will reject a new claim, in the API server's words.
+
+    Before Kubernetes 1.36 quotas do not count claims by the name that each class serves.
+    """
     charge = claim_charge(spec, view.classes)
+    if view.api_minor < DEVICES_BY_NAME_MINOR:
+        charge = {key: count for key, count in charge.items() if not key.startswith(IMPLICIT_KEY)}
     for refusal in predict_claim_refusals(charge, view.quotas(namespace), view.classes):
         message = f"must fit the quotas of the namespace: {refusal.message}"
         yield _warning("GPU-D109", ("spec",), message, "Request fewer devices, or delete claims that are not in use.")

@@ -166,11 +166,12 @@ def _needs_parentheses(term: ExpressionNode, operator: str, text: str, program: 
 
 def capacity_bound(condition: SelectorCondition) -> CapacityBound | None:
     """Return the least amount of a capacity that a condition requires; None for another condition."""
-    node = condition.tree
-    comparison = _greater_than(node)
-    if comparison is None:
-        return None
-    call, is_strict = comparison
+    comparison = _greater_than(condition.tree)
+    return None if comparison is None else _bound_of(*comparison)
+
+
+def _bound_of(call: FunctionCall, is_strict: bool) -> CapacityBound | None:
+    """Return the amount with which a call compares a capacity; None if it compares something else."""
     key = None if call.target is None else _key_of(call.target)
     literal = _quantity_literal(call.arguments[0])
     if key is None or key.group != "capacity" or literal is None:
@@ -181,17 +182,34 @@ def capacity_bound(condition: SelectorCondition) -> CapacityBound | None:
         return None
 
 
+def bound_distance(condition: SelectorCondition, device: CelMap) -> Fraction:
+    """Return how far a capacity is from the bound that it fails, as a share of the larger; 1 if there is no bound."""
+    call = _comparison(condition.tree)
+    bound = None if call is None else _bound_of(call, is_strict=False)
+    amount = None if bound is None else _amount_of(bound, device)
+    if bound is None or amount is None:
+        return Fraction(1)
+    has, wanted = _as_fraction(amount), _as_fraction(bound.amount)
+    larger = max(abs(has), abs(wanted))
+    return abs(has - wanted) / larger if larger else Fraction(0)
+
+
 def close_amount(bound: CapacityBound, device: CelMap) -> Quantity | None:
     """Return what a device has of a capacity, if a bound exceeds it by little; None otherwise."""
-    value = device.get("capacity").get(bound.domain).find(bound.name)
-    if not value.present or not isinstance(value.value, QuantityValue):
+    amount = _amount_of(bound, device)
+    if amount is None:
         return None
-    amount = value.value.quantity
     order = compare_quantities(amount, bound.amount)
     if order > 0 or (order == 0 and not bound.is_strict):
         return None
     is_close = _as_fraction(amount) * (100 + CLOSE_PERCENT) >= _as_fraction(bound.amount) * 100
     return amount if is_close else None
+
+
+def _amount_of(bound: CapacityBound, device: CelMap) -> Quantity | None:
+    """Return what a device has of the capacity of a bound; None if it does not publish it."""
+    value = device.get("capacity").get(bound.domain).find(bound.name)
+    return value.value.quantity if value.present and isinstance(value.value, QuantityValue) else None
 
 
 def with_bound(program: DeviceSelectorProgram, bound: CapacityBound, amount: Quantity) -> str:
@@ -213,17 +231,23 @@ def with_bound(program: DeviceSelectorProgram, bound: CapacityBound, amount: Qua
 
 def _greater_than(node: ExpressionNode) -> tuple[FunctionCall, bool] | None:
     """Return the call in `a.compareTo(b) >= 0`, `… > 0` or `a.isGreaterThan(b)`, and whether it needs a > b."""
-    if _is_call(node, "isGreaterThan"):
-        assert isinstance(node, FunctionCall)
-        return node, True
-    if not _is_call(node, "_>=_", "_>_"):
+    call = _comparison(node)
+    if call is None or not _is_call(node, "isGreaterThan", "_>=_", "_>_"):
         return None
-    assert isinstance(node, FunctionCall)
+    return call, not _is_call(node, "_>=_")
+
+
+def _comparison(node: ExpressionNode) -> FunctionCall | None:
+    """Return the call that compares in a bound: `a.isGreaterThan(b)`, `a.isLessThan(b)`, or `a.compareTo(b)` with 0."""
+    if not isinstance(node, FunctionCall):
+        return None
+    if node.function in ("isGreaterThan", "isLessThan"):
+        return node
+    if node.function not in ("_>=_", "_>_", "_<=_", "_<_", "_==_"):
+        return None
     call, zero = node.arguments
-    if not isinstance(zero, LiteralValue) or zero.value != 0 or not _is_call(call, "compareTo"):
-        return None
-    assert isinstance(call, FunctionCall)
-    return call, node.function == "_>_"
+    is_zero = isinstance(zero, LiteralValue) and zero.value == 0
+    return call if is_zero and isinstance(call, FunctionCall) and call.function == "compareTo" else None
 
 
 def _quantity_literal(node: ExpressionNode) -> LiteralValue | None:
