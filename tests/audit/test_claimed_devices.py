@@ -1,4 +1,4 @@
-"""What `explain` says about the devices that claims would get."""
+"""What `explain` says about claims: the devices that they would get, and their right-sizing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import pytest
 from tests.builders import Json
 from tests.device_builders import allocated, resource_claim
 from tests.engine.test_claim_review import CLUSTER, MEMORY, claim, pod_with_claim, request, template
+from tests.engine.test_claim_sizing import GPUS, api_view, sized_claim, stored
+from tests.engine.test_claim_sizing import claim as gpu_claim
+from tests.engine.test_class_offers import CLASSES
+from tests.engine.test_fit import sizing
 from tests.engine.test_workload_review import workload
-from tests.example_cluster import NOW, policies_of, view_of
+from tests.example_cluster import NOW, policies_of, policy, view_of
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import parse_objects
 from webhook.audit.pod_audit import evaluate_for_explain
@@ -70,3 +74,57 @@ def test_devices_in_use_are_left_out() -> None:
 
 def test_nothing_is_said_without_devices() -> None:
     assert devices_of([claim(request())]) == []
+
+
+SIZED_NOW = "gpu: the first available of mig-1g-10gb, requested"
+RECORD = [
+    "Record    Rightslice changed devices when it was created",
+    "Before    gpu: 1 of class gpu",
+    f"Now       {SIZED_NOW}",
+    "Reason    it needs 8Gi declared; the smallest devices are of class small, 0.14 of a GPU",
+    'Opt out   annotate the claim or template with rightslice.dev/keep: "true"',
+    "Verdict   allowed",
+    f"Requests  {SIZED_NOW}",
+    "Policies  test",
+    "Outcome   the claim was right-sized when it was created",
+]
+CHANGED = sized_claim()
+CHANGED["metadata"]["annotations"]["rightslice.dev/original-resources"] = "{"
+EXPLAINED: dict[str, tuple[Json, list[str]]] = {
+    "a new claim": (
+        gpu_claim(),
+        [
+            "Requests  gpu: 1 of class gpu",
+            "Needs     8Gi declared",
+            "Outcome   right-sized to small (0.14 of a GPU) (test)",
+        ],
+    ),
+    "a right-sized claim that is applied again": (sized_claim(), RECORD),
+    "a right-sized claim in its final form": (stored(sized_claim()), RECORD),
+    "a right-sized template": (sized_claim(kind="ResourceClaimTemplate"), RECORD),
+    "a right-sized claim whose original is unknown": (
+        CHANGED,
+        ["Before    unknown: rightslice.dev/original-resources is missing or was changed"],
+    ),
+    "a claim for two devices": (
+        gpu_claim(count=2),
+        [
+            "Requests  gpu: 2 of class gpu",
+            "Outcome   not right-sized: MIG instances and shares have no peer-to-peer access, so a request for several "
+            "GPUs is kept",
+        ],
+    ),
+    "a claim that opts out": (
+        gpu_claim(about={"annotations": {"rightslice.dev/gpu-memory": "8Gi", "rightslice.dev/keep": "true"}}),
+        ["Outcome   not right-sized: it opts out with rightslice.dev/keep"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "lines"), EXPLAINED.values(), ids=EXPLAINED)
+def test_right_sizing_of_a_claim_is_explained(data: Json, lines: list[str]) -> None:
+    context = EvaluationContext(policies_of(policy(sizing())), api_view(*GPUS, *CLASSES), NOW, namespace="team")
+    (result,) = evaluate_for_explain(parse_objects("file", json.dumps(data).encode()), context)
+    found = [line.strip() for line in explain_lines(result)]
+    assert [line for line in found if line in lines] == lines
+    assert not [line for line in found if " pod" in line or "0 GPUs" in line]

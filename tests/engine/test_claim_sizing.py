@@ -314,3 +314,35 @@ def test_a_changed_claim_loses_nothing(objects: list[Json], before: Json) -> Non
     limited = [key for each in view.quotas("team") for key in each.spec.hard]
     assert [charged[0].get(key, 0) for key in limited] == [charged[1].get(key, 0) for key in limited]
     assert decide_claim(after, view).patch == ()
+
+
+def sized_claim(**fields: Any) -> Json:
+    """Return a claim after right-sizing."""
+    before = claim(**fields)
+    return apply_patch(before, decide_claim(before, api_view(*GPUS, *CLASSES)))
+
+
+def stored(data: Json) -> Json:
+    """Return an object with a uid."""
+    return {**data, "metadata": {**data["metadata"], "uid": "u"}}
+
+
+CHOOSES = claim()
+CHOOSES["spec"]["devices"]["requests"][0] = sized_claim()["spec"]["devices"]["requests"][0]
+FORGED = claim()
+FORGED["metadata"]["annotations"] = sized_claim()["metadata"]["annotations"]
+REASONS: dict[str, tuple[Json, str, list[str]]] = {
+    "a right-sized claim that is applied again": (sized_claim(), "AlreadyRightSized", []),
+    "a right-sized claim in its final form": (stored(sized_claim()), "AlreadyRightSized", []),
+    "a right-sized template": (sized_claim(kind="ResourceClaimTemplate"), "AlreadyRightSized", []),
+    "a claim in its final form": (stored(claim()), "Update", []),
+    "choices of the user": (CHOOSES, "NotOneDevice", ["GPU-R103"]),
+    "a copied record without choices": (FORGED, "RightSized", ["GPU-R101"]),
+    "no declared need": (claim(""), "NoEvidence", []),
+}
+
+
+@pytest.mark.parametrize(("data", "reason", "codes"), REASONS.values(), ids=REASONS)
+def test_a_second_pass_is_no_finding(data: Json, reason: str, codes: list[str]) -> None:
+    decision = decide_claim(data, api_view(*GPUS, *CLASSES))
+    assert (decision.right_sizing_outcome, [one.code for one in decision.findings]) == (reason, codes)

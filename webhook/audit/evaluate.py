@@ -16,11 +16,12 @@ from webhook.audit.null_amounts import find_null_amounts, with_null_amounts
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
 from webhook.audit.validation import KUBERNETES_GROUPS, check_counts, check_fields, check_pod
-from webhook.engine.claim_review import CLAIM_GROUP, CLAIM_KINDS
+from webhook.engine.claim_review import CLAIM_GROUP
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation, quote_text
 from webhook.model.admission import AdmissionRequest
+from webhook.model.claims import CLAIM_KINDS
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.decisions import NEEDS_NODES

@@ -22,6 +22,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
+    CLAIM_KINDS,
     EXTENDED_RESOURCE_CLAIM,
     ClaimRequest,
     ClaimSpec,
@@ -52,10 +53,6 @@ from webhook.model.pods import Pod, PodResourceClaim
 from webhook.policy.policy_set import PolicySet
 
 CLAIM_GROUP = "resource.k8s.io"
-CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
-    "ResourceClaim": ResourceClaim,
-    "ResourceClaimTemplate": ResourceClaimTemplate,
-}
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH = "GPU-D101"
 IMPLICIT_KEY = f"requests.{DEVICE_CLASS_PREFIX}"
@@ -94,7 +91,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     findings += _limit_findings(spec, (*path, "devices"), request.namespace, policies, view)
     sized = size_claim(request, found, policies, view)
     findings += sized.findings
-    return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=bool(findings))
+    return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=sized.involves_gpus or bool(findings))
 
 
 def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:

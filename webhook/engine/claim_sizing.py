@@ -20,7 +20,12 @@ from webhook.engine.limits import allows_resource
 from webhook.engine.match import candidate_policies
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
 from webhook.model.admission import AdmissionRequest
-from webhook.model.annotations import DECISION_ANNOTATION, KEEP_ANNOTATION, ORIGINAL_ANNOTATION
+from webhook.model.annotations import (
+    DECISION_ANNOTATION,
+    KEEP_ANNOTATION,
+    ORIGINAL_ANNOTATION,
+    parse_decision_record,
+)
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
     ClaimDevices,
@@ -123,14 +128,19 @@ def size_claim(
     """
     metadata, written = found.metadata, request.load_object().get("spec") or {}
     declared = declared_need_of(Pod(metadata, PodSpec()))
-    if declared.memory_mib is None or metadata.uid:
-        return Decision()
+    if declared.memory_mib is None:
+        return Decision(outcome=KeepRequest(KeepReason.NO_EVIDENCE))
     path: FieldPath = ("spec", "devices", "requests")
     if isinstance(found, ResourceClaimTemplate):
         spec, written, path = found.spec.spec, written.get("spec") or {}, ("spec", *path)
     else:
         spec = found.spec
     right_sizing = _right_sizing_of(request, metadata, spec, policies, view)
+    if _is_sized(metadata, spec):
+        names = (right_sizing.policy,) if right_sizing is not None else ()
+        return Decision(outcome=KeepRequest(KeepReason.ALREADY_SIZED), policies=names, involves_gpus=True)
+    if metadata.uid:
+        return Decision(outcome=KeepRequest(KeepReason.UPDATE))
     if right_sizing is None:
         return Decision()
     context = _ClaimContext(
@@ -139,6 +149,13 @@ def size_claim(
     )
     outcome = _choose_devices(context)
     return _kept_decision(outcome, context) if isinstance(outcome, KeepRequest) else _sizing_decision(outcome, context)
+
+
+def _is_sized(metadata: ObjectMeta, spec: ClaimSpec) -> bool:
+    """Return whether a claim has the record and the choices that right-sizing writes."""
+    record = parse_decision_record(metadata.annotations.get(DECISION_ANNOTATION, ""))
+    choices = [one for request in spec.devices.requests for one in request.first_available]
+    return record is not None and bool(record.resource and choices) and choices[-1].name == LAST_CHOICE
 
 
 def _right_sizing_of(
@@ -205,7 +222,7 @@ def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "constraints or configuration of the claim")
     only = devices.requests[0].exactly
     if only is None or only.admin_access or only.allocation_mode != "ExactCount":
-        return KeepRequest(KeepReason.MIXED_RESOURCES, "choices, all devices or administration")
+        return KeepRequest(KeepReason.NOT_ONE_DEVICE)
     return KeepRequest(KeepReason.MULTIPLE_GPUS) if only.count != 1 else None
 
 

@@ -25,7 +25,7 @@ from itertools import chain
 
 import msgspec
 
-from webhook.engine.claim_review import CLAIM_GROUP, CLAIM_KINDS, review_claim
+from webhook.engine.claim_review import CLAIM_GROUP, review_claim
 from webhook.engine.demand import estimate_need
 from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
@@ -51,6 +51,7 @@ from webhook.engine.workload_review import (
     pods_of_workload,
 )
 from webhook.model.admission import AdmissionRequest
+from webhook.model.claims import CLAIM_KINDS
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_USE, Decision, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode

@@ -173,6 +173,12 @@ class DeviceClass(ApiStruct, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
+CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
+    "ResourceClaim": ResourceClaim,
+    "ResourceClaimTemplate": ResourceClaimTemplate,
+}
+
+
 def claim_amounts(claim: ResourceClaim) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:
     """Yield every amount of a claim, with the field of each map that holds some."""
     for place, request in enumerate(claim.spec.devices.requests):

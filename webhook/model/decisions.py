@@ -25,7 +25,7 @@ _DECLARE_NEED = f"Declare the need in the annotation {GPU_MEMORY_ANNOTATION}."
 
 
 class KeepReason(StrEnum):
-    """The reason why a pod keeps its GPU request: a stable word for scripts; a sentence and what to do for people."""
+    """Why a pod or claim keeps its GPU request: a stable word for scripts; a sentence and what to do for people."""
 
     sentence: str
     fix: str
@@ -39,15 +39,15 @@ class KeepReason(StrEnum):
 
     NO_RIGHT_SIZING_POLICY = (
         "NoRightSizingPolicy",
-        "no policy right-sizes this pod",
-        "For admins: add rightSizing to a policy that matches the pod.",
+        "no policy right-sizes it",
+        "For admins: add rightSizing to a policy that matches it.",
     )
-    UPDATE = ("Update", "a pod is right-sized only when it is created", "Create the pod again.")
+    UPDATE = ("Update", "it can be right-sized only when it is created", "Create it again.")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = (
         "OptedOut",
-        "the pod opts out with rightslice.dev/keep",
+        "it opts out with rightslice.dev/keep",
         "To let Rightslice choose a smaller GPU, remove the annotation.",
     )
     NO_EVIDENCE = (
@@ -89,6 +89,12 @@ class KeepReason(StrEnum):
     MIRROR = ("StaticPod", "static pods are never rewritten")
     BOUND = ("NodeAssigned", "the pod already has a node")
     RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
+    NOT_ONE_DEVICE = (
+        "NotOneDevice",
+        "the claim has choices, requests all devices or is for administration",
+        "Request one device with exactly, without allocationMode and adminAccess.",
+    )
+    ALREADY_SIZED = ("AlreadyRightSized", "the claim was right-sized when it was created")
     QUEUED = (
         "QueuedWorkload",
         "a queueing system charges the request in the template, so its pods keep it",
@@ -176,7 +182,7 @@ class KeepReason(StrEnum):
     STALE_VIEW = (
         "StaleClusterView",
         "the free capacity of the cluster is not known reliably",
-        "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
+        "Create it again later. For admins: /readyz?verbose shows which check fails.",
     )
     LIMIT_RANGE = (
         "RejectedByLimitRange",

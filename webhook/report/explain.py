@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -16,7 +18,8 @@ from webhook.model.annotations import (
     parse_decision_record,
     parse_original_resources,
 )
-from webhook.model.decisions import NEEDS_NODES, NO_GPU_REQUEST, Decision, KeepRequest, OfferChoice
+from webhook.model.claims import CLAIM_KINDS, ClaimRequest
+from webhook.model.decisions import NEEDS_NODES, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel
 from webhook.model.events import CoreEvent
 from webhook.model.field_paths import map_at
@@ -39,6 +42,9 @@ NO_UIDS: KnownUids = MappingProxyType({})
 
 INDENT = "  "
 
+NOTHING_TO_SIZE = frozenset({KeepReason.NO_GPU_REQUEST, KeepReason.ALREADY_SIZED})
+"""Reasons that are the whole outcome: nothing is kept that could be smaller."""
+
 OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
 
 
@@ -52,7 +58,7 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
     for line in pod_history_lines(result, events):
         yield f"{INDENT}{line}"
     yield f"{INDENT}Verdict   {result.verdict}"
-    yield f"{INDENT}Requests  {format_gpus_with_unit(decision.gpu_milli_before)}{gpu_requests_text(result.stored)}"
+    yield f"{INDENT}Requests  {_requests_text(result)}"
     yield f"{INDENT}Policies  {sanitize(', '.join(decision.policies)) or 'none matches this object'}"
     if decision.audit_policies:
         audit_policies = sanitize(", ".join(decision.audit_policies))
@@ -65,7 +71,9 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
 
 
 def pod_history_lines(result: CheckResult, events: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the history of a pod that exists in a cluster; nothing for other objects."""
+    """Yield the history of a pod that exists in a cluster, or the record on a claim; nothing for other objects."""
+    if result.decision.right_sizing_outcome == KeepReason.ALREADY_SIZED:
+        yield from claim_record_lines(result.stored)
     if result.node is None:
         return
     state = f"Running   on node {sanitize(result.node)}" if result.node else "Pending   no node yet"
@@ -112,18 +120,16 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
         yield "Outcome   it does not use GPUs"
         return
     choice = decision.outcome
-    if choice == NO_GPU_REQUEST:
-        yield f"Outcome   {choice}"
-        return
     if not isinstance(choice, OfferChoice):
-        yield f"Outcome   not right-sized: {sanitize(str(choice))}"
+        prefix = "" if choice.reason in NOTHING_TO_SIZE else "not right-sized: "
+        yield f"Outcome   {prefix}{sanitize(str(choice))}"
         return
     yield f"Needs     {sanitize(choice.need.words)}"
-    if decision.applied:
-        saved = format_gpus_with_unit(decision.gpu_milli_before - decision.gpu_milli_after)
-        change = f"right-sized to {sanitize(choice.resource)}, saves {saved}"
-    else:
-        change = f"would be right-sized to {sanitize(choice.resource)} ({format_gpus(choice.gpu_milli)} of a GPU)"
+    change = f"{'' if decision.applied else 'would be '}right-sized to {sanitize(choice.resource)}"
+    if decision.applied and decision.gpu_milli_before:
+        change += f", saves {format_gpus_with_unit(decision.gpu_milli_before - decision.gpu_milli_after)}"
+    else:  # what a claim saves is known only when it has devices
+        change += f" ({format_gpus(choice.gpu_milli)} of a GPU)"
     yield f"Outcome   {change} ({sanitize(choice.policy)})"
     if choice.group:
         yield f"{'':<10}none is free: node group {sanitize(choice.group)} grows by a node that offers it"
@@ -137,6 +143,31 @@ def offer_text(offer: GpuOffer) -> str:
     nodes = pluralize(offer.nodes.bit_count(), "node")
     isolation = "no" if offer.isolation is IsolationLevel.NONE else str(offer.isolation)
     return sanitize(f"{offer.resource} on {product}: {memory}, {isolation} isolation, {nodes}")
+
+
+def _requests_text(result: CheckResult) -> str:
+    """Return the GPUs of a pod or workload, or the requests of a claim or template."""
+    if result.kind not in CLAIM_KINDS:
+        return format_gpus_with_unit(result.decision.gpu_milli_before) + gpu_requests_text(result.stored)
+    return sanitize("; ".join(map(_claim_request_text, _claim_requests(result.stored)))) or "no devices"
+
+
+def _claim_requests(data: Any) -> tuple[ClaimRequest, ...]:
+    spec = map_at(data, "spec")
+    devices = map_at(spec if "devices" in spec else spec.get("spec"), "devices")
+    try:
+        return msgspec.convert(devices.get("requests") or (), tuple[ClaimRequest, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def _claim_request_text(request: ClaimRequest) -> str:
+    """Return what a request of a claim is for, without its selectors."""
+    one = request.exactly
+    if one is None:
+        return f"{request.name}: the first available of {', '.join(each.name for each in request.first_available)}"
+    amount = "all" if one.allocation_mode == "All" else one.count
+    return f"{request.name}: {amount} of class {one.device_class_name}"
 
 
 def gpu_requests_text(data: Any) -> str:
@@ -208,13 +239,36 @@ def record_lines(annotations: Mapping[str, Any]) -> Iterator[str]:
     record = parse_decision_record(str(annotations.get(DECISION_ANNOTATION, "")))
     if record is None:
         return
+    yield from _change_lines(record)
+    yield from _resize_lines(record, parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))))
+
+
+def claim_record_lines(claim: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the record on a right-sized claim or template: from what, to what, and why."""
+    annotations = map_at(claim, "metadata", "annotations")
+    record = parse_decision_record(str(annotations.get(DECISION_ANNOTATION, "")))
+    if record is None:
+        return
+    yield from _change_lines(record)
+    try:
+        before = msgspec.json.decode(str(annotations.get(ORIGINAL_ANNOTATION, "")), type=ClaimRequest)
+        yield f"{'Before':<10}{sanitize(_claim_request_text(before))}"
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        yield f"{'Before':<10}unknown: {ORIGINAL_ANNOTATION} is missing or was changed"
+    smallest = f"{sanitize(record.resource)}, {format_gpus(record.gpu_milli)} of a GPU"
+    yield f"{'Now':<10}{sanitize('; '.join(map(_claim_request_text, _claim_requests(claim))))}"
+    yield f"{'Reason':<10}it needs {sanitize(record.need)}; the smallest devices are of class {smallest}"
+    yield f'{"Opt out":<10}annotate the claim or template with {KEEP_ANNOTATION}: "true"'
+
+
+def _change_lines(record: DecisionRecord) -> Iterator[str]:
+    """Yield what was changed and by which policies."""
     yield f"Record    Rightslice changed {sanitize(', '.join(record.changed) or 'nothing')} when it was created"
     changes = "; ".join(f"{policy}: {', '.join(changed)}" for policy, changed in record.changed_by.items())
     policies = changes or ", ".join(record.policies) or "unknown policy"
     yield f"{'By':<10}{sanitize(policies)} (policy digest {record.digest})"
     if others := [policy for policy in record.policies if policy not in record.changing_policies]:
         yield f"{'Matched':<10}{sanitize(', '.join(others))}, without changes"
-    yield from _resize_lines(record, parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))))
 
 
 def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequirements] | None) -> Iterator[str]:

@@ -17,7 +17,7 @@ from webhook.cli import flags
 from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, shipped_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
 from webhook.cli.webhook_client import WebhookClient, WebhookProcessError, run_webhook_process
-from webhook.engine.claim_review import CLAIM_KINDS
+from webhook.model.claims import CLAIM_KINDS
 from webhook.report.explain import gpu_requests_text
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding

@@ -23,7 +23,6 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
-from webhook.engine.claim_review import CLAIM_KINDS
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -33,6 +32,7 @@ from webhook.model.annotations import (
     parse_decision_record,
     parse_original_resources,
 )
+from webhook.model.claims import CLAIM_KINDS
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.pods import DEFAULT_NAMESPACE, ResourceRequirements, without_nulls
 from webhook.model.preallocation import fraction_argument
