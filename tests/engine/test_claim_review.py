@@ -239,9 +239,23 @@ def test_an_expression_that_does_not_compile_is_located() -> None:
     assert found.message == "must be CEL on a device, found at line 2, column 3: undefined field 'attribute'"
 
 
-def test_a_missing_class_names_the_nearest() -> None:
-    [found] = findings(claim(request(name="gpus")))
-    assert (found.message, found.fix) == ("must be a device class of this cluster, found gpus", "Write gpu.")
+NO_CLASS: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
+    "a cluster with classes names the nearest": (
+        CLUSTER,
+        [("must be a device class of this cluster, found gpus", "Write gpu.")],
+    ),
+    "a cluster with devices and no class says that it has none": (
+        CLUSTER[: -len(CLASSES)],
+        [("must be a device class of this cluster, which has none, found gpus", "Create it.")],
+    ),
+    "of a cluster with neither, nothing is known": (CLUSTER[:2], []),
+}
+
+
+@pytest.mark.parametrize(("cluster", "expected"), NO_CLASS.values(), ids=NO_CLASS)
+def test_a_class_that_does_not_exist_is_reported(cluster: list[Json], expected: list[tuple[str, str]]) -> None:
+    found = findings(claim(request(name="gpus")), *cluster)
+    assert [(each.code, each.message, each.fix) for each in found] == [("GPU-D106", *each) for each in expected]
 
 
 def test_a_quota_that_will_reject_a_claim_is_reported() -> None:

@@ -264,7 +264,7 @@ def _request_findings(
         most: Attributes and capacities of devices that may be looked at.
     """
     name = request.device_class_name
-    if view.classes and name not in view.classes:
+    if name not in view.classes and (view.classes or view.devices.pools):
         return [_absent_class(name, path, view.classes)], False
     try:
         selectors = list(_selectors_of(request, path, view.classes))
@@ -310,8 +310,9 @@ def _compile_or_reject(expression: str, path: FieldPath, class_name: str) -> Req
 
 def _absent_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyFinding:
     near = get_close_matches(name, classes, n=1) or sorted(classes)[:3]
-    message = f"must be a device class of this cluster, found {name}"
-    return _warning("GPU-D106", (*path, "deviceClassName"), message, f"Write {' or '.join(near)}.")
+    message = f"must be a device class of this cluster, {'' if classes else 'which has none, '}found {name}"
+    fix = f"Write {' or '.join(near)}." if near else "Create it."
+    return _warning("GPU-D106", (*path, "deviceClassName"), message, fix)
 
 
 def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> list[PolicyFinding]:

@@ -432,7 +432,7 @@ CODES: dict[str, FindingCode] = {
     "GPU-D106": _claim_code(
         "the device class does not exist",
         "A pod with such a claim stays Pending until the class is created.",
-        "Write one of the classes in the message.",
+        "Write one of the classes in the message, or create the class.",
     ),
     "GPU-D107": _claim_code(
         "a selector does not compile",
