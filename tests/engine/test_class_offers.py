@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.conftest import ROOT
 from tests.device_builders import (
     NVIDIA,
     allocated,
@@ -301,6 +303,15 @@ def test_only_the_request_changes_and_a_second_pass_changes_nothing() -> None:
     assert after["spec"]["containers"][0]["resources"] == {"limits": {SMALL: "1"}, "requests": {SMALL: "1"}}
     assert after["spec"] | {"containers": []} == small().build()["spec"] | {"containers": []}
     assert review(after, sizing(), view=view).patch == ()
+
+
+def test_the_shipped_guard_accepts_the_record_of_a_right_sized_pod() -> None:
+    view = view_of(make_namespace("team"), NODE, DEVICES, *CLASSES)
+    guard = (ROOT / "policies" / "guard.yaml").read_text().partition("spec:\n")[2]
+    policies = [dedent(guard).partition("---")[0], sizing()]
+    after = apply_patch(small(), review(small(), *policies, view=view))
+    assert SMALL in after["spec"]["containers"][0]["resources"]["limits"]
+    assert review(after, *policies, view=view).denials == ()
 
 
 def test_each_pod_of_a_burst_counts_until_it_is_observed() -> None:

@@ -14,7 +14,7 @@ from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.kube.reflector import WatchedResource
 from webhook.model.annotations import DECISION_ANNOTATION, parse_decision_record
 from webhook.model.api_struct import ApiStruct
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import may_take_gpus
 from webhook.model.pod_outcomes import ContainerStatus, FullPodStatus, PodOutcome
 from webhook.model.pods import ObjectMeta, PodSpec, ResourceRequirements
 from webhook.model.pods import Pod as WholePod
@@ -128,7 +128,7 @@ def read_outcome(pod: OutcomePod) -> PodOutcome | None:
     gpu_containers = {
         container
         for container, amounts in limits
-        if any(parse_whole_number(amount) and parse_gpu_resource(name) for name, amount in amounts.items())
+        if any(parse_whole_number(amount) and may_take_gpus(name) for name, amount in amounts.items())
     }
     if not gpu_containers:
         return None

@@ -92,7 +92,8 @@ def audit_command(
 
     With --cluster live the cluster is listed page by page; nothing in it is changed, except by --write. A snapshot is
     the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. Pods with volume claims
-    also need pvc, pv, storageclasses, csinodes, csidrivers, csistoragecapacities and volumeattachments in it.
+    also need pvc, pv, storageclasses, csinodes, csidrivers, csistoragecapacities and volumeattachments in it; GPUs that
+    DRA drivers publish need resourceslices, deviceclasses, resourceclaims and resourceclaimtemplates.
 
     Each pod is evaluated on its own, without its node and status, in the current cluster: its own GPUs still count as
     allocated. Pods that have ended are skipped.

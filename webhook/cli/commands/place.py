@@ -52,11 +52,10 @@ def place_command(
     """Show where a pod would be placed, and on which GPUs.
 
     The files contain pods, or workloads with pod templates, and resource claims and templates of claims that these
-    name. A pod is first patched as the webhook would patch it. Each
-    node that is ruled out is shown with the reasons.
+    name. A pod is first patched as the webhook would patch it. Each node that is ruled out is shown with the reasons.
 
-    With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here, such
-    as resource claims, are named, and do not change the exit code.
+    With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here are
+    named, and do not change the exit code.
 
     Exit code: 0 all pods are admitted and all replicas fit at once, 1 some are not, 2 invalid input, 3 the cluster did
     not answer.

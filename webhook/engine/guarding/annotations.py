@@ -17,7 +17,7 @@ from webhook.model.annotations import (
     parse_original_resources,
 )
 from webhook.model.gpu_fractions import fraction_annotations, uses_default_scheduler
-from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import WHOLE_GPU, may_take_gpus
 from webhook.model.pods import Container, Pod, ResourceRequirements
 from webhook.model.quantity import parse_whole_number
 
@@ -159,6 +159,6 @@ def _container_record_error(name: str, before: ResourceRequirements, containers:
     ):
         return f"no whole GPU in the record of container {quote_text(name)}"
     present = containers[name].resources.requests | containers[name].resources.limits
-    if not any(parse_gpu_resource(key) is not None and parse_whole_number(one) != 0 for key, one in present.items()):
+    if not any(may_take_gpus(key) and parse_whole_number(one) != 0 for key, one in present.items()):
         return f"no GPU request left in container {quote_text(name)}"
     return ""
