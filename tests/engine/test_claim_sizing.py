@@ -109,11 +109,6 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
         claim(**selected_by(H100_ONLY)),
         ["mig-1g-10gb small 1", "requested gpu 1"],
     ),
-    "a smaller card where no card is partitioned": (
-        (NODE, *SMALL_CARD, slices("a", 0, card("gpu-0")), device_class("gpu", IS_GPU)),
-        claim(),
-        ["card-23028mi gpu 1", "requested gpu 0"],
-    ),
     "a class of one profile needs no selector": (
         (*GPUS, *CLASSES),
         claim(),
@@ -222,6 +217,72 @@ POLICIES: dict[str, tuple[str, bool]] = {
 @pytest.mark.parametrize(("text", "is_changed"), POLICIES.values(), ids=POLICIES)
 def test_the_policies_of_pods_hold_for_claims(text: str, is_changed: bool) -> None:
     assert bool(decide_claim(claim(), api_view(*GPUS, *CLASSES), text).patch) is is_changed
+
+
+CARDS_ALONE = (NODE, *SMALL_CARD, slices("a", 0, card("gpu-0")), device_class("gpu", IS_GPU))
+SLICES_AND_CARDS = (*GPUS, *SMALL_CARD, device_class("gpu", IS_GPU), MIG)
+SMALLEST = ["mig-1g-20gb mig 1", "mig-2g-20gb mig 1", "card-23028mi gpu 1"]
+TOO_SMALL = "SavingTooSmall"
+SAVINGS: dict[str, tuple[Sequence[Json], Json, int, str, list[str]]] = {
+    "smaller cards beside slices that save enough": (
+        SLICES_AND_CARDS, claim("15Gi"), 70, "RightSized", [*SMALLEST, "requested gpu 0"],
+    ),
+    "slices that save too little, and a smaller card that saves nothing": (
+        SLICES_AND_CARDS, claim("15Gi"), 90, TOO_SMALL, [],
+    ),
+    "a smaller card where anything must be saved": (CARDS_ALONE, claim(), 1, TOO_SMALL, []),
+    "a smaller card where nothing must be saved": (
+        CARDS_ALONE, claim(), 0, "RightSized", ["card-23028mi gpu 1", "requested gpu 0"],
+    ),
+    "slices that save too little": ((*GPUS, *CLASSES), claim(), 90, TOO_SMALL, []),
+    "a need that only the card covers": ((*GPUS, *CLASSES), claim("60Gi"), 90, "NoOffer", []),
+    "a slice that saves the share of the requested slice": (
+        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
+        claim(deviceClassName="mig"), 60, "RightSized", ["mig-1g-10gb mig 1", "requested mig 0"],
+    ),
+    "a slice that saves too little of the requested slice": (
+        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
+        claim(deviceClassName="mig"), 80, TOO_SMALL, [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "data", "percent", "reason", "want"), SAVINGS.values(), ids=SAVINGS)
+def test_a_changed_claim_may_save_what_the_policy_requires(
+    objects: Sequence[Json], data: Json, percent: int, reason: str, want: list[str]
+) -> None:
+    text = f"mode: enforce\nrightSizing: {{minSavingPercent: {percent}}}"
+    decision = decide_claim(data, api_view(*objects), text)
+    assert (decision.right_sizing_outcome, choices_of(apply_patch(data, decision))) == (reason, want)
+
+
+def declares(**values: str) -> Json:
+    """Return the metadata of a claim with annotations of Rightslice."""
+    return {"annotations": {f"rightslice.dev/{key.replace('_', '-')}": value for key, value in values.items()}}
+
+
+UNREADABLE: dict[str, tuple[Json, str, list[str]]] = {
+    "compute without a unit": (declares(gpu_memory="8Gi", gpu_compute="0.5"), "enforce", ["GPU-R104", "GPU-R103"]),
+    "compute as a word": (declares(gpu_memory="8Gi", gpu_compute="lots"), "enforce", ["GPU-R104", "GPU-R103"]),
+    "compute alone": (declares(gpu_compute="lots"), "enforce", ["GPU-R104"]),
+    "memory as a word": (declares(gpu_memory="eight"), "enforce", ["GPU-R104"]),
+    "memory below zero": (declares(gpu_memory="-1Gi"), "enforce", ["GPU-R104"]),
+    "no memory": (declares(gpu_memory="0"), "enforce", ["GPU-R104"]),
+    "both": (declares(gpu_memory="eight", gpu_compute="lots"), "enforce", ["GPU-R104", "GPU-R104"]),
+    "a policy in audit mode": (declares(gpu_memory="eight"), "audit", ["GPU-R104"]),
+}
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(("about", "mode", "codes"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_need_that_cannot_be_read_is_reported_and_the_claim_kept(
+    kind: str, about: Json, mode: str, codes: list[str]
+) -> None:
+    text = f"mode: {mode}\nrightSizing: {{}}"
+    decision = decide_claim(claim(kind=kind, about=about), api_view(*GPUS, *CLASSES), text)
+    assert (decision.patch, decision.right_sizing_outcome) == ((), "NoEvidence")
+    assert [each.code for each in decision.findings] == codes
+    assert {each.mode.name for each in decision.findings} == {"WARN" if mode == "enforce" else "AUDIT"}
 
 
 @pytest.mark.parametrize(

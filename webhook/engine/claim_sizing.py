@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.engine.demand import UNREADABLE_NEED
 from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import candidate_policies
@@ -128,7 +129,7 @@ def size_claim(
     """
     metadata, written = found.metadata, request.load_object().get("spec") or {}
     declared = declared_need_of(Pod(metadata, PodSpec()))
-    if declared.memory_mib is None:
+    if declared.memory_mib is None and not declared.errors:
         return Decision(outcome=KeepRequest(KeepReason.NO_EVIDENCE))
     path: FieldPath = ("spec", "devices", "requests")
     if isinstance(found, ResourceClaimTemplate):
@@ -190,6 +191,8 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     rule, view, devices = context.right_sizing.rule, context.view, context.spec.devices
     if context.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
         return KeepRequest(KeepReason.OPTED_OUT)
+    if context.declared.errors:
+        return UNREADABLE_NEED
     if EvidenceSource.DECLARED not in rule.evidence or GpuForm.MIG not in rule.forms:
         return KeepRequest(KeepReason.FORM_NOT_ALLOWED)
     if view.stale:
@@ -201,7 +204,7 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     requested = devices.requests[0].exactly or DeviceRequest()
     found = _smaller_devices(requested, context.declared, rule.min_saving_percent, view)
     if not found:
-        return KeepRequest(KeepReason.NO_OFFER, context.declared.text)
+        return _explain_no_choice(requested, context)
     written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
     needed = context.declared.memory_mib or 0
     choices = [*(_write_choice(one, written, needed) for one in found), {"name": LAST_CHOICE, **written}]
@@ -226,10 +229,25 @@ def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
     return KeepRequest(KeepReason.MULTIPLE_GPUS) if only.count != 1 else None
 
 
+def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> KeepRequest:
+    """Return why a request gets no choices: smaller devices save too little, or none covers the need."""
+    declared, required = context.declared, context.right_sizing.rule.min_saving_percent
+    found = _smaller_devices(requested, declared, 0, context.view)
+    if not found:
+        return KeepRequest(KeepReason.NO_OFFER, declared.text)
+    best = min(found, key=lambda one: one.size.gpu_milli)
+    weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / WHOLE_CARD:.2g} of a GPU"
+    detail = f"{declared.text} declared, {weight}, the policy requires a saving of {required}% or more"
+    return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
+
+
 def _smaller_devices(
     requested: DeviceRequest, declared: DeclaredNeed, min_saving_percent: int, view: ClusterView
 ) -> list[_Alternative]:
-    """Return the devices that cover a need and are smaller than those of a request, the smallest first."""
+    """Return the devices that cover a need and are smaller than those of a request, the smallest first.
+
+    Whole cards weigh the same: they are choices beside a device that saves enough, or where nothing must be saved.
+    """
     if view.api_minor < FIRST_AVAILABLE_MINOR or not view.device_pools():
         return []
     offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
@@ -249,11 +267,12 @@ def _smaller_devices(
                 continue
             nodes = union_masks(each.nodes for each in some)
             one = _Alternative(size, name, profile, len(some) < len(selected), nodes)
-            is_smaller = size.gpu_milli + max(1, 10 * min_saving_percent) <= largest
-            if is_smaller and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
+            saves_enough = 100 * (largest - size.gpu_milli) >= max(1, min_saving_percent * largest)
+            if saves_enough and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
                 best[profile] = one
     found = [*best.values(), *_smaller_cards(requested, current, declared)]
-    return sorted(found, key=lambda one: (one.size.memory_mib, one.size.gpu_milli, one.profile))[: MAX_CHOICES - 1]
+    found = sorted(found, key=lambda one: (one.size.memory_mib, one.size.gpu_milli, one.profile))[: MAX_CHOICES - 1]
+    return found if not min_saving_percent or any(one.profile for one in found) else []
 
 
 def _smaller_cards(
@@ -374,10 +393,14 @@ def _policies_for(names: tuple[str, ...], context: _ClaimContext) -> set[int]:
 
 
 def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
-    at_most = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else PolicyMode.WARN
-    mode = min(context.right_sizing.rule.mode, at_most)
-    finding = Finding("GPU-R103", mode, context.path, f"not right-sized: {kept}", kept.reason.fix)
-    return Decision(findings=(finding,), outcome=kept, policies=(context.right_sizing.policy,), involves_gpus=True)
+    """Return why a claim keeps its request, after the annotations that cannot be read."""
+    rule, policy, declared = context.right_sizing.rule, context.right_sizing.policy, context.declared
+    mode = min(rule.mode, PolicyMode.WARN)
+    findings = [Finding(one.code, mode, one.path, one.message, one.fix) for one in declared.errors]
+    if declared.memory_mib is not None:
+        mode = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else mode
+        findings.append(Finding("GPU-R103", mode, context.path, f"not right-sized: {kept}", kept.reason.fix))
+    return Decision(findings=tuple(findings), outcome=kept, policies=(policy,), involves_gpus=True)
 
 
 def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:
