@@ -77,7 +77,7 @@ def _final_totals(gpu_requests: PodGpuRequests, mutation: PodMutation) -> Mappin
 
 def _units_of_classes(context: PodContext, mutation: PodMutation, served: ClassByResource) -> Mapping[str, int]:
     """Return the units of the changed pod of each resource that device classes serve."""
-    if not served:
+    if not served or not (context.claimed.served or mutation.applied_choice):
         return {}
     totals, pod = _final_totals(context.gpu_requests, mutation), mutation.pod
     others = context.claimed.served - context.gpu_requests.totals.keys()

@@ -54,12 +54,11 @@ def requested_extended_resources(pod: Pod) -> set[str]:
 
 def served_resources(pod: Pod, served: ClassByResource) -> frozenset[str]:
     """Return the resources that containers of a pod name and device classes serve."""
-    found, spec = set[str](), pod.spec
+    found, spec, names = set[str](), pod.spec, served.keys()
     for one in (*spec.containers, *spec.init_containers) if spec.init_containers else spec.containers:
         for side in (one.resources.limits, one.resources.requests):
-            for name in side:
-                if name in served:
-                    found.add(name)
+            if not names.isdisjoint(side):
+                found.update(names & side.keys())
     return frozenset(found)
 
 
