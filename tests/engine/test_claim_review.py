@@ -313,12 +313,6 @@ def test_a_pod_is_told_about_its_templates() -> None:
     assert found.message.startswith("devices.requests[0].exactly.selectors[0].cel.expression of template c must match")
 
 
-def test_a_pod_is_told_where_only_policies_in_audit_mode_match_too() -> None:
-    pod, classes = pod_with_claim(resourceClaimTemplateName="c").build(), template(request("device.driver == 'other'"))
-    found = review(pod, "mode: audit\nmatch: {resources: ['*']}\nlimits: {}", view=view_of(*CLUSTER, classes))
-    assert [(each.code, each.mode) for each in found.findings] == [("GPU-D101", PolicyMode.WARN)]
-
-
 def test_a_workload_is_told_about_the_claims_of_its_pods() -> None:
     deployment = workload("Deployment", pod_with_claim(resourceClaimTemplateName="c"), replicas=2)
     [found] = findings(deployment, *CLUSTER, template(request("device.driver == 'other'")))

@@ -66,8 +66,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
     if created and context.pod.spec.resource_claims and view.device_pools():
+        reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         found = pod_claim_findings(context.pod, view, request.namespace)
-        violations += [(WITHOUT_POLICY, each) for each in found]
+        violations += [(reporting, each) for each in found]
     if created and context.pod.metadata.annotations and not request.sub_resource:
         reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         violations += [(reporting, each) for each in invalid_annotations(context.pod)]
