@@ -11,7 +11,14 @@ import msgspec
 from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.claims import ClaimSpec, DeviceClass, ResourceClaim, ResourceClaimTemplate, device_classes_by_name
+from webhook.model.claims import (
+    CLAIM_KINDS,
+    ClaimSpec,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    device_classes_by_name,
+)
 from webhook.model.cluster_view import MAX_NAMESPACE_VIEWS, NAMESPACE_NAME, ClusterView
 from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
@@ -122,11 +129,8 @@ def with_claim_objects(view: ClusterView, objects: Iterable[Mapping[str, Any]], 
 
 
 def _read_claim_object(data: Mapping[str, Any]) -> ResourceClaim | ResourceClaimTemplate | DeviceClass | None:
-    kinds = {
-        "ResourceClaim": ResourceClaim,
-        "ResourceClaimTemplate": ResourceClaimTemplate,
-        "DeviceClass": DeviceClass,
-    }
+    kinds: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate] | type[DeviceClass]]
+    kinds = {**CLAIM_KINDS, "DeviceClass": DeviceClass}
     read_as = kinds.get(data["kind"]) if data["apiVersion"] == "resource.k8s.io/v1" else None
     try:
         return msgspec.convert(data, read_as) if read_as is not None else None

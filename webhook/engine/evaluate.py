@@ -65,12 +65,11 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
+    reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
     if created and context.pod.spec.resource_claims and view.device_pools():
-        reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         found = pod_claim_findings(context.pod, view, request.namespace)
         violations += [(reporting, each) for each in found]
     if created and context.pod.metadata.annotations and not request.sub_resource:
-        reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
         violations += [(reporting, each) for each in invalid_annotations(context.pod)]
     may_have_gpus = context.gpu_requests.totals or view.devices is not NO_DEVICES
     if not (policy_set.has_shared_quotas and created and may_have_gpus and not request.sub_resource):

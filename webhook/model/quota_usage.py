@@ -243,9 +243,8 @@ class QuotaUsage:
 
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""
-        after = QuotaUsage(self._fleet, self._pods, self.reserved, self._claims)
-        after._users, after._weights, after._claim_weights = self._users, self._weights, self._claim_weights
-        after._claim_names = self._claim_names
+        after = self._copy_caches()
+        after._members, after._usage_by_pool = {}, {}
         return after
 
     def with_changed_quotas(self) -> QuotaUsage:

@@ -13,12 +13,15 @@ from typing import NamedTuple
 from webhook.errors import abbreviate_names
 from webhook.model.claims import DeviceClasses, DeviceSelector, required_driver
 from webhook.model.dra.device_pools import DevicePools, PoolId
+from webhook.model.dra.gpu_devices import GPU_DRIVERS
 from webhook.model.dra.pool_kinds import gpu_parts
 from webhook.model.dra.published_devices import texts_read
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet, FleetNode
 
-PLUGIN_PREFIXES: Mapping[str, str] = {"gpu.nvidia.com": "nvidia.com/", "gpu.amd.com": "amd.com/"}
+PLUGIN_PREFIXES: Mapping[str, str] = {
+    name: f"{driver.resource.partition('/')[0]}/" for name, driver in GPU_DRIVERS.items()
+}
 """Prefix of the resources that the device plugin for a driver's GPUs advertises."""
 
 
