@@ -50,7 +50,6 @@ from webhook.model.decisions import (
 )
 from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.dra.class_offers import (
-    NVIDIA_DRIVER,
     ClassDevices,
     DeviceSize,
     class_offers,
@@ -58,8 +57,10 @@ from webhook.model.dra.class_offers import (
     device_size,
     device_text,
     matches_all,
+    size_of_all,
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
+from webhook.model.dra.gpu_devices import CARD_MILLI, NVIDIA_DRIVER
 from webhook.model.dra.published_devices import PublishedDevice
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -79,7 +80,6 @@ MAX_CHOICES = 8
 """Choices that one request may have; the last is what was requested."""
 
 LAST_CHOICE = "requested"
-WHOLE_CARD = 1000
 
 
 class _Alternative(NamedTuple):
@@ -236,7 +236,7 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     if not found:
         return KeepRequest(KeepReason.NO_OFFER, declared.text)
     best = min(found, key=lambda one: one.size.gpu_milli)
-    weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / WHOLE_CARD:.2g} of a GPU"
+    weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / CARD_MILLI:.2g} of a GPU"
     detail = f"{declared.text} declared, {weight}, the policy requires a saving of {required}% or more"
     return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
 
@@ -255,13 +255,13 @@ def _smaller_devices(
     if not current or any(each.pool.driver != NVIDIA_DRIVER for each in current):
         return []
     sizes = [device_size(each) for each in current]
-    largest = max(WHOLE_CARD if size is None else size.gpu_milli for size in sizes)
+    largest = max(CARD_MILLI if size is None else size.gpu_milli for size in sizes)
     hardware = {device_hardware(each.device) for each in current}
     best: dict[str, _Alternative] = {}
     for name, matching in offers.matching.items():
         selected = _select_devices(matching, expressions)
         for profile, some in _by_profile(selected).items():
-            size = _size_of_all(some)
+            size = size_of_all(some)
             is_alike = {device_hardware(each.device) for each in some} <= hardware
             if size is None or not is_alike or not _covers(size, declared):
                 continue
@@ -285,7 +285,7 @@ def _smaller_cards(
         if device_text(each.device, "type") == "gpu" and memory is not None:
             by_memory.setdefault(parse_mebibytes(memory.value), []).append(each)
     for memory_mib in sorted(by_memory)[:-1]:
-        size = DeviceSize(memory_mib, WHOLE_CARD, WHOLE_CARD)
+        size = DeviceSize(memory_mib, CARD_MILLI, CARD_MILLI)
         if _covers(size, declared):
             nodes = union_masks(each.nodes for each in by_memory[memory_mib])
             yield _Alternative(size, requested.device_class_name, "", is_part=True, nodes=nodes)
@@ -307,19 +307,6 @@ def _by_profile(devices: Sequence[PublishedDevice]) -> dict[str, list[PublishedD
         found.setdefault(device_text(each.device, "profile"), []).append(each)
     found.pop("", None)
     return found
-
-
-def _size_of_all(devices: Sequence[PublishedDevice]) -> DeviceSize | None:
-    """Return the least memory and compute, and the largest part of a card, of some devices; None if one is unknown."""
-    sizes = [device_size(each) for each in devices]
-    known = [size for size in sizes if size is not None]
-    if not known or len(known) < len(sizes):
-        return None
-    return DeviceSize(
-        min(size.memory_mib for size in known),
-        min(size.compute_milli for size in known),
-        max(size.gpu_milli for size in known),
-    )
 
 
 def _covers(size: DeviceSize, declared: DeclaredNeed) -> bool:
@@ -405,7 +392,7 @@ def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
 
 def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:
     mode, names = context.right_sizing.rule.mode, ", ".join(str(choice["name"]) for choice in sizing.choices)
-    size = f"the first available of {names} (from {sizing.smallest.size.gpu_milli / WHOLE_CARD:.2g} of a GPU)"
+    size = f"the first available of {names} (from {sizing.smallest.size.gpu_milli / CARD_MILLI:.2g} of a GPU)"
     message = f"right-sized to {size}; need: {context.declared.text} declared"
     enforced = mode is PolicyMode.ENFORCE
     code, message = ("GPU-R101", message) if enforced else ("GPU-R102", f"would be {message}; not changed")

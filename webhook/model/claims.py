@@ -76,6 +76,11 @@ class ClaimRequest(ApiStruct, frozen=True):
     exactly: DeviceRequest | None = None
     first_available: tuple[DeviceRequest, ...] = ()
 
+    @property
+    def choices(self) -> tuple[DeviceRequest, ...]:
+        """The devices of which it may get one; () for a request of a later version."""
+        return self.first_available or ((self.exactly,) if self.exactly else ())
+
 
 class DeviceConstraint(ApiStruct, frozen=True):
     """An attribute of which all devices of some requests have the same value, or all have different ones.
@@ -285,22 +290,18 @@ def claim_of_class(device_class: str) -> ClaimSpec:
 def _max_devices(request: ClaimRequest) -> Mapping[str, int]:
     """Return the most devices of each class that a request may get; none in a mode that quotas do not know."""
     most: dict[str, int] = {}
-    for choice in _choices(request):
+    for choice in request.choices:
         counts = {"All": MAX_DEVICES, "ExactCount": choice.count}
         name = choice.device_class_name
         most[name] = max(counts.get(choice.allocation_mode, 0), most.get(name, 0))
     return most
 
 
-def _choices(request: ClaimRequest) -> Iterable[DeviceRequest]:
-    return request.first_available or ([request.exactly] if request.exactly else ())
-
-
 def gpu_classes_of_claim(spec: ClaimSpec, classes: DeviceClasses) -> list[str] | None:
     """Return the device classes of a claim that may hold GPUs, sorted; None if its requests cannot be read."""
-    if not all(map(_choices, spec.devices.requests)):
+    if not all(request.choices for request in spec.devices.requests):
         return None
-    names = {choice.device_class_name for request in spec.devices.requests for choice in _choices(request)}
+    names = {choice.device_class_name for request in spec.devices.requests for choice in request.choices}
     return sorted(name for name in names if may_hold_gpus(name, classes))
 
 

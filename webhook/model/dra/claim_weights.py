@@ -317,8 +317,7 @@ class _ClaimWeigher:
 
     def weigh_request(self, request: ClaimRequest) -> GpuWeight:
         """Return the most that a request can weigh: of its choices the largest, of all their products."""
-        choices = request.first_available or ((request.exactly,) if request.exactly else ())
-        weights = [each for each in map(self._weigh_choice, choices) if each.milli]
+        weights = [each for each in map(self._weigh_choice, request.choices) if each.milli]
         if not weights:
             return NO_WEIGHT
         of_any = any(not each.products for each in weights)
@@ -340,10 +339,9 @@ class _ClaimWeigher:
     def count_units(self, request: ClaimRequest) -> RequestUnits:
         """Return the most units that a request may get: of its choices the largest for each resource."""
         most, is_known = Counter[str](), True
-        choices = request.first_available or ((request.exactly,) if request.exactly else ())
-        if not choices:  # of a later version
+        if not request.choices:  # of a later version
             return RequestUnits(request.name, {WHOLE_GPU: MAX_DEVICES}, is_known=False)
-        for choice in choices:
+        for choice in request.choices:
             parts = [] if choice.admin_access else self._find_parts(choice)
             names = {_requested_resource(part, choice) for part in parts if part.milli}
             if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):

@@ -18,12 +18,12 @@ from webhook.model.claims import DeviceClasses
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import PoolCounters
-from webhook.model.dra.constraints import find_attribute
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
 from webhook.model.dra.extended_resources import ClassByResource
+from webhook.model.dra.gpu_devices import NVIDIA_DRIVER, text_attribute, with_hyphens
 from webhook.model.dra.published_devices import PublishedDevice, published_devices
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
@@ -37,7 +37,6 @@ from webhook.model.quantity import parse_mebibytes
 from webhook.model.resource_names import is_container_resource
 from webhook.model.taints import HARD_EFFECTS
 
-NVIDIA_DRIVER = "gpu.nvidia.com"
 _SIZE_KEYS = tuple(DeviceKey("attributes", NVIDIA_DRIVER, name) for name in ("productName", "profile", "type"))
 MAX_COUNTS = 8192
 """Nodes on which free devices of a class stay counted."""
@@ -180,9 +179,8 @@ def _is_profile(resource: str) -> bool:
 
 def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> ClassOffer | None:
     """Return a class as an offer: as small as its smallest device, as large a part of a card as its largest."""
-    sizes = [device_size(each) for each in matching.devices]
-    known = [size for size in sizes if size is not None]
-    if not known or len(known) < len(sizes):
+    size = size_of_all(matching.devices)
+    if size is None:
         return None
     hardware = _hardware_of(matching.devices)
     products, profiles = (
@@ -191,11 +189,11 @@ def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> Clas
     offer = GpuOffer(
         resource=resource,
         form=GpuForm.MIG,
-        product=_with_hyphens(products.pop()) if len(products) == 1 else "",
+        product=with_hyphens(products.pop()) if len(products) == 1 else "",
         profile=profiles.pop() if len(profiles) == 1 else "",
-        memory_mib=min(size.memory_mib for size in known),
-        compute_milli=min(size.compute_milli for size in known),
-        gpu_milli=max(size.gpu_milli for size in known),
+        memory_mib=size.memory_mib,
+        compute_milli=size.compute_milli,
+        gpu_milli=size.gpu_milli,
         isolation=IsolationLevel.HARDWARE,
         replicas=1,
         selector=(),
@@ -225,7 +223,7 @@ class DeviceSize(NamedTuple):
 def device_size(each: PublishedDevice) -> DeviceSize | None:
     """Return the size of a MIG device that one pod can have; None of any other device, and where it is not known."""
     device, memory = each.device, each.device.capacity.get("memory")
-    card = mig_card_spec(_with_hyphens(device_text(device, "productName")))
+    card = mig_card_spec(with_hyphens(device_text(device, "productName")))
     profile = device_text(device, "profile").partition("+")[0].removesuffix("-me")
     spec: MigProfileSpec | None = card.profiles.get(profile) if card is not None else None
     is_partition = each.pool.driver == NVIDIA_DRIVER and device_text(device, "type") == "mig" and each.nodes
@@ -235,6 +233,19 @@ def device_size(each: PublishedDevice) -> DeviceSize | None:
     slices = int(profile.partition("g")[0])
     compute = 1000 * slices // card.compute_slices
     return DeviceSize(parse_mebibytes(memory.value), compute, profile_milli(card, spec, slices))
+
+
+def size_of_all(devices: Sequence[PublishedDevice]) -> DeviceSize | None:
+    """Return the least memory and compute, and the largest part of a card, of some devices; None if one is unknown."""
+    sizes = [device_size(each) for each in devices]
+    known = [size for size in sizes if size is not None]
+    if not known or len(known) < len(sizes):
+        return None
+    return DeviceSize(
+        min(size.memory_mib for size in known),
+        min(size.compute_milli for size in known),
+        max(size.gpu_milli for size in known),
+    )
 
 
 def _hardware_of(devices: Sequence[PublishedDevice]) -> frozenset[NodeHardware]:
@@ -248,23 +259,18 @@ def device_hardware(device: Device) -> NodeHardware:
         _version(device, "driverVersion"),
         _version(device, "cudaDriverVersion")[:2],
         (capability[0], capability[1]) if len(capability) > 1 else None,
-        _with_hyphens(device_text(device, "productName")).lower(),
+        with_hyphens(device_text(device, "productName")).lower(),
     )
 
 
 def device_text(device: Device, name: str) -> str:
     """Return an attribute of NVIDIA's driver, a text or a version; "" without it."""
-    attribute = find_attribute(f"{NVIDIA_DRIVER}/{name}", NVIDIA_DRIVER, device)
-    return (attribute.string_value or attribute.version_value or "") if attribute is not None else ""
+    return text_attribute(NVIDIA_DRIVER, device, name)
 
 
 def _version(device: Device, name: str) -> tuple[int, ...]:
     parts = device_text(device, name).split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
-
-
-def _with_hyphens(product: str) -> str:
-    return product.replace(" ", "-").replace("_", "-")
 
 
 def devices_lost(offered: ClassOffer, device_class: str, offers: ClassOffers) -> int:

@@ -21,6 +21,7 @@ from webhook.model.quantity import parse_mebibytes, parse_nano
 from webhook.model.taints import HARD_EFFECTS
 
 CARD_MILLI = 1000
+NVIDIA_DRIVER = "gpu.nvidia.com"
 
 
 class GpuDriver(NamedTuple):
@@ -46,7 +47,7 @@ class GpuDriver(NamedTuple):
 
 
 GPU_DRIVERS: Mapping[str, GpuDriver] = {
-    "gpu.nvidia.com": GpuDriver("gpu", "mig", "profile", "uuid", "parentUUID", WHOLE_GPU, MIG_PREFIX),
+    NVIDIA_DRIVER: GpuDriver("gpu", "mig", "profile", "uuid", "parentUUID", WHOLE_GPU, MIG_PREFIX),
     "gpu.amd.com": GpuDriver(
         *("amdgpu", "amdgpu-partition", "partitionProfile"),
         card="resource.kubernetes.io/pciBusID",
@@ -154,7 +155,7 @@ def _resource_of_gpu(driver: GpuDriver, gpu: PublishedGpu) -> str:
 
 
 def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) -> PublishedGpu:
-    product = _text(pool, device, "productName").replace(" ", "-").replace("_", "-")
+    product = with_hyphens(_text(pool, device, "productName"))
     partition = _is_partition(driver, pool, device)
     profile = _text(pool, device, driver.profile) if partition else ""
     memory = device.capacity.get("memory")
@@ -203,10 +204,20 @@ def _card_of(driver: GpuDriver, pool: NodePool, device: Device) -> str:
 
 
 def _text(pool: NodePool, device: Device, name: str) -> str:
-    attribute = find_attribute(name if "/" in name else f"{pool.id.driver}/{name}", pool.id.driver, device)
+    return text_attribute(pool.id.driver, device, name)
+
+
+def text_attribute(driver: str, device: Device, name: str) -> str:
+    """Return an attribute of a device, a text or a version; "" without it. A name without domain is the driver's."""
+    attribute = find_attribute(name if "/" in name else f"{driver}/{name}", driver, device)
     if attribute is None:
         return ""
     return attribute.string_value or attribute.version_value or ""
+
+
+def with_hyphens(product: str) -> str:
+    """Return a product as node labels write it."""
+    return product.replace(" ", "-").replace("_", "-")
 
 
 def cards_of_pool(pool: NodePool, allocated: PoolAllocations) -> Iterator[CardUsage]:
