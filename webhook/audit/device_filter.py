@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -10,12 +10,9 @@ from msgspec.structs import replace
 
 from webhook.cache.placement_input import PlacementInput
 from webhook.cache.stored_objects import object_namespace
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
 from webhook.model.dra.allocator import CANNOT_ALLOCATE, AllocationOutcome, NodeAllocation
-from webhook.model.dra.device_pools import NodePool, PoolId
-from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
-from webhook.model.dra.devices import Device
-from webhook.model.dra.gpu_devices import CARD_MILLI, CardUsage, chosen_milli, share_milli
+from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
+from webhook.model.dra.gpu_devices import CardUsage, chosen_milli
 from webhook.model.dra.pod_devices import (
     CANNOT_FIT,
     NOT_ON_NODE,
@@ -24,21 +21,17 @@ from webhook.model.dra.pod_devices import (
     resolve_claims,
     with_devices_bound,
 )
-from webhook.model.dra.pool_kinds import cards_on_node, gpu_parts
+from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
-from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod
-from webhook.placement.mig import mig_card_value, mig_geometry
+from webhook.placement.nodes.device_values import DeviceValues, find_device_value, values_by_node
 from webhook.placement.nodes.filtering import FilterReason
-from webhook.placement.nodes.pod_requirements import PodRequirements
-from webhook.placement.nodes.ranking import FULLNESS, SCORE, FillOrder, RankedNode
 
 RESOURCE_CLAIMS = "resource claims"
-MEMORY_SLICE = "memory-slice-"
-"""Start of the names of counters that say which part of a card's memory a MIG device uses up."""
 
 PARTLY_SERVED = "extended resources that device plugins offer on some nodes, and device classes on others"
 ENDS_SCHEDULING = "running DynamicResources filter plugin"
@@ -134,69 +127,18 @@ def with_devices_of_pod(
     return replace(placement, devices=after), chosen_milli(found, before.pools.pools_of_node(node))
 
 
-def rank_by_devices(
-    ranked: Sequence[RankedNode], result: DeviceFilterResult, placement: PlacementInput, fill: FillOrder
-) -> list[RankedNode]:
-    """Return ranked nodes by what the devices that a pod would get leave of their cards, as slices by name are ranked.
-
-    Of equal nodes the one whose cards are fuller comes first, or the emptier one.
-    """
-    sign = 1 if fill is FillOrder.PACK else -1
-    found: list[RankedNode] = []
-    for each in ranked:
-        pools = placement.devices.pools.pools_of_node(each.node)
-        key = list(each.key)
-        key[SCORE] -= _value_loss(result.allocations[each.node], placement)
-        key[FULLNESS] += sign * _fullness(pools, placement.devices)
-        found.append(replace(each, score=key[SCORE], key=tuple(key)))
-    return sorted(found, key=lambda each: each.key, reverse=True)
-
-
-def _value_loss(found: NodeAllocation, placement: PlacementInput) -> float:
-    """Return how much less the cards of a node are worth with some devices allocated.
-
-    A device without a place on its card, such as one that exists already, is worth its part of the card.
-    """
-    pools, loss = placement.devices.pools, 0.0
-    used: dict[tuple[PoolId, str], int] = {}
-    for chosen in (each for some in found.claims for each in some if not each.admin_access):
-        pool = PoolId(chosen.device.driver, chosen.device.pool)
-        part = gpu_parts(pools, pool).get(chosen.device.device)
-        if part is None:
-            continue
-        geometry, mask = mig_geometry(part.product), _memory_slices(part.device)
-        if geometry is None or not mask or mask >> geometry.units or part.milli >= CARD_MILLI:
-            loss += part.milli if chosen.consumed is None else share_milli(part.milli, part.device, chosen.consumed)
-            continue
-        value, card = mig_card_value(geometry, placement.profiles), (pool, part.card)
-        before = used[card] if card in used else _used_slices(pool, part.card, placement.devices)
-        used[card] = before | mask
-        loss += value.value_of(before) - value.value_of(used[card])
-    return round(loss, 1)
-
-
-def _used_slices(pool: PoolId, card: str, devices: DeviceView) -> int:
-    """Return the memory slices of a card that claims have, as a mask."""
-    allocated, parts = devices.allocated.get(pool, NOTHING_ALLOCATED), gpu_parts(devices.pools, pool)
-    found = (parts[name] for name in (*allocated.whole, *allocated.shared) if name in parts)
-    return union_masks(_memory_slices(part.device) for part in found if part.card == card)
-
-
-def _memory_slices(device: Device) -> int:
-    """Return the memory slices that a device of NVIDIA's driver uses up, as a mask; 0 if it names none."""
-    names = [name for each in device.consumes_counters for name in each.counters if name.startswith(MEMORY_SLICE)]
-    numbers = [name.removeprefix(MEMORY_SLICE) for name in names]
-    return union_masks(1 << int(number) for number in numbers if number.isdecimal() and len(number) < 3)
-
-
-def _fullness(pools: Sequence[NodePool], devices: DeviceView) -> float:
-    """Return which part of a node's cards claims have."""
-    cards, taken = 0, 0
-    for pool in pools:
-        allocated, parts = devices.allocated.get(pool.id, NOTHING_ALLOCATED), gpu_parts(devices.pools, pool.id)
-        cards += len({part.card for part in parts.values()})
-        taken += sum(parts[name].milli for name in (*allocated.whole, *allocated.shared) if name in parts)
-    return min(1.0, taken / (CARD_MILLI * cards)) if cards else 0.0
+def device_values(result: DeviceFilterResult, placement: PlacementInput) -> DeviceValues | None:
+    """Return what the devices that a pod would get leave of each node; None if it needs none."""
+    if result.claims is None:
+        return None
+    devices, nodes = placement.devices, len(placement.snapshot.fleet.nodes)
+    found = {
+        node: find_device_value(
+            one, [pool.id for pool in devices.pools.pools_of_node(node)], devices, placement.profiles
+        )
+        for node, one in result.allocations.items()
+    }
+    return values_by_node(found, nodes)
 
 
 def names_devices(pod: Pod) -> bool:
@@ -222,16 +164,6 @@ def _filter_result(found: Mapping[int, NodeAllocation], fleet: Fleet) -> DeviceF
     }
     unknown = [each.reason for each in found.values() if each.outcome is AllocationOutcome.UNKNOWN]
     return DeviceFilterResult(reasons, f"{RESOURCE_CLAIMS}: {unknown[0]}" if unknown else "")
-
-
-def without_served_resources(required: PodRequirements, placement: PlacementInput) -> PodRequirements:
-    """Return what a pod requires of device plugins: not what only device classes serve in this cluster."""
-    served, fleet = placement.devices.class_by_resource, placement.snapshot.fleet
-    left = [each for each in required.gpu_resources if each[0] not in served or fleet.nodes_advertising(each[0])]
-    if len(left) == len(required.gpu_resources):
-        return required
-    resource, count = left[0] if left else ("", 0)
-    return replace(required, resource=resource, count=count, other_gpus=tuple(left[1:]), container_requests=())
 
 
 def exclusions_by_devices(result: DeviceFilterResult) -> list[tuple[int, str]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.admission import AdmittedPod, admitted_pods, denial_codes
-from webhook.audit.device_filter import find_device_reasons, rank_by_devices, without_served_resources
+from webhook.audit.device_filter import device_values, find_device_reasons
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
@@ -32,6 +32,7 @@ from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pods import Pod
 from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.nodes.device_values import without_served_resources
 from webhook.placement.nodes.filtering import (
     NO_DAEMON_POD,
     VOLUME_TOPOLOGY,
@@ -152,7 +153,7 @@ def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
 def _pod_requirements(pod: Pod, placement: PlacementInput) -> PodRequirements:
     """Return what a pod requires, on the nodes that its scheduler may choose from."""
     fleet, rules = placement.snapshot.fleet, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
-    required = without_served_resources(pod_requirements(pod, fleet), placement)
+    required = without_served_resources(pod_requirements(pod, fleet), placement.devices, fleet)
     allowed = fleet.select_nodes({}, rules.terms)
     return msgspec.structs.replace(required, selected_nodes=required.selected_nodes & allowed)
 
@@ -250,9 +251,7 @@ def _place_pod(
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
-    ranked = ranking.rank(eligible, gang)
-    if devices.claims is not None:
-        ranked = rank_by_devices(ranked, devices, placement, ranking.fill)
+    ranked = ranking.rank(eligible, gang, device_values(devices, placement))
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
     apart = _exclusion_keys(pod, placement) if replicas > 1 else ()

@@ -14,14 +14,13 @@ from msgspec import structs
 from webhook.audit.device_filter import (
     NO_DEVICES_NEEDED,
     DeviceFilterResult,
+    device_values,
     exclusions_by_devices,
     find_device_reasons,
     published_cards,
-    rank_by_devices,
     requested_device_milli,
     unevaluated_devices,
     with_devices_of_pod,
-    without_served_resources,
 )
 from webhook.cache.placement_input import PlacementInput, subtract_others
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
@@ -40,6 +39,7 @@ from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
+from webhook.placement.nodes.device_values import without_served_resources
 from webhook.placement.nodes.filtering import (
     NODE_NAME_UNMATCHED,
     PORTS_IN_USE,
@@ -247,7 +247,8 @@ class SimulatedCluster:
 
     def _place_pod(self, pod: Pod, only: int) -> PlacementOutcome:
         """Place a pod on one of some nodes. Failures are remembered until the next pod is placed."""
-        required = without_served_resources(pod_requirements(pod, self.snapshot.fleet), self._cluster)
+        fleet = self.snapshot.fleet
+        required = without_served_resources(pod_requirements(pod, fleet), self._cluster.devices, fleet)
         required = structs.replace(required, selected_nodes=required.selected_nodes & only)
         devices = NO_DEVICES_NEEDED
         if required.selected_nodes:
@@ -261,9 +262,7 @@ class SimulatedCluster:
                 return self._failure(pod, PlacementOutcome(self._requested_milli(required), most[1]))
             required = structs.replace(required, selected_nodes=selected)
         if required not in self._unplaceable:
-            ranked = self._ranking.rank(required)
-            if devices.claims is not None:
-                ranked = rank_by_devices(ranked, devices, self._cluster, self._ranking.fill)
+            ranked = self._ranking.rank(required, devices=device_values(devices, self._cluster))
             if ranked:
                 return self._bind_pod(pod, required, ranked[0], devices)
             obstacle = _main_obstacle(self.snapshot, required)

@@ -25,6 +25,7 @@ from webhook.placement.devices import NodeDevices
 from webhook.placement.fragmentation.strategies import SCORERS, NodeScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.placement.mig import CARD_MILLI, MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
+from webhook.placement.nodes.device_values import DeviceValues
 from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability
 from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
 from webhook.placement.nodes.pod_requirements import PodRequirements
@@ -128,9 +129,11 @@ class NodeRanking:
         self._domains = TopologyDomains(snapshot.fleet)
         self._write_arrays(nodes)
 
-    def rank(self, requirements: PodRequirements, gang: GangContext | None = None) -> list[RankedNode]:
-        """Return the feasible nodes, the best first; equal nodes in the order of the cluster. `gang`: see `order`."""
-        order = self.order(requirements, gang=gang)
+    def rank(
+        self, requirements: PodRequirements, gang: GangContext | None = None, devices: DeviceValues | None = None
+    ) -> list[RankedNode]:
+        """Return the feasible nodes, the best first; equal ones in the order of the cluster. Arguments: see `order`."""
+        order = self.order(requirements, gang=gang, devices=devices)
         keys = map(tuple, order.keys.tolist())
         return [
             self._ranked_node(requirements, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)
@@ -143,6 +146,7 @@ class NodeRanking:
         candidates: BoolArray | None = None,
         gang: GangContext | None = None,
         over_fair_share: bool = False,
+        devices: DeviceValues | None = None,
     ) -> NodeOrder:
         """Return the order of `rank` as arrays.
 
@@ -151,6 +155,7 @@ class NodeRanking:
             gang: The other pods of its gang; None for a pod without one.
             over_fair_share: True for a pod that leaves capacity to others: of nodes with equal links and equal harm to
                 connected sets, the one with the fewest free units of its resource is best.
+            devices: What the devices that the pod would get leave of each node; None for a pod without devices.
         """
         eligible = self._eligible_nodes(requirements) if candidates is None else candidates
         if requirements.unsuitable_nodes and candidates is not None:
@@ -164,6 +169,9 @@ class NodeRanking:
             keys[:, DOMAIN] = domain_suitability(domains, self._eligible_pod_capacity(requirements), gang)[nodes]
         if over_fair_share and requirements.resource:
             keys[:, FREE_UNITS] = -self._units[requirements.resource][nodes]
+        if devices is not None:
+            keys[:, SCORE] -= devices.loss[nodes]
+            keys[:, FULLNESS] += self._sign * devices.fullness[nodes]
         distinguishing = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-distinguishing).T[::-1]))
         return NodeOrder(nodes[best], keys[best])
