@@ -25,8 +25,23 @@ def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_pat
         text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]"
     )
     assert title == "GPU audit of demo"
-    assert rows == 17
+    assert rows == 23
     assert "example prices, not yours" in text
+
+
+@pytest.mark.parametrize("now", ["2026-11-27T00:00:00Z", "2029-02-28T12:00:00Z"])
+def test_the_demo_has_idle_oversized_queued_and_well_sized_workloads_at_any_time(rightslice: Run, now: str) -> None:
+    result = rightslice("audit", "--cluster", "demo", "--now", now, "-o", "json")
+    assert "an example cluster with example usage of three weeks, not yours" in result.err
+    audit = json.loads(result.out)
+    workloads = {f"{each['namespace']}/{each['workload']}": each for each in audit["workloads"]}
+    assert workloads["search/StatefulSet/playground"]["idle"]["milli"] == 1000
+    assert workloads["search/Deployment/ranker"]["gpuMilliAuditSaved"] > 1000
+    assert workloads["ml-infra/Deployment/embedder"]["gpuMilliSaved"] > 700
+    assert workloads["search/Deployment/summarizer"]["gpuMilliAfter"] == 1000
+    assert audit["utilization"]["utilizationMilli"] > 0
+    assert {"QueuedWorkload", "AuditMode"} <= {each["reason"] for each in audit["reach"]["kept"]}
+    assert audit["summary"]["denied"] == 0
 
 
 def test_since_excludes_older_pods(rightslice: Run, tmp_path: Path) -> None:

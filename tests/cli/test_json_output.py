@@ -96,7 +96,8 @@ FIGURES: dict[str, type] = {
     **dict.fromkeys(("installedGpus", "allocatableMilli", "allocatedMilli", "effectiveMilli", "wastedMilli"), int),
     "idleUnknownMilli": int,
     "idleMilli": type(None),  # no usage data
-    **dict.fromkeys(("overRequestedMilli", "fragmentedMilli", "usableMilli", "utilizationMilli"), int),
+    **dict.fromkeys(("overRequestedMilli", "fragmentedMilli", "usableMilli"), int),
+    "utilizationMilli": type(None),  # no usage data
     **dict.fromkeys(("schedulingEfficiencyMilli", "pendingPods", "gpuWorkloads", "gpuWorkloadsWithUsage"), int),
     **dict.fromkeys(("podsOnMissingNodes", "overcommittedMilli", "unschedulableMilli"), int),
     "cost": dict,

@@ -218,7 +218,12 @@ def test_the_summary_has_each_figure_with_its_parts() -> None:
 IDLE_LINES = {
     "usage data of no pod": (
         [audited_pod("a"), audited_pod("b")],
-        ("at most 2 (allocated 2 - idle unknown", "at least 0 (idle unknown", "at most 25.0%", ["unknown", "unknown"]),
+        (
+            "at most 2 (allocated 2 - idle unknown",
+            "at least 0 (idle unknown",
+            "no data (allocated 25.0%",
+            ["unknown", "unknown"],
+        ),
         (None, 2000),
     ),
     "usage data of one pod, which is idle": (
@@ -295,7 +300,8 @@ def test_the_parts_are_all_gpus_and_never_overlap(
     assert sum(part.milli for part in parts) == found.allocatable.milli
     assert sum(part.micro for part in parts) == found.allocatable.micro
     assert sum(part.unpriced_milli for part in parts) == found.allocatable.unpriced_milli
-    assert 0 <= found.utilization <= found.scheduling_efficiency <= 1000
+    assert (found.utilization is None) == (0 == found.usage_coverage[0] < found.usage_coverage[1])
+    assert 0 <= (found.utilization or 0) <= found.scheduling_efficiency <= 1000
     assert found.pods_on_missing_nodes == len(nodes[0][0])
 
 

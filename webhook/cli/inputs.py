@@ -52,7 +52,9 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool
 
     def read_usage(self) -> UsageView:
-        """Read the recorded usage."""
+        """Read the recorded usage; for the example cluster, by default the example's."""
+        if self.usage is None and self.cluster == DEMO:
+            return read_demo_usage(self.now)
         return read_usage_view(self.usage, self.now, verbose=self.verbose)
 
 
@@ -252,6 +254,16 @@ def note_cluster(name: str, fleet: Fleet, skipped: Iterable[str] = ()) -> None:
     print_note(f"cluster: {sanitize(name)} ({pluralize(nodes, 'node')}, {pluralize(offers, 'offer')})")
     for sentence in skipped:
         print_note(f"cluster: {sanitize(sentence)}")
+
+
+def read_demo_usage(moment: datetime) -> UsageView:
+    """Read the usage of the example cluster, as if it had been recorded now."""
+    from webhook.usage.estimator import estimate_usage  # numpy is slow to import
+    from webhook.usage.record_file import read_record
+
+    print_note("note: demo: an example cluster with example usage of three weeks, not yours")
+    recorded = read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
+    return estimate_usage(recorded.histories, recorded.now)
 
 
 def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False) -> UsageView:

@@ -83,8 +83,16 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         return self.allocated + self.usable
 
     @property
-    def utilization(self) -> int:
-        """Effective GPUs, in thousandths of the allocatable ones."""
+    def allocated_share(self) -> int:
+        """Allocated GPUs, in thousandths of the allocatable ones."""
+        return _per_mille(self.allocated.milli, self.allocatable.milli)
+
+    @property
+    def utilization(self) -> int | None:
+        """Effective GPUs, in thousandths of the allocatable ones; None without usage data of allocated GPUs."""
+        measured, workloads = self.usage_coverage
+        if workloads and not measured:
+            return None
         return _per_mille(self.effective.milli, self.allocatable.milli)
 
     @property
@@ -171,12 +179,20 @@ def utilization_lines(figures: ClusterUtilization) -> Iterator[str]:
         f"Wasted GPUs            {figures.at_least}{format_gpus(figures.waste.milli)} "
         f"(idle {idle} + over-requested {over_requested} + fragmented {fragmented})"
     )
-    yield f"Utilization            {figures.at_most}{format_percent(figures.utilization)} (effective of {total})"
+    yield f"Utilization            {utilization_text(figures)}"
     yield f"Scheduling efficiency  {format_percent(figures.scheduling_efficiency)} (allocated or usable, of {total})"
     if figures.prices is not None:
         yield f"Cost per hour          {_cost_sentence(figures, figures.prices.currency)}"
         yield from price_lines(figures.prices, figures.rates)
     yield from utilization_caveats(figures)
+
+
+def utilization_text(figures: ClusterUtilization) -> str:
+    """Return the utilization for people, with what it is computed from; "no data" without usage data."""
+    total = format_gpus(figures.allocatable.milli)
+    if figures.utilization is None:
+        return f"no data (allocated {format_percent(figures.allocated_share)} of {total})"
+    return f"{figures.at_most}{format_percent(figures.utilization)} (effective of {total})"
 
 
 def _cost_sentence(figures: ClusterUtilization, currency: str) -> str:

@@ -37,6 +37,20 @@ class UsageRecord(NamedTuple):
     histories: list[UsageHistory]
     now: float
 
+    def moved_to(self, now: int) -> UsageRecord:
+        """Return the record as if it had been made at another time, in Unix seconds."""
+        later = now - int(self.now)
+        histories = [
+            msgspec.structs.replace(
+                each,
+                start=each.start + later,
+                ooms=tuple(at + later for at in each.ooms),
+                xids=tuple((at + later, code) for at, code in each.xids),
+            )
+            for each in self.histories
+        ]
+        return UsageRecord(histories, self.now + later)
+
 
 class _VersionHead(msgspec.Struct):
     version: int = msgspec.field(name="rightsliceUsage")
