@@ -17,7 +17,6 @@ from webhook.model.claims import ClaimSpec, claim_of_class
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
 from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
-from webhook.model.dra.extended_resources import served_resources
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_resources import effective_amount
@@ -73,11 +72,13 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
 NO_CLAIMED_GPUS = ClaimedGpus()
 
 
-def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView) -> ClaimedGpus:
-    """Return the GPUs that a pod requests by claims and device classes; none in a cluster without devices."""
-    by_resource = view.devices.class_by_resource
-    served = served_resources(pod, by_resource) if by_resource else frozenset[str]()
-    if view.devices is NO_DEVICES or not (served or pod.spec.resource_claims):
+def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: frozenset[str]) -> ClaimedGpus:
+    """Return the GPUs that a pod requests by claims and device classes; none in a cluster without devices.
+
+    Args:
+        served: The resources that its containers name and device classes serve.
+    """
+    if view.devices is NO_DEVICES:
         return NO_CLAIMED_GPUS
     named = list(dict.fromkeys(_named_classes(pod, view))) if served else []
     cluster = view.cluster_claims(namespace)

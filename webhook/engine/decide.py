@@ -153,7 +153,7 @@ def decide_pod(
     context, failures = match_policies(request, pod, policies, view, usage)
     bypasses = guard_pod(context)  # of the pod as submitted, with injected GPUs
     need = estimate_need(context)
-    choice = choose_offer(context, need)
+    choice = choose_offer(context, need) if isinstance(need, GpuNeed) else need
     mutation, mutation_findings = mutate_pod(context, choice)
     patch = build_patch(mutation, context.policies.names, policies.digest)
     if patch is None:

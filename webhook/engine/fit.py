@@ -38,12 +38,12 @@ from webhook.model.batch import KAI_POOL_LABEL, is_charged_as_one_gpu, is_kai_si
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
+from webhook.model.gpu_fractions import DEFAULT_SCHEDULERS
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.quantity import parse_whole_number
-from webhook.model.schedulers import DEFAULT_SCHEDULER
 from webhook.policy.policy_set import RightSizingRules
 
 _GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
@@ -72,10 +72,8 @@ MAX_NAMES = 3
 """Products or resources that a reason names before it counts the rest."""
 
 
-def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoice | KeepRequest:
+def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepRequest:
     """Choose what a pod requests instead of whole GPUs, or return why it keeps them."""
-    if isinstance(need, KeepRequest):
-        return need
     right_sizing = context.policies.right_sizing
     if right_sizing is None or not isinstance(context, GpuPodContext):
         return NO_RIGHT_SIZING
@@ -228,7 +226,7 @@ def _with_class_offers(
     is_plain = len(requests) == 1 and requests[0].path[1] == "containers" and context.request.queued is None
     if view.group_sources.pools:  # Karpenter provisions no nodes for such names
         return offers
-    if not is_plain or context.pod.spec.scheduler_name not in ("", DEFAULT_SCHEDULER) or queueing_sign(context.pod):
+    if not is_plain or context.pod.spec.scheduler_name not in DEFAULT_SCHEDULERS or queueing_sign(context.pod):
         return offers
     if context.claimed.classes:
         return offers

@@ -225,17 +225,17 @@ NOTHING_DECLARED = DeclaredNeed()
 NEED_ANNOTATIONS = frozenset({GPU_MEMORY_ANNOTATION, GPU_COMPUTE_ANNOTATION, *FRACTION_ANNOTATIONS})
 
 
-def declared_need_of(pod: Pod, card_mib: int | None = None) -> DeclaredNeed:
+def declared_need_of(pod: Pod, fleet: Fleet | None = None) -> DeclaredNeed:
     """Parse the GPU need that a pod declares: by annotations of Rightslice, else of KAI.
 
     Args:
-        card_mib: Memory of the largest card of the cluster; None if unknown.
+        fleet: The nodes of the cluster: a fraction is one of its largest card. None if they are unknown.
     """
     annotations = pod.metadata.annotations
     text, compute = annotations.get(GPU_MEMORY_ANNOTATION, ""), annotations.get(GPU_COMPUTE_ANNOTATION, "")
     memory_mib, compute_milli = _parse_memory_mib(text), _parse_percent_milli(compute)
     if GPU_MEMORY_ANNOTATION not in annotations:
-        text, memory_mib, share = fraction_need(pod, card_mib)
+        text, memory_mib, share = fraction_need(pod, fleet.largest_card_mib() if fleet is not None else None)
         compute_milli = compute_milli or share
     errors: list[PolicyFinding] = []
     if GPU_MEMORY_ANNOTATION in annotations and memory_mib is None:

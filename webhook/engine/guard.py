@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind, requests_gpu_share
 from webhook.engine.guarding.annotations import (
     RECORD_ANNOTATIONS,
@@ -85,7 +86,7 @@ def guard_pod(context: PodContext) -> list[SectionFinding]:
             shares_processes_on_shared_gpu=shares_processes
             and requests_gpu_share(gpu_requests.totals, context.view.fleet),
             claiming=context.namespace.claims,
-            claims_gpus=context.claimed.surely_nvidia,
+            claimed=context.claimed,
             injected=context.limit_range_gpus.amounts,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
@@ -102,7 +103,7 @@ def find_bypasses(
     *,
     shares_processes_on_shared_gpu: bool,
     claiming: ClaimContext = NO_CLAIMS,
-    claims_gpus: bool = False,
+    claimed: ClaimedGpus = NO_CLAIMED_GPUS,
     injected: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
@@ -117,7 +118,7 @@ def find_bypasses(
         shares_processes_on_shared_gpu: True if its containers share processes and it requests a time-sliced or
             MPS share.
         claiming: Claim templates and device classes: claims for other devices than GPUs are not reported.
-        claims_gpus: True if it surely claims GPUs, which permits a GPU runtime class too.
+        claimed: Its GPUs by claims, which permit a GPU runtime class too if they are surely GPUs.
         injected: GPUs that LimitRanges inject into it.
         allowed_capabilities: Driver capabilities allowed besides compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes allowed without a GPU request.
@@ -126,7 +127,7 @@ def find_bypasses(
         Pairs of bypass name (see `guarding.bypasses`) and violation.
     """
     allowed = allowed_capabilities, allowed_runtime_classes
-    rules = gpu_requests, shares_processes_on_shared_gpu, claiming, claims_gpus, injected, *allowed
+    rules = gpu_requests, shares_processes_on_shared_gpu, claiming, claimed, injected, *allowed
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _scan_pod(request, pod, *rules)
     if old is not None:
@@ -146,14 +147,14 @@ def _scan_pod(
     gpu_requests: PodGpuRequests,
     shares_processes_on_shared_gpu: bool,
     claiming: ClaimContext,
-    claims_gpus: bool,
+    claimed: ClaimedGpus,
     injected: Sequence[InjectedAmount],
     capabilities: frozenset[str],
     classes: frozenset[str],
 ) -> list[DetectedBypass]:
     spec = pod.spec
     containers = containers_of_every_kind(spec)
-    variables = find_gpu_variables(containers)
+    variables = [one for path, each in containers if each.env for one in find_gpu_variables(path, each.env)]
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
         requesting = gpu_requests.containers
@@ -168,7 +169,7 @@ def _scan_pod(
         results += find_host_path_volumes(spec)
     if pod.metadata.annotations:
         results += find_device_annotations(request, pod)
-    if spec.runtime_class_name and not gpu_requests.requests and not claims_gpus:
+    if spec.runtime_class_name and not gpu_requests.requests and not claimed.surely_nvidia:
         results += find_gpu_runtime_class(spec, classes)
     if (
         not gpu_requests.requests

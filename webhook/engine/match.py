@@ -19,6 +19,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.cluster_view import ClusterView, NamespaceView
 from webhook.model.codes import CODES
+from webhook.model.dra.extended_resources import served_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED, ExclusionByOthers, PodIdentity, combine_exclusions
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -44,9 +45,10 @@ def match_policies(
     created, namespace = request.operation == "CREATE", view.view_namespace(request.namespace)
     gpu_requests, ranges = gpu_requests_of_pod(pod), namespace.ranges
     injected = find_injected_gpus(pod, ranges, request.load_object) if created and ranges.gpu_defaults else ()
-    claimed = NO_CLAIMED_GPUS
-    if pod.spec.resource_claims or view.devices.class_by_resource:
-        claimed = find_claimed_gpus(pod, request.namespace, view)
+    claimed, classes = NO_CLAIMED_GPUS, view.devices.class_by_resource
+    served = served_resources(pod, classes) if classes else frozenset[str]()
+    if served or pod.spec.resource_claims:
+        claimed = find_claimed_gpus(pod, request.namespace, view, served)
     requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
     requested = (*requested, *claimed.units) if claimed.units else requested
     names = tuple(dict.fromkeys(requested))
@@ -86,7 +88,7 @@ def build_context(submitted: PodContext) -> PodContext:
         return replace(submitted, gpu_requests=gpu_requests, policies=policies, limit_range_gpus=injected)
     fleet, additions = view.fleet, policies.additions
     declares = not NEED_ANNOTATIONS.isdisjoint(pod.metadata.annotations)
-    need = declared_need_of(pod, fleet.largest_card_mib()) if declares else NOTHING_DECLARED
+    need = declared_need_of(pod, fleet) if declares else NOTHING_DECLARED
     added = dict(label for _, section in policies.injections for label in section.labels)
     identity = PodIdentity(submitted.request.namespace, added | pod.metadata.labels)
     feasible = FeasibleNodes(

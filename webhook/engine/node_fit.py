@@ -86,11 +86,11 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         elsewhere = f" Other nodes have up to {everywhere}." if everywhere >= total else ""
         return [_warn("GPU-T202", field, message, f"Request at most {most}.{elsewhere}")]
     violations: list[PolicyFinding] = []
-    if not (enough := fleet.nodes_with_units(name, total) & selected or advertising & selected) & tolerated:
+    if not (enough := fleet.nodes_advertising(name, total) & selected or advertising & selected) & tolerated:
         offers = [offer for offer in context.offers if offer.resource == name and offer.nodes & enough]
         violations.append(_untolerated_taint(name, total, offers, pod))
     if request.count > 1:
-        able = (fleet.nodes_with_units(name, total) & selected & tolerated) or selected
+        able = (fleet.nodes_advertising(name, total) & selected & tolerated) or selected
         offers = [offer for offer in context.offers if offer.resource == name and offer.nodes & able]
         violations += _multiple_shares(request, offers, field)
     only_partial = total > 1 and not violations and not advertising & selected & tolerated & ~fleet.partial_gpu_nodes

@@ -57,11 +57,11 @@ def invalid_annotations(pod: Pod) -> list[PolicyFinding]:
     violations = [_unknown_annotation(key) for key in unknown[:MAX_REPORTED_KEYS]]
     violations += declared_need_of(pod).errors
     violations += invalid_truth_value(KEEP_ANNOTATION, annotations, KEPT)
-    topology, size = annotations.get(TOPOLOGY_ANNOTATION), invalid_gang_size(pod)
+    topology = annotations.get(TOPOLOGY_ANNOTATION)
     if topology is not None and topology not in NVLINK_ANNOTATIONS:
         allowed = ", ".join(NVLINK_ANNOTATIONS)
         violations.append(_invalid_annotation(TOPOLOGY_ANNOTATION, topology, allowed, "Write nvlink=preferred."))
-    if size is not None:
+    if GANG_SIZE_ANNOTATION in annotations and (size := invalid_gang_size(pod)) is not None:
         allowed = f"a number of pods from 1 to {MAX_GANG_SIZE}"
         violations.append(
             _invalid_annotation(GANG_SIZE_ANNOTATION, size, allowed, 'Write "4" for four pods.', KEPT_AS_GANG)

@@ -136,7 +136,7 @@ class GpuPodContext(PodContext, frozen=True):
         fleet = self.view.fleet
         for name, count in self.gpu_requests.totals.items():
             if name not in self.view.claimable_names:
-                nodes &= fleet.nodes_with_units(name, count)
+                nodes &= fleet.nodes_advertising(name, count)
         if self.gpu_requests.max_count < 2:
             return nodes
         # The kubelet rejects containers with several MPS shares.

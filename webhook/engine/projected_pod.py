@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from webhook.engine.claimed_gpus import NO_UNITS
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
@@ -192,7 +193,8 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     request, totals, pod, fleet = context.request, context.gpu_requests.totals, context.pod, context.view.fleet
     if request.operation != "CREATE" or request.sub_resource or pod.spec.scheduling_gates:
         return NO_USE
-    devices = _requested_devices(context) if context.view.classes else {}
+    by_class = context.claimed.served or pod.spec.resource_claims
+    devices = _requested_devices(context) if by_class and context.view.classes else NO_UNITS
     if not totals and not devices:
         return NO_USE
     feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, pod)
@@ -201,7 +203,9 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
         requested = [PendingUnits(choice.resource, union_masks([offer.nodes for offer in choice.offers]), 1)]
     else:
         positive = [(name, count) for name, count in totals.items() if count > 0]
-        requested = [PendingUnits(name, nodes & fleet.nodes_with_units(name, count), count) for name, count in positive]
+        requested = [
+            PendingUnits(name, nodes & fleet.nodes_advertising(name, count), count) for name, count in positive
+        ]
         by_plugin = {each.resource for each in requested if each.nodes}
         requested += [PendingUnits(name, nodes, count) for name, count in devices.items() if name not in by_plugin]
     if not any(each.nodes for each in requested):

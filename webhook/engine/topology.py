@@ -77,7 +77,7 @@ def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: 
         return []
     fleet, allowed = context.view.fleet, feasible.matching_nodes(mutation.required_node_affinity)
     nodes = allowed & feasible.tolerated
-    enough = fleet.nodes_with_units(WHOLE_GPU, gpu_requests.totals[WHOLE_GPU])
+    enough = fleet.nodes_advertising(WHOLE_GPU, gpu_requests.totals[WHOLE_GPU])
     linked = find_linked_nodes(largest.count, context.nodes_with_all_gpus(nodes & enough), fleet)
     offers = fleet.by_resource.get(WHOLE_GPU, ())
     whole_card_nodes = union_masks([offer.nodes for offer in offers if offer.form is GpuForm.WHOLE])
@@ -124,7 +124,7 @@ def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> PolicyFi
     field, count = (*largest.path, "resources", "limits", WHOLE_GPU), largest.count
     feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
     nodes = feasible.selected & feasible.tolerated
-    if find_linked_nodes(count, nodes & fleet.nodes_with_units(WHOLE_GPU, total), fleet).nodes:
+    if find_linked_nodes(count, nodes & fleet.nodes_advertising(WHOLE_GPU, total), fleet).nodes:
         message = f"{count} GPUs must be connected by NVLink, and no node with {count} connected GPUs can take the pod"
         fix = "Request less CPU or memory, or fewer GPUs, or ask the admin for nvlink: preferred."
     elif count < total and find_linked_nodes(count, nodes, fleet).nodes:
@@ -168,7 +168,7 @@ def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
     An agent's label is better evidence than a product name. But node affinity cannot express "the label, or else the
     name", so if names identify nodes without an agent, the names are used, without nodes whose label contradicts.
     """
-    large = nodes & fleet.nodes_with_units(WHOLE_GPU, count)
+    large = nodes & fleet.nodes_advertising(WHOLE_GPU, count)
     if not large or count > MAX_LINKED_GPUS:
         return NO_LINKED_NODES
     whole = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is GpuForm.WHOLE]

@@ -183,8 +183,8 @@ class Fleet:
             for i, node in enumerate(nodes)
             for advert in advertised_resources(node)
         ]
-        self._advertising = {name: index.nodes_with_at_least(1) for name, index in self._levels.items()}
-        self.offers = tuple(build_offers(adverts, self._advertising, self._index, [node.labels for node in self.nodes]))
+        advertising = {name: index.nodes_with_at_least(1) for name, index in self._levels.items()}
+        self.offers = tuple(build_offers(adverts, advertising, self._index, [node.labels for node in self.nodes]))
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
         self.partial_gpu_nodes = union_masks(offer.nodes for offer in whole if offer.form is not GpuForm.WHOLE)
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
@@ -204,8 +204,6 @@ class Fleet:
             node_selector: Label pairs that must all match.
             terms: Required terms, one of which must match; None without required affinity.
         """
-        if not node_selector and terms is None:
-            return self.all_nodes
         key = (tuple(node_selector.items()), None if terms is None else tuple(terms))
         if (mask := self._selected.get(key)) is None:
             mask = self._selected.store(key, self._select_nodes(*key))
@@ -213,6 +211,8 @@ class Fleet:
 
     def nodes_selected_by(self, spec: PodSpec) -> int:
         """Return the nodes that a pod's node selector and required affinity allow."""
+        if not spec.node_selector and spec.affinity is None:
+            return self.all_nodes
         affinity = spec.affinity.node_affinity if spec.affinity else None
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
         return self.select_nodes(spec.node_selector, terms)
@@ -330,10 +330,6 @@ class Fleet:
         """Return the advertised GPU resource names, sorted."""
         return tuple(self._levels)
 
-    def nodes_advertising(self, resource: str) -> int:
-        """Return the nodes with at least one unit of a GPU resource."""
-        return self._advertising.get(resource, 0)
-
     def all_advertise_accounting(self, nodes: int) -> bool:
         """Return whether the mask has a node, and each advertises enough of the accounting resource."""
         return bool(nodes) and not nodes & ~self.accounting_nodes
@@ -345,9 +341,10 @@ class Fleet:
             self._offer_on = {(name, bit): offer for name, bit, offer in each}
         return self._offer_on.get((resource, node))
 
-    def nodes_with_units(self, resource: str, count: int) -> int:
+    def nodes_advertising(self, resource: str, units: int = 1) -> int:
         """Return the nodes with at least this many units of a GPU resource."""
-        return self._levels.get(resource, EMPTY_INDEX).nodes_with_at_least(count)
+        index = self._levels.get(resource)
+        return index.nodes_with_at_least(units) if index is not None else 0
 
     def nodes_with_label(self, key: str) -> int:
         """Return the nodes with a label, whatever its value."""

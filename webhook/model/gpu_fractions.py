@@ -29,7 +29,8 @@ CONTAINER_PREFIX = "nvidia.com/container."
 """Prefix of the annotations of one container, since KAI 0.17."""
 
 _CONTAINER_ANNOTATION = re.compile(re.escape(CONTAINER_PREFIX) + r".*\.gpu-memory\.(request|limit)")
-_DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER)
+DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER)
+"""Values of spec.schedulerName of pods whose scheduler ignores these annotations."""
 
 MIN_MEMORY_MIB = 1024
 """A smaller number is not believed to be MiB where KAI did not read it: users write 16 for 16 GiB."""
@@ -57,15 +58,10 @@ def fraction_annotations(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key in FRACTION_ANNOTATIONS or _CONTAINER_ANNOTATION.fullmatch(key)]
 
 
-def uses_default_scheduler(pod: Pod) -> bool:
-    """Return whether the scheduler of a pod ignores annotations about fractions."""
-    return pod.spec.scheduler_name in _DEFAULT_SCHEDULERS
-
-
 def requested_fraction(pod: Pod) -> str:
     """Return the annotation by which a pod requests a fraction from its scheduler; "" for none."""
     found = fraction_annotations(pod.metadata.annotations)
-    if not found or (uses_default_scheduler(pod) and not is_kai_sign(queueing_sign(pod))):
+    if not found or (pod.spec.scheduler_name in DEFAULT_SCHEDULERS and not is_kai_sign(queueing_sign(pod))):
         return ""
     return found[0]
 

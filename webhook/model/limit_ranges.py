@@ -59,7 +59,7 @@ class ParsedLimitRange(NamedTuple):
 
 
 class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
-    """The LimitRanges of a namespace in their order of application, hashable for caches.
+    """The LimitRanges of a namespace in their order of application. A key of caches by identity.
 
     Attributes:
         gpu_defaults: Each GPU resource with a default above zero, and its LimitRange.
@@ -67,26 +67,20 @@ class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
         before_pod_level: True if pod-level resources are completed after them, as Kubernetes does since 1.37.
     """
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
     def __new__(cls, ranges: Iterable[ParsedLimitRange] = (), **_: bool) -> Self:
         """Keep the LimitRanges in this order."""
         return super().__new__(cls, ranges)
 
     def __init__(self, _: Iterable[ParsedLimitRange] = (), *, before_pod_level: bool = False) -> None:
         self.before_pod_level = before_pod_level
-        self._text = repr(([tuple(each) for each in self], before_pod_level))
-        self._hash = hash(self._text)
         self.gpu_defaults = tuple((name, each) for each in self for name in each.default_gpus)
         self.default_names = frozenset(name for each in self for name in (*each.default_limits, *each.default_requests))
 
     def without_ranges(self) -> NamespaceLimitRanges:
         """Return none, for what the same server does where no LimitRange applies."""
         return no_limit_ranges(before_pod_level=self.before_pod_level)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, NamespaceLimitRanges) and self._text == other._text)
 
 
 NO_LIMIT_RANGES = NamespaceLimitRanges()

@@ -17,22 +17,13 @@ CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"
 """A cordoned node counts as having it, whether it carries it yet or not (plugin NodeUnschedulable)."""
 
 
-def tolerates_taint(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether one toleration covers one taint."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in ("", "Equal") and toleration.value == taint.value
-
-
 def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
     """Return whether every taint is covered by some toleration."""
     for taint in taints:
-        for toleration in tolerations:
-            if tolerates_taint(toleration, taint):
+        for one in tolerations:
+            if one.effect not in ("", taint.effect) or one.key not in ("", taint.key):
+                continue
+            if one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value):
                 break
         else:
             return False

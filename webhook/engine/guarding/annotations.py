@@ -16,7 +16,7 @@ from webhook.model.annotations import (
     parse_decision_record,
     parse_original_resources,
 )
-from webhook.model.gpu_fractions import fraction_annotations, uses_default_scheduler
+from webhook.model.gpu_fractions import DEFAULT_SCHEDULERS, fraction_annotations
 from webhook.model.gpu_resources import WHOLE_GPU, may_take_gpus
 from webhook.model.pods import Container, Pod, ResourceRequirements
 from webhook.model.quantity import parse_whole_number
@@ -54,7 +54,7 @@ def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[Detecte
         for key in pod.metadata.annotations
         if _INJECTOR.match(key)
     ]
-    if not uses_default_scheduler(pod):
+    if pod.spec.scheduler_name not in DEFAULT_SCHEDULERS:
         results += _find_fractions(pod)
     if MIRROR_ANNOTATION in pod.metadata.annotations and not is_kubelet_request(request):
         who = quote_text(request.user) if request.user else "an unknown user"

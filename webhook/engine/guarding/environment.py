@@ -67,12 +67,11 @@ _WATCHED_VARIABLES = frozenset({*_GPU_VARIABLES, *_GUARDED_PREFIX_TARGETS})
 EnvVarAtPath = tuple[FieldPath, EnvVar]
 
 
-def find_gpu_variables(containers: Sequence[tuple[FieldPath, Container]]) -> list[EnvVarAtPath]:
-    """Return the variables that are guarded or imply GPU use, with their paths."""
+def find_gpu_variables(path: FieldPath, variables: Sequence[EnvVar]) -> list[EnvVarAtPath]:
+    """Return a container's variables that are guarded or imply GPU use, with their paths."""
     return [
         ((*path, "env", i), variable)
-        for path, container in containers
-        for i, variable in enumerate(container.env)
+        for i, variable in enumerate(variables)
         if (name := variable.name)[:1] in FIRST_LETTERS and (name in _WATCHED_VARIABLES or name.startswith(MPS_START))
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.engine.gpu_requests import PodGpuRequests
+from webhook.engine.claimed_gpus import NO_UNITS
 from webhook.engine.pod_context import PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
@@ -52,12 +52,16 @@ NO_CHARGE = QuotaCharge()
 
 def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCharge:
     """Return the GPUs of a new pod as shared quotas count them: as changed, or as stored once it is final."""
-    view = context.view
-    totals = _final_totals(context.gpu_requests, mutation)
+    view, fit = context.view, mutation.applied_choice
+    totals = context.gpu_requests.totals  # without injected GPUs that are removed
+    if fit is not None and not mutation.pod.has_uid:
+        totals = {fit.resource: 1}
     named = _weigh_names(totals, mutation, view.fleet) if totals else ()
     if view.devices is NO_DEVICES:
         return QuotaCharge(named)
-    units = _units_of_classes(context, mutation, view.devices.class_by_resource)
+    served, units = view.devices.class_by_resource, NO_UNITS
+    if served and (context.claimed.served or fit is not None):
+        units = _units_of_classes(context, totals, served)
     if not units and not mutation.pod.spec.resource_claims:
         return QuotaCharge(named)
     claims, shared, unknown = _weigh_claims(mutation.pod, context.request.namespace, view)
@@ -65,23 +69,14 @@ def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCha
     return QuotaCharge(sum_weights((named, by_class, claims, *[weight for _, weight in shared])), shared, unknown)
 
 
-def _final_totals(gpu_requests: PodGpuRequests, mutation: PodMutation) -> Mapping[str, int]:
-    """Return the units of GPU resources of the changed pod.
+def _units_of_classes(context: PodContext, totals: Mapping[str, int], served: ClassByResource) -> Mapping[str, int]:
+    """Return the units of the changed pod of each resource that device classes serve.
 
     Args:
-        gpu_requests: Its requests, without injected GPUs that are removed.
+        totals: Its units of GPU resources.
     """
-    fit = mutation.applied_choice
-    return gpu_requests.totals if fit is None or mutation.pod.has_uid else {fit.resource: 1}
-
-
-def _units_of_classes(context: PodContext, mutation: PodMutation, served: ClassByResource) -> Mapping[str, int]:
-    """Return the units of the changed pod of each resource that device classes serve."""
-    if not served or not (context.claimed.served or mutation.applied_choice):
-        return {}
-    totals, pod = _final_totals(context.gpu_requests, mutation), mutation.pod
     others = context.claimed.served - context.gpu_requests.totals.keys()
-    units = {name: effective_amount(pod, name) // NANO for name in others} if others else {}
+    units = {name: effective_amount(context.pod, name) // NANO for name in others} if others else {}
     return {name: count for name, count in {**units, **totals}.items() if count and name in served}
 
 

@@ -96,7 +96,7 @@ def unsuitable_nodes(pod: Pod, requirements: PodRequirements, selected: int, fle
     ):
         found = union_masks(offer.nodes for offer in offers if offer.form is GpuForm.MPS)
     if resource == WHOLE_GPU and fleet.partial_gpu_nodes:
-        whole = fleet.nodes_with_units(WHOLE_GPU, count) & ~fleet.partial_gpu_nodes
+        whole = fleet.nodes_advertising(WHOLE_GPU, count) & ~fleet.partial_gpu_nodes
         if whole & selected & fleet.tolerated_nodes(pod.spec.tolerations):
             found |= fleet.partial_gpu_nodes
     return found
