@@ -29,6 +29,7 @@ from webhook.model.findings import Finding
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 
 ATTRIBUTES, MEMORY = "device.attributes['gpu.nvidia.com']", "device.capacity['gpu.nvidia.com'].memory"
+PROCESSORS = "device.capacity['gpu.nvidia.com'].multiprocessors"
 CLASSES = [
     device_class("gpu", f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'gpu'"),
     device_class("mig", f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'mig'"),
@@ -108,6 +109,26 @@ CODES: dict[str, tuple[Json, list[str]]] = {
     ),
     "a bound that a slice meets": (claim(request(f"{MEMORY}.compareTo(quantity('9500Mi')) >= 0", name="mig")), []),
     "a bound that no card meets": (claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")), ["GPU-D101"]),
+    "a bound just above a slice, in other words": (
+        claim(request(f"!(quantity('10Gi').isGreaterThan({MEMORY}))", name="mig")),
+        ["GPU-D103"],
+    ),
+    "an amount of capacity just above a slice": (
+        claim(request(name="mig", capacity={"requests": {"memory": "10Gi"}})),
+        ["GPU-D103"],
+    ),
+    "an amount of capacity that a slice has": (
+        claim(request(name="mig", capacity={"requests": {"memory": "9500Mi"}})),
+        [],
+    ),
+    "an amount of capacity that no card has": (
+        claim(request(capacity={"requests": {"memory": "80Gi"}})),
+        ["GPU-D101"],
+    ),
+    "an amount of a capacity that no card publishes": (
+        claim(request(capacity={"requests": {"cores": "1"}})),
+        ["GPU-D101"],
+    ),
     "two cards": (claim(request(count=2)), []),
     "more cards than a node has": (claim(request(count=3)), ["GPU-D104"]),
     "cards of one product on different roots": (
@@ -226,6 +247,60 @@ def test_a_missing_key_is_named_with_the_guarded_expression() -> None:
 def test_a_misspelt_key_names_the_right_one() -> None:
     [found] = findings(claim(request(f"{ATTRIBUTES}.productname == 'NVIDIA A10'")))
     assert found.fix == "No device has productname. Write productName."
+
+
+WRITTEN: dict[str, tuple[str, str]] = {
+    "a capacity that is read as an attribute": (
+        f"{ATTRIBUTES}.memory.compareTo(quantity('9Gi')) >= 0",
+        f"No device has {ATTRIBUTES}.memory. Write {MEMORY}.",
+    ),
+    "a misspelt domain, which is an empty map": (
+        "device.attributes['gpu.nvida.com'].productName == 'NVIDIA A10'",
+        f"No device has device.attributes['gpu.nvida.com'].productName. Write {ATTRIBUTES}.productName.",
+    ),
+    "a test of a key of a misspelt domain": (
+        "'productName' in device.attributes['gpu.nvida.com']",
+        f"No device has device.attributes['gpu.nvida.com'].productName. Write {ATTRIBUTES}.productName.",
+    ),
+    "two bounds": (
+        f"{MEMORY}.compareTo(quantity('80Gi')) >= 0 && {ATTRIBUTES}.brand == 'Nvidia'",
+        f"If 81559Mi is enough, write {MEMORY}.compareTo(quantity('81559Mi')) >= 0 && {ATTRIBUTES}.brand == 'Nvidia'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("expression", "fix"), WRITTEN.values(), ids=WRITTEN)
+def test_what_is_meant_is_written(expression: str, fix: str) -> None:
+    [found] = findings(claim(request(expression)))
+    assert found.fix == fix
+
+
+def two_sizes() -> list[Json]:
+    """Return a node with a slice that has 16 multiprocessors, and one of twice its size."""
+    devices = [mig_device(f"mig-{name}", name, "GPU-0", memory=memory) for name, memory in SIZES.items()]
+    devices[1]["capacity"]["multiprocessors"] = {"value": "32"}
+    return [make_node("n", {}), resource_slice("n", NVIDIA, "n", nodeName="n", devices=devices), *CLASSES]
+
+
+def test_two_bounds_that_fit_are_written_together() -> None:
+    above = f"{MEMORY}.compareTo(quantity('10Gi')) >= 0 && {PROCESSORS}.isGreaterThan(quantity('16'))"
+    [found] = findings(claim(request(above, name="mig")), *two_sizes())
+    fitting = above.replace("10Gi", "9850Mi").replace("'16'", "'15'")
+    assert (found.code, found.fix) == ("GPU-D103", f"If 9850Mi and 16 are enough, write {fitting}")
+    assert findings(claim(request(fitting, name="mig")), *two_sizes()) == []
+
+
+def test_two_selectors_whose_bounds_are_just_above_a_slice_are_both_reported() -> None:
+    above = request(f"{MEMORY}.compareTo(quantity('10Gi')) >= 0", f"{PROCESSORS}.asInteger() >= 17", name="mig")
+    found = findings(claim(above), *two_sizes())
+    assert [(each.code, each.fix.split()[1]) for each in found] == [("GPU-D103", "9850Mi"), ("GPU-D103", "16")]
+
+
+def test_an_amount_of_capacity_that_fits_is_written() -> None:
+    [found] = findings(claim(request(name="mig", capacity={"requests": {"memory": "10Gi"}})))
+    assert format_path(found.path) == "spec.devices.requests[0].exactly.capacity.requests.memory"
+    assert found.message.endswith("which has 9850Mi of memory: less than 10Gi")
+    assert found.fix == "If 9850Mi is enough, write 9850Mi."
 
 
 def test_a_bound_that_fits_is_written() -> None:
@@ -369,6 +444,15 @@ COSTLY: dict[str, Json] = {
     "a selector that takes every step": claim(request("lists.range(999).all(a, lists.range(99).all(b, a >= 0))")),
     "loops over all keys": claim(
         request(f"{ATTRIBUTES}.all(a, {ATTRIBUTES}.all(b, {ATTRIBUTES}.exists(c, a == b || b == c)))")
+    ),
+    "hundreds of keys that no device has": claim(
+        request("||".join(f"'nobody{i}' in {ATTRIBUTES}" for i in range(180)))
+    ),
+    "a hundred bounds that all slices fail": claim(
+        request("&&".join(f"{MEMORY}.compareTo(quantity('{8 * 2**30 - i}')) > 0" for i in range(90)), name="mig")
+    ),
+    "a hundred bounds just above a slice": claim(
+        request("&&".join(f"{MEMORY}.compareTo(quantity('{10 * 2**30 - i}')) > 0" for i in range(90)), name="mig")
     ),
     "many devices under a constraint": claim(
         request(name="mig", count=16), constraints=[{"distinctAttribute": "gpu.nvidia.com/parentUUID"}]

@@ -7,15 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.model.apimachinery import canonical_text
 from webhook.model.cel.values import CelMap
-from webhook.model.dra.device_selectors import compile_device_selector, device_value
+from webhook.model.dra.device_selectors import DeviceSelectorProgram, compile_device_selector, device_value
 from webhook.model.dra.devices import Device
 from webhook.model.dra.selector_advice import (
-    capacity_bound,
-    close_amount,
+    CapacityBound,
+    close_bound,
     failing_conditions,
     guarded_expression,
+    keys_named,
+    meant_key,
+    published_keys,
+    replace_bounds,
     selector_conditions,
     with_bound,
 )
@@ -80,34 +83,72 @@ def test_an_error_that_is_no_missing_key_has_no_guard() -> None:
     assert guarded_expression(compile_device_selector(f"{ATTRIBUTES}.type > 3"), [published(type="mig")]) is None
 
 
-BOUNDS = {
-    "at least 10Gi": (f"{MEMORY}.compareTo(quantity('10Gi')) >= 0", "9850Mi"),
-    "above 10Gi": (f"{MEMORY}.isGreaterThan(quantity('10Gi'))", "9850Mi"),
-    "above what it has": (f"{MEMORY}.compareTo(quantity('9850Mi')) > 0", "9850Mi"),
+TEN = "quantity('10Gi')"
+LOWER_BOUNDS = {
+    "at least": (f"{MEMORY}.compareTo({TEN}) >= 0", "'9850Mi'"),
+    "above": (f"{MEMORY}.isGreaterThan({TEN})", "'9849Mi'"),
+    "above what it has": (f"{MEMORY}.compareTo(quantity('9850Mi')) > 0", "'9849Mi'"),
+    "not below": (f"!{MEMORY}.isLessThan({TEN})", "'9850Mi'"),
+    "not at most": (f"!({MEMORY}.compareTo({TEN}) <= 0)", "'9849Mi'"),
+    "operands reversed": (f"{TEN}.compareTo({MEMORY}) <= 0", "'9850Mi'"),
+    "operands of a member reversed": (f"{TEN}.isLessThan({MEMORY})", "'9849Mi'"),
+    "zero first": (f"0 <= {MEMORY}.compareTo({TEN})", "'9850Mi'"),
+    "equal to one": (f"{MEMORY}.compareTo({TEN}) == 1", "'9849Mi'"),
+    "not minus one": (f"{MEMORY}.compareTo({TEN}) != -1", "'9850Mi'"),
+    "the sign of a difference": (f"sign({MEMORY}.sub({TEN})) >= 0", "'9850Mi'"),
+    "an integer": (f"{MEMORY}.asInteger() >= 10737418240", "10328473600"),
+    "an integer below": (f"10737418240 <= {MEMORY}.asInteger()", "10328473600"),
+    "a float": (f"{MEMORY}.asApproximateFloat() >= 10737418240.0", "10328473600.0"),
+    "a name in brackets": (f"device.capacity['gpu.nvidia.com']['memory'].compareTo({TEN}) >= 0", "'9850Mi'"),
+    "a variable": (f"cel.bind(m, {MEMORY}, m.compareTo({TEN}) >= 0)", "'9850Mi'"),
+    "beside an upper bound in one term": (
+        f"!({MEMORY}.isLessThan({TEN}) || {MEMORY}.isGreaterThan(quantity('1Ti')))",
+        "'9850Mi'",
+    ),
     "twice as much": (f"{MEMORY}.compareTo(quantity('20Gi')) >= 0", None),
-    "less than it has": (f"{MEMORY}.compareTo(quantity('9Gi')) >= 0", None),
+    "an amount that it has": (f"{MEMORY}.compareTo(quantity('9Gi')) >= 0", None),
+    "equal": (f"{MEMORY}.compareTo({TEN}) == 0", None),
+    "an upper bound": (f"{MEMORY}.isLessThan(quantity('1Gi'))", None),
+    "no capacity": ("device.driver == 'a'", None),
 }
 
 
-@pytest.mark.parametrize(("expression", "amount"), BOUNDS.values(), ids=BOUNDS)
-def test_a_bound_just_above_what_a_device_has_is_found(expression: str, amount: str | None) -> None:
-    bound = capacity_bound(selector_conditions(compile_device_selector(expression))[0])
-    assert bound is not None
-    close = close_amount(bound, published())
-    assert (None if close is None else canonical_text(close)) == amount
+@pytest.mark.parametrize(("expression", "literal"), LOWER_BOUNDS.values(), ids=LOWER_BOUNDS)
+def test_a_bound_just_above_what_a_device_has_is_found_in_any_form(expression: str, literal: str | None) -> None:
+    """A larger device must still match with the lower bound."""
+    program = compile_device_selector(f"{ATTRIBUTES}.type == 'mig' && {expression}")
+    condition = selector_conditions(program)[1]
+    small, large = published(type="mig"), published("20Gi", type="mig")
+    close = close_bound(condition, small)
+    found = None if close is None else with_bound(condition, *close, [small, large])
+    assert found == literal
+    if close is not None and found is not None:
+        fitting = compile_device_selector(replace_bounds(program, [(close[0], found)]))
+        assert not failing_conditions(selector_conditions(fitting), small)
+        assert len(fitting.expression) == len(program.expression) + len(found) - len(_literal_of(program, close[0]))
 
 
-def test_a_bound_that_fits_selects_the_device() -> None:
-    program = compile_device_selector(f"{ATTRIBUTES}.type == 'mig' && {MEMORY}.isGreaterThan(quantity('10Gi'))")
-    bound = capacity_bound(selector_conditions(program)[1])
-    assert bound is not None
-    amount = close_amount(bound, published(type="mig"))
-    assert amount is not None
-    fitting = compile_device_selector(with_bound(program, bound, amount))
-    assert fitting.expression == f"{ATTRIBUTES}.type == 'mig' && {MEMORY}.compareTo(quantity('9850Mi')) >= 0"
-    assert not failing_conditions(selector_conditions(fitting), published(type="mig"))
+def _literal_of(program: DeviceSelectorProgram, bound: CapacityBound) -> str:
+    return program.expression[bound.literal.start : bound.literal.end]
 
 
-@pytest.mark.parametrize("expression", ["device.driver == 'a'", f"{MEMORY}.isLessThan(quantity('1Gi'))"])
-def test_other_conditions_are_no_bound(expression: str) -> None:
-    assert capacity_bound(selector_conditions(compile_device_selector(expression))[0]) is None
+MEANT: dict[str, tuple[str, str | None]] = {
+    "a misspelt name": (f"{ATTRIBUTES}.typ", f"{ATTRIBUTES}.type"),
+    "another case": (f"{ATTRIBUTES}.TYPE", f"{ATTRIBUTES}.type"),
+    "a capacity that is read as an attribute": (f"{ATTRIBUTES}.memory", MEMORY),
+    "an attribute that is read as a capacity": (MEMORY.replace("memory", "type"), f"{ATTRIBUTES}.type"),
+    "a misspelt domain": ("device.attributes['gpu.nvida.com'].type", f"{ATTRIBUTES}.type"),
+    "a misspelt domain of a capacity": ("device.capacity['gpu.nvidia'].memory", MEMORY),
+    "a capacity of a misspelt domain that is read as an attribute": ("device.attributes['nvidia.com'].memory", MEMORY),
+    "a name of another domain": (f"{ATTRIBUTES}.pcieRoot", "device.attributes['resource.kubernetes.io'].pcieRoot"),
+    "a name that nothing is like": (f"{ATTRIBUTES}.nvlink", None),
+    "a long name": (f"{ATTRIBUTES}.{'type' * 1000}", None),
+}
+
+
+@pytest.mark.parametrize(("found", "meant"), MEANT.values(), ids=MEANT)
+def test_a_key_that_no_device_has_is_another_one(found: str, meant: str | None) -> None:
+    device = published(type="mig", **{"resource.kubernetes.io/pcieRoot": "pci0000:00"})
+    [key] = keys_named(compile_device_selector(f"{found} == {found}").tree)
+    right = meant_key(key, set(published_keys(device)))
+    assert (None if right is None else right.expression) == meant

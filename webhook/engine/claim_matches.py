@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -11,7 +10,9 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import shorten_text
 from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.syntax_tree import ExpressionNode
 from webhook.model.cel.values import CelMap
+from webhook.model.dra.capacity import NO_AMOUNTS, has_capacity_left
 from webhook.model.dra.device_selectors import (
     DeviceSelectorProgram,
     SelectorRuntimeError,
@@ -20,20 +21,25 @@ from webhook.model.dra.device_selectors import (
 )
 from webhook.model.dra.published_devices import PublishedDevice, PublishedDevices
 from webhook.model.dra.selector_advice import (
+    CLOSE_PERCENT,
     CapacityBound,
     SelectorCondition,
     bound_distance,
-    capacity_bound,
-    close_amount,
+    close_bound,
     failing_conditions,
     guarded_expression,
-    keys_read,
+    keys_named,
+    meant_key,
+    published_keys,
+    replace_bounds,
     selector_conditions,
     with_bound,
 )
 from webhook.model.dra.selector_cache import count_parts
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
+from webhook.model.pods import QuantityText
+from webhook.model.quantity import parse_nano, parse_nano_or_none
 
 MAX_DEVICES_EXPLAINED = 256
 """Kinds of devices on which conditions are evaluated one by one."""
@@ -41,6 +47,15 @@ MAX_DEVICES_EXPLAINED = 256
 
 MAX_PARTS_EVALUATED = 100_000
 """Parts of selectors times devices: about 50 ms."""
+
+MAX_KEYS_COMPARED = 8
+"""Keys of a selector that no device has and that are compared with those of devices."""
+
+MAX_BOUNDS = 4
+"""Bounds that a device fails and that are lowered together."""
+
+MAX_DEVICES_VERIFIED = 8
+"""Devices that match and must match with a lower bound too."""
 
 MAX_TEXT = 400
 """Longest text of an expression in a finding."""
@@ -63,6 +78,7 @@ class _Exclusion(NamedTuple):
     """A device that a request does not get, and the conditions that it fails, each with its selector."""
 
     published: PublishedDevice
+    value: CelMap
     failing: Sequence[tuple[RequestSelector, SelectorCondition]]
 
 
@@ -81,8 +97,19 @@ def compile_selector(expression: str, path: FieldPath, class_name: str = "") -> 
     return RequestSelector(compile_device_selector(expression), path, class_name)
 
 
-def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevices) -> list[PolicyFinding]:
+def match_findings(
+    selectors: Sequence[RequestSelector],
+    devices: PublishedDevices,
+    amounts: Mapping[str, QuantityText],
+    path: FieldPath,
+) -> list[PolicyFinding]:
     """Return what is wrong with the selectors of a request, given the devices between which they can tell.
+
+    Args:
+        selectors: The selectors of its class, and its own.
+        devices: The devices.
+        amounts: What it requests of the capacity of each device.
+        path: Where that stands.
 
     Raises:
         UnmodelledExpressionError: A selector takes too many steps to be evaluated here.
@@ -97,8 +124,8 @@ def match_findings(selectors: Sequence[RequestSelector], devices: PublishedDevic
     conditions = [(one, each) for one in selectors for each in selector_conditions(one.program)]
     excluded = [_exclusion(conditions, each) for each in others[:MAX_DEVICES_EXPLAINED]]
     if matching:
-        return list(_close_bounds(excluded, others, matching))
-    return [_no_match(excluded, others, devices.total)] if excluded else []
+        return [*_close_bounds(excluded, matching), *_amount_findings(matching, amounts, path)]
+    return [_no_match(excluded, [each.value for each in evaluated], devices.total)] if excluded else []
 
 
 def _evaluated_devices(devices: Iterable[PublishedDevice]) -> Iterator[_EvaluatedDevice]:
@@ -158,28 +185,28 @@ def _unguarded_key(
         fix = "Test whether the key exists first."
     if selector.class_name:
         message = f"{message} (selector of class {selector.class_name})"
-    misspelt = next(_misspelt_keys(selector, values), None)
+    misspelt = next(_misspelt_keys(selector.program.tree, values), None)
     return _claim_finding("GPU-D102", selector.path, message, misspelt or fix)
 
 
-def _misspelt_keys(selector: RequestSelector, values: Sequence[CelMap]) -> Iterator[str]:
-    """Yield what to write instead of each key that no device has, but that is almost the name of another."""
-    for key in sorted(keys_read(selector.program.tree)):
-        names = {name for value in values for name in key.names_beside(value)}
-        folded = {name.casefold(): name for name in names}
-        if key.name not in names and (near := get_close_matches(key.name.casefold(), folded, n=1, cutoff=0.8)):
-            yield f"No device has {key.name}. Write {folded[near[0]]}."
+def _misspelt_keys(tree: ExpressionNode, values: Sequence[CelMap]) -> Iterator[str]:
+    """Yield what to write instead of each key that no device has, but that is almost another."""
+    published = {key for value in values for key in published_keys(value)}
+    for key in sorted(keys_named(tree) - published)[:MAX_KEYS_COMPARED]:
+        if (meant := meant_key(key, published)) is not None:
+            is_beside = (meant.group, meant.domain) == (key.group, key.domain)
+            found, right = (key.name, meant.name) if is_beside else (key.expression, meant.expression)
+            yield f"No device has {found}. Write {right}."
 
 
 def _exclusion(conditions: Sequence[tuple[RequestSelector, SelectorCondition]], each: _EvaluatedDevice) -> _Exclusion:
     failing = [(selector, one) for selector, one in conditions if failing_conditions([one], each.value)]
-    return _Exclusion(each.published, failing)
+    return _Exclusion(each.published, each.value, failing)
 
 
-def _no_match(excluded: Sequence[_Exclusion], others: Sequence[_EvaluatedDevice], count: int) -> PolicyFinding:
+def _no_match(excluded: Sequence[_Exclusion], values: Sequence[CelMap], count: int) -> PolicyFinding:
     """Report that no device matches, with the first condition that the nearest device fails."""
-    values = {id(each.published): each.value for each in others}
-    nearest = min(excluded, key=lambda one: _distance(one, values[id(one.published)]))
+    nearest = min(excluded, key=_distance)
     selector, condition = nearest.failing[0]
     message = (
         f"must match a device of this cluster, found none of {count}; "
@@ -187,46 +214,114 @@ def _no_match(excluded: Sequence[_Exclusion], others: Sequence[_EvaluatedDevice]
     )
     if selector.class_name:
         message = f"{message} (of class {selector.class_name})"
-    missed = _missed_amount(nearest, values)
-    fix = "Change the condition, or request another class." if missed is None else _bound_fix(selector, *missed)
+    missed = list(_missed_bounds(nearest._replace(failing=nearest.failing[:1]), [nearest.value]))
+    fix = _bound_fix(missed) if missed else None
+    misspelt = next(_misspelt_keys(condition.tree, values), None)
+    fix = fix or misspelt or "Change the condition, or request another class."
     return _claim_finding("GPU-D101", selector.path, message, fix)
 
 
-def _distance(one: _Exclusion, value: CelMap) -> tuple[int, Fraction]:
+def _distance(one: _Exclusion) -> tuple[int, Fraction]:
     """Return how many conditions a device fails, and by how much its capacities miss their bounds."""
-    missed = (bound_distance(condition, value) for _, condition in one.failing)
+    missed = (bound_distance(condition, one.value) for _, condition in one.failing)
     return len(one.failing), sum(missed, Fraction(0))
 
 
-def _missed_amount(one: _Exclusion, values: Mapping[int, CelMap]) -> tuple[CapacityBound, Quantity] | None:
-    """Return the bound of a request that a device fails first, and what it has, if that is almost enough."""
-    selector, condition = one.failing[0]
-    bound = None if selector.class_name else capacity_bound(condition)
-    amount = None if bound is None else close_amount(bound, values[id(one.published)])
-    return None if bound is None or amount is None else (bound, amount)
-
-
-def _close_bounds(
-    excluded: Sequence[_Exclusion], others: Sequence[_EvaluatedDevice], matching: Sequence[_EvaluatedDevice]
+def _amount_findings(
+    matching: Sequence[_EvaluatedDevice], amounts: Mapping[str, QuantityText], path: FieldPath
 ) -> Iterator[PolicyFinding]:
-    """Yield the bounds of a request that alone exclude a smaller device by little, one for each selector."""
-    values = {id(each.published): each.value for each in others}
-    best: dict[FieldPath, tuple[Quantity, PolicyFinding]] = {}
-    for one in excluded:
-        missed = _missed_amount(one, values) if len(one.failing) == 1 else None
-        if missed is None or not _is_larger(missed[0], matching, missed[1]):
+    """Yield the amount of a capacity that no device has, or that excludes a smaller device by little."""
+    devices = [each.published for each in matching]
+    if not amounts or any(parse_nano_or_none(amount) is None for amount in amounts.values()):
+        return
+    large = [each for each in devices if has_capacity_left(each.device, amounts, NO_AMOUNTS, NO_AMOUNTS)]
+    for name, wanted in amounts.items() if len(large) < len(devices) else ():
+        least, has = parse_nano(wanted), [(_amount_of(each, name), each) for each in devices]
+        most, nearest = max(has, key=lambda one: one[0] if one[0] < least else -1)
+        if not 0 < most < least:
             continue
-        selector, (bound, amount) = one.failing[0][0], missed
-        known = best.get(selector.path)
-        if known is None or compare_quantities(amount, known[0]) > 0:
-            has, wanted = canonical_text(amount), canonical_text(bound.amount)
-            message = f"excludes {_describe(one.published)}, which has {has} of {bound.name}: less than {wanted}"
-            finding = _claim_finding("GPU-D103", selector.path, message, _bound_fix(selector, bound, amount))
-            best[selector.path] = amount, finding
-    yield from (finding for _, finding in best.values())
+        is_twice = all(2 * _amount_of(each, name) >= 3 * most for each in large)
+        if large and not (most * (100 + CLOSE_PERCENT) >= least * 100 and is_twice):
+            continue
+        text = str(nearest.device.capacity[name].value)
+        about = f"{_describe(nearest)}, which has {text} of {name}: less than {wanted}"
+        message = f"excludes {about}" if large else f"must be at most what a device has; the nearest is {about}"
+        fix = f"If {text} is enough, write {text}."
+        yield _claim_finding("GPU-D103" if large else "GPU-D101", (*path, name), message, fix)
+        return
+    if not large:
+        message = "must be amounts that a device of this cluster has and that its policy allows, found none"
+        yield _claim_finding("GPU-D101", path, message, "Request less, or another class.")
 
 
-def _is_larger(bound: CapacityBound, matching: Sequence[_EvaluatedDevice], amount: Quantity) -> bool:
+def _amount_of(published: PublishedDevice, name: str) -> int:
+    """Return what a device has of a capacity, nano-units; 0 if it does not publish it."""
+    capacity = published.device.capacity.get(name)
+    return 0 if capacity is None else parse_nano(capacity.value)
+
+
+class _MissedBound(NamedTuple):
+    """A bound that a device fails by little.
+
+    Attributes:
+        amount: What the device has.
+        literal: What to write instead.
+    """
+
+    selector: RequestSelector
+    condition: SelectorCondition
+    bound: CapacityBound
+    amount: Quantity
+    literal: str
+
+
+def _missed_bounds(one: _Exclusion, devices: Sequence[CelMap]) -> Iterator[_MissedBound]:
+    """Yield the bounds of a request that a device fails by little, and that some devices pass if they are lower."""
+    for selector, condition in one.failing:
+        close = None if selector.class_name else close_bound(condition, one.value)
+        literal = None if close is None else with_bound(condition, *close, devices)
+        if close is not None and literal is not None:
+            yield _MissedBound(selector, condition, *close, literal)
+
+
+def _close_bounds(excluded: Sequence[_Exclusion], matching: Sequence[_EvaluatedDevice]) -> Iterator[PolicyFinding]:
+    """Yield the bounds of a request that alone exclude a smaller device by little, those of each selector together."""
+    best: dict[FieldPath, tuple[_Exclusion, list[_MissedBound]]] = {}
+    tried = set[tuple[tuple[int, Quantity], ...]]()
+    for one in excluded:
+        close = _bounds_of_smaller(one, matching)
+        key = tuple([(id(bound), amount) for bound, amount in close])
+        if not close or key in tried:
+            continue
+        tried.add(key)
+        missed = list(_missed_bounds(one, [one.value, *[each.value for each in matching[:MAX_DEVICES_VERIFIED]]]))
+        for path in dict.fromkeys(each.selector.path for each in missed) if len(missed) == len(close) else ():
+            some = [each for each in missed if each.selector.path == path]
+            if path not in best or compare_quantities(some[0].amount, best[path][1][0].amount) > 0:
+                best[path] = one, some
+    yield from (_close_bound_finding(one, missed) for one, missed in best.values())
+
+
+def _bounds_of_smaller(
+    one: _Exclusion, matching: Sequence[_EvaluatedDevice]
+) -> Sequence[tuple[CapacityBound, Quantity]]:
+    """Return all that a device fails, if these are bounds that exceed it by little, and all that match are larger."""
+    if len(one.failing) > MAX_BOUNDS:
+        return ()
+    close = [close_bound(condition, one.value) for selector, condition in one.failing if not selector.class_name]
+    found = [each for each in close if each is not None and _is_larger(*each, matching)]
+    return found if len(found) == len(one.failing) else ()
+
+
+def _close_bound_finding(one: _Exclusion, missed: Sequence[_MissedBound]) -> PolicyFinding:
+    bound, amount = missed[0].bound, missed[0].amount
+    has, wanted = canonical_text(amount), canonical_text(bound.amount)
+    order = "less" if compare_quantities(amount, bound.amount) < 0 else "not more"
+    message = f"excludes {_describe(one.published)}, which has {has} of {bound.name}: {order} than {wanted}"
+    return _claim_finding("GPU-D103", missed[0].selector.path, message, _bound_fix(missed))
+
+
+def _is_larger(bound: CapacityBound, amount: Quantity, matching: Sequence[_EvaluatedDevice]) -> bool:
     """Return whether every device that matches has at least half as much again as one that is excluded."""
     found = (each.value.get("capacity").get(bound.domain).find(bound.name) for each in matching)
     amounts = [one.value.quantity for one in found if one.present]
@@ -236,9 +331,13 @@ def _is_larger(bound: CapacityBound, matching: Sequence[_EvaluatedDevice], amoun
     )
 
 
-def _bound_fix(selector: RequestSelector, bound: CapacityBound, amount: Quantity) -> str:
-    text, has = _on_one_line(with_bound(selector.program, bound, amount)), canonical_text(amount)
-    return f"If {has} is enough, write {text}" if len(text) <= MAX_TEXT else f"If {has} is enough, write it as bound."
+def _bound_fix(missed: Sequence[_MissedBound]) -> str:
+    """Return what to write in a selector instead of bounds that a device fails."""
+    program = missed[0].selector.program
+    text = _on_one_line(replace_bounds(program, [(each.bound, each.literal) for each in missed]))
+    has = " and ".join(canonical_text(each.amount) for each in missed)
+    enough = f"If {has} {'is' if len(missed) == 1 else 'are'} enough, write"
+    return f"{enough} {text}" if len(text) <= MAX_TEXT else f"{enough} {'it' if len(missed) == 1 else 'them'} as bound."
 
 
 def _on_one_line(expression: str) -> str:

@@ -274,7 +274,8 @@ def _request_findings(
         published = published_devices(view.devices.pools, view.fleet, keys)
         if published.values > most:
             return [], False
-        return match_findings(selectors, published), name in view.classes
+        where = (*path, "capacity", "requests")
+        return match_findings(selectors, published, request.capacity.requests, where), name in view.classes
     except _RejectedSelectorError as error:
         return [error.finding], False
     except UnmodelledExpressionError:

@@ -6,12 +6,13 @@ device: that ends scheduling of the pod on every node. A bound is close if a dev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities, parse_quantity
+from webhook.model.apimachinery import Quantity, canonical_text, parse_quantity
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.cel.evaluator import CompiledExpression, compile_checked
 from webhook.model.cel.syntax_tree import (
@@ -31,16 +32,39 @@ from webhook.model.dra.device_selectors import (
     evaluate_expression,
 )
 
+MIN_SIMILARITY = 0.8
+"""Names that are less alike are different keys."""
+
+MAX_NAME = 64
+"""Characters of a name that are compared."""
+
 CLOSE_PERCENT = 10
 """A bound is close if it exceeds what a device has by at most this share: 10Gi and 9,850 MiB differ by 4 %."""
 
 
+class CapacityBound(NamedTuple):
+    """An amount with which a condition compares a capacity.
+
+    Attributes:
+        domain: Domain of the capacity.
+        name: Name of the capacity.
+        amount: The amount.
+        literal: Where the amount stands in the expression.
+    """
+
+    domain: str
+    name: str
+    amount: Quantity
+    literal: LiteralValue
+
+
 class SelectorCondition(NamedTuple):
-    """One term of a selector's outermost `&&`."""
+    """One term of a selector's outermost `&&`, and the amounts with which it compares a capacity."""
 
     text: str
     tree: ExpressionNode
     compiled: CompiledExpression
+    bounds: tuple[CapacityBound, ...] = ()
 
     def holds(self, device: CelMap) -> bool:
         """Return whether the condition is true for a device.
@@ -49,24 +73,6 @@ class SelectorCondition(NamedTuple):
             SelectorRuntimeError: It has no value for the device.
         """
         return evaluate_expression(self.compiled, device) is True
-
-
-class CapacityBound(NamedTuple):
-    """A condition that a capacity is at least, or above, an amount.
-
-    Attributes:
-        domain: Domain of the capacity.
-        name: Name of the capacity.
-        amount: The amount that is required.
-        is_strict: Whether the capacity must be above the amount.
-        literal: Where the amount stands in the expression.
-    """
-
-    domain: str
-    name: str
-    amount: Quantity
-    is_strict: bool
-    literal: LiteralValue
 
 
 class DeviceKey(NamedTuple):
@@ -81,6 +87,11 @@ class DeviceKey(NamedTuple):
     name: str
 
     @property
+    def expression(self) -> str:
+        """Return the expression that reads the key."""
+        return f"device.{self.group}['{self.domain}'].{self.name}"
+
+    @property
     def guard(self) -> str:
         """Return the condition that a device has the key."""
         return f"'{self.name}' in device.{self.group}['{self.domain}']"
@@ -90,15 +101,35 @@ class DeviceKey(NamedTuple):
         qualified = f"{self.domain}/{self.name}"
         return (qualified, self.name) if self.domain == driver else (qualified,)
 
-    def names_beside(self, device: CelMap) -> list[str]:
-        """Return the names that a device has in the domain of the key."""
-        return list(device.get(self.group).get(self.domain))
+
+def published_keys(device: CelMap) -> Iterator[DeviceKey]:
+    """Yield the attributes and capacities of a device."""
+    for group in ("attributes", "capacity"):
+        for domain in list(device.get(group)):
+            yield from (DeviceKey(group, domain, name) for name in list(device.get(group).get(domain)))
+
+
+def meant_key(key: DeviceKey, published: Collection[DeviceKey]) -> DeviceKey | None:
+    """Return the published key that one which no device has almost is; None without any.
+
+    Names are alike in the domain of the key, else they are equal: an attribute may be a capacity, and the domain
+    misspelt.
+    """
+    beside = {each.name.casefold(): each for each in published if each.domain == key.domain}
+    same_group = {name: each for name, each in beside.items() if each.group == key.group}
+    for names in (same_group, beside):
+        if near := get_close_matches(key.name[:MAX_NAME].casefold(), names, n=1, cutoff=MIN_SIMILARITY):
+            return names[near[0]]
+    elsewhere = {each.domain: each for each in sorted(published, reverse=True) if each.name == key.name}
+    domains = get_close_matches(key.domain[:MAX_NAME], elsewhere, n=1, cutoff=0)
+    return elsewhere[domains[0]] if domains else None
 
 
 def selector_conditions(program: DeviceSelectorProgram) -> tuple[SelectorCondition, ...]:
     """Return the conditions of a selector, each with its text."""
     return tuple(
-        SelectorCondition(_text_of(program, node), node, compile_checked(node)) for node in _terms(program.tree, "_&&_")
+        SelectorCondition(_text_of(program, node), node, compile_checked(node), tuple(_bounds_in(node)))
+        for node in _terms(program.tree, "_&&_")
     )
 
 
@@ -117,6 +148,11 @@ def _holds(condition: SelectorCondition, device: CelMap) -> bool:
 def keys_read(tree: ExpressionNode) -> set[DeviceKey]:
     """Return the attributes and capacities that an expression reads, apart from tests whether they exist."""
     return {key for node in walk_expression(tree) if (key := _key_of(node)) is not None}
+
+
+def keys_named(tree: ExpressionNode) -> set[DeviceKey]:
+    """Return the attributes and capacities that an expression reads or whose existence it tests."""
+    return {key for node in walk_expression(tree) if (key := used_key(node)) is not None}
 
 
 def guarded_expression(program: DeviceSelectorProgram, devices: Sequence[CelMap]) -> str | None:
@@ -164,46 +200,56 @@ def _needs_parentheses(term: ExpressionNode, operator: str, text: str, program: 
     return is_new
 
 
-def capacity_bound(condition: SelectorCondition) -> CapacityBound | None:
-    """Return the least amount of a capacity that a condition requires; None for another condition."""
-    comparison = _greater_than(condition.tree)
-    return None if comparison is None else _bound_of(*comparison)
+def _bounds_in(node: ExpressionNode) -> Iterator[CapacityBound]:
+    """Yield the amounts in a condition that reads one capacity: quantities, and numbers but those of `compareTo`."""
+    capacities = {key for key in keys_read(node) if key.group == "capacity"}
+    for literal in _written_amounts(node) if len(capacities) == 1 else ():
+        [key] = capacities
+        try:
+            yield CapacityBound(key.domain, key.name, parse_quantity(_amount_text(literal)), literal)
+        except QuantityError:
+            continue
 
 
-def _bound_of(call: FunctionCall, is_strict: bool) -> CapacityBound | None:
-    """Return the amount with which a call compares a capacity; None if it compares something else."""
-    key = None if call.target is None else _key_of(call.target)
-    literal = _quantity_literal(call.arguments[0])
-    if key is None or key.group != "capacity" or literal is None:
-        return None
-    try:
-        return CapacityBound(key.domain, key.name, parse_quantity(str(literal.value)), is_strict, literal)
-    except QuantityError:
-        return None
+def _written_amounts(tree: ExpressionNode) -> Iterator[LiteralValue]:
+    for node in walk_expression(tree):
+        if isinstance(node, FunctionCall) and node.function == "quantity":
+            yield from (one for one in node.arguments if isinstance(one, LiteralValue))
+        elif isinstance(node, LiteralValue) and type(node.value) in (int, float) and abs(node.value) > 1:
+            yield node
+
+
+def _amount_text(literal: LiteralValue) -> str:
+    return str(int(literal.value)) if isinstance(literal.value, float) else str(literal.value)
 
 
 def bound_distance(condition: SelectorCondition, device: CelMap) -> Fraction:
-    """Return how far a capacity is from the bound that it fails, as a share of the larger; 1 if there is no bound."""
-    call = _comparison(condition.tree)
-    bound = None if call is None else _bound_of(call, is_strict=False)
-    amount = None if bound is None else _amount_of(bound, device)
-    if bound is None or amount is None:
+    """Return how far a capacity is from the nearest bound, as a share of the larger; 1 if there is no bound."""
+    return min((_share_missed(bound, device) for bound in condition.bounds), default=Fraction(1))
+
+
+def _share_missed(bound: CapacityBound, device: CelMap) -> Fraction:
+    amount = _amount_of(bound, device)
+    if amount is None:
         return Fraction(1)
     has, wanted = _as_fraction(amount), _as_fraction(bound.amount)
     larger = max(abs(has), abs(wanted))
     return abs(has - wanted) / larger if larger else Fraction(0)
 
 
-def close_amount(bound: CapacityBound, device: CelMap) -> Quantity | None:
-    """Return what a device has of a capacity, if a bound exceeds it by little; None otherwise."""
-    amount = _amount_of(bound, device)
-    if amount is None:
-        return None
-    order = compare_quantities(amount, bound.amount)
-    if order > 0 or (order == 0 and not bound.is_strict):
-        return None
-    is_close = _as_fraction(amount) * (100 + CLOSE_PERCENT) >= _as_fraction(bound.amount) * 100
-    return amount if is_close else None
+def close_bound(condition: SelectorCondition, device: CelMap) -> tuple[CapacityBound, Quantity] | None:
+    """Return the bound that exceeds what a device has by little, and what it has; None without any."""
+    for bound in condition.bounds:
+        amount = _amount_of(bound, device)
+        if amount is not None and is_close(amount, bound.amount):
+            return bound, amount
+    return None
+
+
+def is_close(amount: Quantity, bound: Quantity) -> bool:
+    """Return whether a bound is an amount, or exceeds it by little."""
+    has, wanted = _as_fraction(amount), _as_fraction(bound)
+    return has <= wanted and has * (100 + CLOSE_PERCENT) >= wanted * 100
 
 
 def _amount_of(bound: CapacityBound, device: CelMap) -> Quantity | None:
@@ -212,48 +258,51 @@ def _amount_of(bound: CapacityBound, device: CelMap) -> Quantity | None:
     return value.value.quantity if value.present and isinstance(value.value, QuantityValue) else None
 
 
-def with_bound(program: DeviceSelectorProgram, bound: CapacityBound, amount: Quantity) -> str:
-    """Return the expression with an amount that a device has as the bound, which then includes it.
+def with_bound(
+    condition: SelectorCondition, bound: CapacityBound, amount: Quantity, devices: Sequence[CelMap]
+) -> str | None:
+    """Return the literal to write as the bound of a condition, so that it is true for some devices; None without any.
 
-    >>> program = compile_device_selector("device.capacity['a'].memory.isGreaterThan(quantity('10Gi'))")
-    >>> bound = capacity_bound(selector_conditions(program)[0])
-    >>> with_bound(program, bound, parse_quantity("9850Mi"))
-    "device.capacity['a'].memory.compareTo(quantity('9850Mi')) >= 0"
+    Args:
+        condition: The condition.
+        bound: Its bound.
+        amount: What one of the devices has. A condition that requires more than its bound gets a little less.
+        devices: Values of variable `device`.
     """
-    node = next(term for term in _terms(program.tree, "_&&_") if bound.literal in set(walk_expression(term)))
-    comparison = _greater_than(node)
-    assert comparison is not None
-    target = comparison[0].target
-    assert target is not None
-    text = f"{_text_of(program, target)}.compareTo(quantity('{canonical_text(amount)}')) >= 0"
-    return f"{program.expression[: node.start]}{text}{program.expression[node.end :]}"
-
-
-def _greater_than(node: ExpressionNode) -> tuple[FunctionCall, bool] | None:
-    """Return the call in `a.compareTo(b) >= 0`, `… > 0` or `a.isGreaterThan(b)`, and whether it needs a > b."""
-    call = _comparison(node)
-    if call is None or not _is_call(node, "isGreaterThan", "_>=_", "_>_"):
-        return None
-    return call, not _is_call(node, "_>=_")
-
-
-def _comparison(node: ExpressionNode) -> FunctionCall | None:
-    """Return the call that compares in a bound: `a.isGreaterThan(b)`, `a.isLessThan(b)`, or `a.compareTo(b)` with 0."""
-    if not isinstance(node, FunctionCall):
-        return None
-    if node.function in ("isGreaterThan", "isLessThan"):
-        return node
-    if node.function not in ("_>=_", "_>_", "_<=_", "_<_", "_==_"):
-        return None
-    call, zero = node.arguments
-    is_zero = isinstance(zero, LiteralValue) and zero.value == 0
-    return call if is_zero and isinstance(call, FunctionCall) and call.function == "compareTo" else None
-
-
-def _quantity_literal(node: ExpressionNode) -> LiteralValue | None:
-    if isinstance(node, FunctionCall) and node.function == "quantity" and isinstance(node.arguments[0], LiteralValue):
-        return node.arguments[0]
+    for text in _texts_of_bound(bound, amount):
+        try:
+            rewritten = compile_device_selector(_replace_in(condition.text, condition.tree.start, [(bound, text)]))
+            if all(evaluate_expression(rewritten.compiled, device) is True for device in devices):
+                return text
+        except (SelectorCompileError, SelectorRuntimeError, UnmodelledExpressionError):
+            continue
     return None
+
+
+def _texts_of_bound(bound: CapacityBound, amount: Quantity) -> Iterator[str]:
+    """Yield an amount, and one just below it, as the literal of a bound is written."""
+    if isinstance(bound.literal.value, str):
+        text = canonical_text(amount)
+        number = text.rstrip("KMGTPEiknum")
+        before, suffix = "'", f"{text[len(number) :]}'"
+    else:
+        number = str(int(_as_fraction(amount)))
+        before, suffix = "", ".0" if isinstance(bound.literal.value, float) else ""
+    if number.isdecimal():
+        yield f"{before}{number}{suffix}"
+        yield f"{before}{int(number) - 1}{suffix}"
+
+
+def replace_bounds(program: DeviceSelectorProgram, texts: Sequence[tuple[CapacityBound, str]]) -> str:
+    """Return a selector with other amounts as bounds."""
+    return _replace_in(program.expression, 0, texts)
+
+
+def _replace_in(expression: str, offset: int, texts: Sequence[tuple[CapacityBound, str]]) -> str:
+    for bound, text in sorted(texts, key=lambda one: one[0].literal.start, reverse=True):
+        start, end = bound.literal.start - offset, bound.literal.end - offset
+        expression = f"{expression[:start]}{text}{expression[end:]}"
+    return expression
 
 
 def _as_fraction(quantity: Quantity) -> Fraction:

@@ -26,7 +26,7 @@ from webhook.model.dra.device_selectors import (
     compile_device_selector,
 )
 from webhook.model.dra.devices import Device, DeviceAttribute, DeviceCapacity
-from webhook.model.dra.selector_advice import DeviceKey, used_key
+from webhook.model.dra.selector_advice import DeviceKey, keys_named, used_key
 
 MAX_CACHED_NODES = 20_000
 """Parts of all expressions whose programs are kept: about 20 MiB."""
@@ -123,8 +123,7 @@ def _compile_program(expression: str) -> _CachedProgram | SelectorCompileError:
         program = compile_device_selector(expression)
     except SelectorCompileError as error:
         return error
-    used = {key for node in walk_expression(program.tree) if (key := used_key(node)) is not None}
-    keys = tuple(sorted(used)) if _reads_only_keys(program.tree) else None
+    keys = tuple(sorted(keys_named(program.tree))) if _reads_only_keys(program.tree) else None
     return _CachedProgram(program, keys, BoundedCache(MAX_RESULTS))
 
 
