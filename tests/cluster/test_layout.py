@@ -25,6 +25,7 @@ from webhook.report.layout_files import CONFIG_MAP, config_name, layout_files
 H100 = "NVIDIA-H100-80GB-HBM3"
 SEVEN: MigLayout = (("1g.10gb", 7),)
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 CRD: Json = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -74,6 +75,9 @@ def cards(operator: Plane) -> Iterator[list[str]]:
     yield names
     ended.set()
     manager.join()
+    for name in names:
+        on_node = ("--all-namespaces", f"--field-selector=spec.nodeName={name}")
+        operator.kubectl("delete", "pods", *on_node, "--force", "--grace-period=0")
     remove_nodes(operator, names)
 
 
@@ -160,6 +164,36 @@ def test_a_node_that_runs_a_pod_with_gpus_is_not_changed(
     assert done.returncode == 1
     assert f"a new layout of card-a would kill pods: {namespace}/busy. Run kubectl uncordon card-a" in done.stderr
     assert node_state(operator, "card-a") == (None, None, True)
+
+
+CLAIMED: dict[str, tuple[Json, bool]] = {
+    "a GPU of a claim": ({"driver": "gpu.nvidia.com"}, False),
+    "a device of another driver": ({"driver": "nic.example.com"}, True),
+    "access to a GPU for administration": ({"driver": "gpu.nvidia.com", "adminAccess": True}, True),
+}
+
+
+@pytest.mark.parametrize(("device", "changes"), CLAIMED.values(), ids=CLAIMED.keys())
+def test_a_node_that_runs_a_pod_with_a_claim(
+    operator: Plane, cards: list[str], namespace: str, tmp_path: Path, device: Json, changes: bool
+) -> None:
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    operator.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {ADMIN_ACCESS: "true"}}})
+    admin = {"adminAccess": True} if "adminAccess" in device else {}
+    request = {"name": "device", "exactly": {"deviceClassName": "any.example.com", **admin}}
+    claim = {"metadata": {"name": "device"}, "spec": {"devices": {"requests": [request]}}}
+    operator.api.create(claims, claim)
+    pod = make_pod("user").namespace(namespace)
+    pod = pod.spec(nodeName="card-a", resourceClaims=[{"name": "device", "resourceClaimName": "device"}])
+    operator.api.create(f"/api/v1/namespaces/{namespace}/pods", pod.build())
+    result = {"request": "device", "pool": "card-a", "device": "device-0", **device}
+    allocation = {"devices": {"results": [result]}}
+    operator.api.patch(f"{claims}/device/status", {"status": {"allocation": allocation}})
+
+    done = run_script(operator, tmp_path, change("card-a"))
+
+    assert (done.returncode == 0) is changes, done.stderr
+    assert (f"a new layout of card-a would kill pods: {namespace}/user. Run" in done.stderr) is not changes
 
 
 def test_a_node_is_drained_where_the_plan_allows_that(

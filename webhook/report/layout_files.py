@@ -119,13 +119,28 @@ has_layout() {
 }
 
 LIMITS='{.spec.containers[*].resources.limits} {.spec.initContainers[*].resources.limits}'
-POD_GPUS='{range .items[*]}{.metadata.namespace}/{.metadata.name} '$LIMITS'{"\n"}{end}'
+CLAIMS='{.spec.resourceClaims[*].resourceClaimName} {.status.resourceClaimStatuses[*].resourceClaimName}'
+POD_LINES='{range .items[*]}{.metadata.namespace} {.metadata.name} '"$LIMITS | $CLAIMS"'{"\n"}{end}'
+DRIVERS='{range .status.allocation.devices.results[*]}{.driver}={.adminAccess} {end}'
 
-# Prints the pods on a node that request GPUs.
+# Returns whether a ResourceClaim has a GPU, other than for administration.
+has_gpu() {
+  drivers=$(kubectl get resourceclaims -n "$1" "$2" --ignore-not-found -o "jsonpath=$DRIVERS") || exit 1
+  case $drivers in *'nvidia.com= '*) return 0 ;; *) return 1 ;; esac
+}
+
+# Prints the pods on a node that request GPUs, or have them by a ResourceClaim.
 gpu_pods() {
-  kubectl get pods --all-namespaces --field-selector "spec.nodeName=$1,status.phase!=Succeeded,status.phase!=Failed" \
-    -o "jsonpath=$POD_GPUS" |
-    sed -n 's/ .*nvidia\.com\/.*//p'
+  lines=$(kubectl get pods --all-namespaces -o "jsonpath=$POD_LINES" \
+    --field-selector "spec.nodeName=$1,status.phase!=Succeeded,status.phase!=Failed") || exit 1
+  while read -r namespace pod line; do
+    case ${line%%|*} in *nvidia.com/*) echo "$namespace/$pod" && continue ;; esac
+    for claim in ${line#*|}; do
+      if has_gpu "$namespace" "$claim"; then echo "$namespace/$pod" && break; fi
+    done
+  done <<EOF
+$lines
+EOF
 }
 
 # Keeps new pods off a node, and stops if pods with GPUs run there.
