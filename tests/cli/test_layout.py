@@ -87,6 +87,31 @@ def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
     assert (plan["unserved"]["requests"], plan["cardsUsed"]["planned"]) == (0, 3)
 
 
+def test_a_quantile_plans_for_the_recorded_time(rightslice: Run) -> None:
+    result = rightslice("layout", "--cluster", "demo", "--now", JUNE, "--quantile", "0.95", "-o", "json")
+    plan = orjson.loads(result.out)
+
+    assert (plan["record"]["quantile"], plan["record"]["pods"]) == (0.95, 323)
+    assert plan["record"]["start"] < plan["record"]["heldOut"]["start"] < plan["record"]["end"]
+    assert plan["record"]["heldOut"]["servedShare"] >= 0.98 * plan["record"]["heldOut"]["earlierServedShare"]
+    assert any(row["requests"] > row["now"] for row in plan["demand"])
+
+
+def test_a_quantile_needs_a_record(rightslice: Run) -> None:
+    result = rightslice("layout", "--cluster", "cluster.yaml", "--policies", "policies", "--quantile", "0.95")
+
+    assert result.code == 2
+    assert "--quantile: is a share of recorded time, found no recorded pods. Write --usage FILE" in result.err
+
+
+def test_needs_of_each_namespace(planned: Any) -> None:
+    pods = [*(running(f"p{i}", "8Gi", "a") for i in range(3)), running("q", "8Gi", "a").namespace("other")]
+    plan = orjson.loads(planned([hopper("a")], pods, "-o", "json", "--by-namespace"))
+
+    assert {(row["namespace"], row["requests"]) for row in plan["demand"]} == {("team", 3), ("other", 1)}
+    assert plan["cardsUsed"]["planned"] == 1
+
+
 def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:
     waiting = [make_pod("p").requests("nvidia.com/mig-1g.10gb", "1")]
 

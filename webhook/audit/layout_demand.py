@@ -8,7 +8,7 @@ any slice of that product that covers its need, or it keeps its whole cards.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.audit.adjusted_view import AdjustedView
@@ -69,21 +69,45 @@ def _ample_slices(node: FleetNode) -> dict[str, int]:
 class WaitingCardSet(NamedTuple):
     """Whole cards that a pod without a node needs on one of some nodes, a mask, and why it keeps them."""
 
+    need: UnitNeed
     gpus: int
     nodes: int
     reason: str
 
 
-class DemandCollector:
-    """Sums up what pods need, one audited pod after the other."""
+class PodNeed(NamedTuple):
+    """The units that one pod needs.
 
-    def __init__(self, fleet: Fleet, nodes: Mapping[int, NodeLayout], policies: PolicySet) -> None:
+    Attributes:
+        runs: Whether it has a node.
+        kept: Whole cards among them that it keeps on that node.
+    """
+
+    workload: str
+    runs: bool
+    needs: Mapping[UnitNeed, int]
+    kept: Mapping[UnitNeed, int] = {}
+
+
+class DemandCollector:
+    """Sums up what pods need, one audited pod after the other.
+
+    Attributes:
+        pods: The need of each pod, by namespace and name.
+    """
+
+    def __init__(
+        self, fleet: Fleet, nodes: Mapping[int, NodeLayout], policies: PolicySet, *, by_namespace: bool = False
+    ) -> None:
         """Start without pods.
 
         Args:
             fleet: The nodes with every slice, against which the pods are evaluated.
             nodes: The nodes that can be partitioned, by index.
+            by_namespace: Whether needs of different namespaces are counted separately.
         """
+        self.pods: dict[tuple[str, str], PodNeed] = {}
+        self._by_namespace = by_namespace
         self._fleet, self._nodes = fleet, dict(nodes)
         self._savings = {
             policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
@@ -102,7 +126,7 @@ class DemandCollector:
             free = {i: nodes[i].layouts.count(WHOLE_CARD) - held[i] for i in bit_positions(each.nodes) if i in nodes}
             fitting = [index for index, cards in free.items() if cards >= each.gpus]
             if not fitting:
-                needs[self._whole_need(each.nodes)] += each.gpus
+                needs[each.need] += each.gpus
                 continue
             index = min(fitting, key=lambda index: (free[index], nodes[index].node))
             held[index] += each.gpus
@@ -112,7 +136,7 @@ class DemandCollector:
 
     def add(self, result: CheckResult) -> None:
         """Add an audited pod."""
-        units = {name: count for name, count in result.decision.requested_units.items() if parse_gpu_resource(name)}
+        units = _requested_units(result)
         if not units or result.pod_details is None:
             return
         if result.node:
@@ -123,67 +147,92 @@ class DemandCollector:
                 self._elsewhere += 1
         elif not result.decision.denials:
             self._waiting += 1
-            self._add_pending(result, result.pod_details.feasible_nodes, units)
+            self._add_pending(result, units)
 
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
         node, whole = self._nodes[index], units.get(WHOLE_GPU, 0)
         self._allocated[node.product] += whole
         self._held[index] += whole
-        need = self._right_sized_need(result, [node.product])
-        kept = 0 if need or _gets_share(result.decision) else whole
-        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + kept)
-        if need:
-            self._needs[need] += 1
-            return
+        needs = self._needs_on_products(result, [node.product], units)
+        kept = Counter({need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE})
+        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + kept.total())
         if kept:
-            self._kept[_reason_to_keep(result.decision)] += kept
-        self._add_slices(units, [node.product])
+            self._kept[_reason_to_keep(result.decision)] += kept.total()
+        self._needs.update(needs - kept)
+        self._record_pod(result, PodNeed(_workload(result), True, needs, kept))
 
-    def _add_pending(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> None:
-        outcome, whole = result.decision.outcome, units.get(WHOLE_GPU, 0)
-        if _gets_share(result.decision):
-            return
-        if isinstance(outcome, OfferChoice):
-            nodes &= union_masks(offer.nodes for offer in outcome.offers)
-        products = self._products(nodes)
-        need = self._right_sized_need(result, products)
-        if need:
-            self._needs[need] += 1
-            return
-        if products and whole > 1:
-            self._sets.append(WaitingCardSet(whole, nodes, _reason_to_keep(result.decision)))
-        elif products and whole:
-            self._needs[self._whole_need(nodes)] += 1
-        self._add_slices(units, products)
+    def _add_pending(self, result: CheckResult, units: Mapping[str, int]) -> None:
+        nodes = _feasible_nodes(result)
+        needs = self._needs_on_products(result, self._products(nodes), units)
+        self._record_pod(result, PodNeed(_workload(result), False, needs))
+        whole = {need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE and count > 1}
+        self._sets += [
+            WaitingCardSet(need, count, nodes, _reason_to_keep(result.decision)) for need, count in whole.items()
+        ]
+        self._needs.update(needs - Counter(whole))
+
+    def _record_pod(self, result: CheckResult, need: PodNeed) -> None:
+        self.pods[result.namespace, result.name] = need
+
+    def needs_if_created(self, result: CheckResult) -> Counter[UnitNeed]:
+        """Return the units that a pod without a node would need, whether or not the policies admit it."""
+        return self._needs_on_products(result, self._products(_feasible_nodes(result)), _requested_units(result))
 
     def _products(self, nodes: int) -> list[str]:
         return sorted({self._nodes[index].product for index in bit_positions(nodes) if index in self._nodes})
 
-    def _whole_need(self, nodes: int) -> UnitNeed:
-        return UnitNeed(tuple(CardUnit(product, "") for product in self._products(nodes)), RequestOrigin.WHOLE)
-
-    def _add_slices(self, units: Mapping[str, int], products: Iterable[str]) -> None:
+    def _needs_on_products(
+        self, result: CheckResult, products: Sequence[str], units: Mapping[str, int]
+    ) -> Counter[UnitNeed]:
+        """Return what a pod needs of some products: what the policies would give it, else what it requests."""
+        if _gets_share(result.decision):
+            return Counter()
+        if found := self._right_sized_units(result, products):
+            return Counter({self._need(result, found, RequestOrigin.RIGHT_SIZED): 1})
+        needs = Counter[UnitNeed]()
+        if products and WHOLE_GPU in units:
+            cards = [CardUnit(product, "") for product in products]
+            needs[self._need(result, cards, RequestOrigin.WHOLE)] += units[WHOLE_GPU]
         for name, count in units.items():
             resource = parse_gpu_resource(name)
             if resource and resource.mig and not resource.shared:
                 having = [product for product in products if _has_profile(product, resource.profile)]
-                possible = tuple(CardUnit(product, resource.profile) for product in having)
-                self._needs[UnitNeed(possible, RequestOrigin.SLICE)] += count
+                possible = [CardUnit(product, resource.profile) for product in having]
+                needs[self._need(result, possible, RequestOrigin.SLICE)] += count
+        return needs
 
-    def _right_sized_need(self, result: CheckResult, products: Iterable[str]) -> UnitNeed | None:
-        """Return the units of some products that the policies would give a pod; None if it keeps its request."""
+    def _need(self, result: CheckResult, units: Iterable[CardUnit], origin: RequestOrigin) -> UnitNeed:
+        return UnitNeed(tuple(units), origin, result.namespace if self._by_namespace else "")
+
+    def _right_sized_units(self, result: CheckResult, products: Sequence[str]) -> list[CardUnit]:
+        """Return the units of some products that the policies would give a pod; none if it keeps its request."""
         outcome = result.decision.outcome
         if result.decision.denials or not isinstance(outcome, OfferChoice) or outcome.offers[0].form is not GpuForm.MIG:
-            return None
+            return []
         most = CARD_MILLI - 10 * max(self._savings.get(name, 0) for name in result.decision.policies)
         found = [unit for product in products for unit in self._covering_units(product, outcome.need, most)]
-        whole = [CardUnit(product, "") for product in products]
-        return UnitNeed((*found, *whole), RequestOrigin.RIGHT_SIZED) if found else None
+        return [*found, *(CardUnit(product, "") for product in products)] if found else []
 
     def _covering_units(self, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
         offers = (offer for offer in self._fleet.offers if offer.form is GpuForm.MIG and offer.product == product)
         profiles = dict.fromkeys(offer.profile for offer in offers if _serves(offer, need, most))
         return (CardUnit(product, profile) for profile in profiles)
+
+
+def _requested_units(result: CheckResult) -> Mapping[str, int]:
+    return {name: count for name, count in result.decision.requested_units.items() if parse_gpu_resource(name)}
+
+
+def _workload(result: CheckResult) -> str:
+    return result.pod_details.workload if result.pod_details else ""
+
+
+def _feasible_nodes(result: CheckResult) -> int:
+    """Return the mask of the nodes that a pod without a node may have, with what the policies would give it."""
+    nodes, outcome = result.pod_details.feasible_nodes if result.pod_details else 0, result.decision.outcome
+    if isinstance(outcome, OfferChoice) and not result.decision.denials:
+        nodes &= union_masks(offer.nodes for offer in outcome.offers)
+    return nodes
 
 
 def _gets_share(decision: Decision) -> bool:

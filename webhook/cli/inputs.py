@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from webhook.server.policy_sources import LastLoaded, combine_sources
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
+    from webhook.usage.record_file import UsageRecord
 
 STDIN = "-"
 
@@ -52,10 +54,14 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool
 
     def read_usage(self) -> UsageView:
+        """Read the recorded usage, and estimate from it."""
+        return _estimate_view(self.read_record(), verbose=self.verbose and self.usage is not None)
+
+    def read_record(self) -> UsageRecord | None:
         """Read the recorded usage; for the example cluster, by default the example's."""
         if self.usage is None and self.cluster == DEMO:
-            return read_demo_usage(self.now)
-        return read_usage_view(self.usage, self.now, verbose=self.verbose)
+            return read_demo_record(self.now)
+        return read_usage_record(self.usage, self.now) if self.usage is not None else None
 
 
 def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> EvaluationContext:
@@ -256,24 +262,11 @@ def note_cluster(name: str, fleet: Fleet, skipped: Iterable[str] = ()) -> None:
         print_note(f"cluster: {sanitize(sentence)}")
 
 
-def read_demo_usage(moment: datetime) -> UsageView:
-    """Read the usage of the example cluster, as if it had been recorded now."""
-    from webhook.usage.estimator import estimate_usage  # numpy is slow to import
-    from webhook.usage.record_file import read_record
-
-    print_note("note: demo: an example cluster with example usage of three weeks, not yours")
-    recorded = read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
-    return estimate_usage(recorded.histories, recorded.now)
-
-
-def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False) -> UsageView:
-    """Read recorded GPU usage; empty if no file is named or the record is too old. Exits if it cannot be used."""
-    if name is None:
-        return UsageView()
+@cache
+def read_usage_record(name: str, moment: datetime) -> UsageRecord | None:
+    """Read a file of recorded GPU usage; None if it is too old. Exits if it cannot be used."""
     from webhook.usage import loader
-    from webhook.usage.estimator import estimate_usage  # numpy is slow to import
-    from webhook.usage.history import count_pods
-    from webhook.usage.record_file import read_record
+    from webhook.usage.record_file import read_record  # numpy is slow to import
 
     try:
         recorded = read_record(Path(name))
@@ -285,8 +278,29 @@ def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False
     too_old = loader.old_record_error(recorded.now, now)
     if note := too_old or loader.record_age_note(recorded.now, now):
         print_note(f"note: --usage {sanitize(name)}: {note}")
-    if too_old:
+    return None if too_old else recorded
+
+
+@cache
+def read_demo_record(moment: datetime) -> UsageRecord:
+    """Read the usage of the example cluster, as if it had been recorded now."""
+    from webhook.usage.record_file import read_record  # numpy is slow to import
+
+    print_note("note: demo: an example cluster with example usage of three weeks, not yours")
+    return read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
+
+
+def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False) -> UsageView:
+    """Read recorded GPU usage; empty if no file is named or the record is too old. Exits if it cannot be used."""
+    return _estimate_view(read_usage_record(name, moment) if name is not None else None, verbose=verbose)
+
+
+def _estimate_view(recorded: UsageRecord | None, *, verbose: bool) -> UsageView:
+    if recorded is None:
         return UsageView()
+    from webhook.usage.estimator import estimate_usage  # numpy is slow to import
+    from webhook.usage.history import count_pods
+
     view = estimate_usage(recorded.histories, recorded.now)
     if verbose:
         recorded_at = datetime.fromtimestamp(recorded.now, UTC)

@@ -11,7 +11,7 @@ kinds of demand, not on the number of cards.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.placement.integer_program import IntegerProgram, ObjectiveValue
@@ -105,6 +105,18 @@ def plan_layouts(
         used,
         sum(group.cards for group in cards) + kept.value,
     )
+
+
+def most_served(cards: Iterable[CardGroup], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS) -> int:
+    """Return the most requests that cards serve as they are.
+
+    Raises:
+        SolverError: The solver is not installed.
+    """
+    fixed = [group._replace(fixed=group.cards) for group in cards]
+    program = _LayoutProgram(fixed, demands)
+    unserved = program.minimize([next(program.objectives())], program.start, seconds).objectives[0].value
+    return sum(each.requests for each in demands) - unserved
 
 
 class _LayoutProgram(IntegerProgram):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -33,10 +34,54 @@ class RequestOrigin(StrEnum):
 
 
 class UnitNeed(NamedTuple):
-    """Any of some units, the smallest first, and why."""
+    """Any of some units, the smallest first, and why.
+
+    Attributes:
+        namespace: The namespace of the pods; "" if the needs of all are counted together.
+    """
 
     units: tuple[CardUnit, ...]
     origin: RequestOrigin
+    namespace: str = ""
+
+
+class HeldOutShare(NamedTuple):
+    """The recorded requests that are served by layouts that were planned from the first part of the record alone.
+
+    Attributes:
+        start: Unix seconds from which on nothing was used to plan.
+        requests, served: Sums over all bins from then on.
+        earlier_requests, earlier_served: The same over the bins that were used to plan.
+    """
+
+    start: int
+    requests: int
+    served: int
+    earlier_requests: int
+    earlier_served: int
+
+
+class DemandRecord(NamedTuple):
+    """The recorded time that a demand was computed from.
+
+    Attributes:
+        quantile: The needs are what is enough for this share of the time.
+        start, end: Unix seconds.
+        bins: The number of parts of the time that were compared.
+        pods: Recorded pods.
+        unrecorded_pods: Running pods without recorded usage, whose needs count at any time.
+        now: The needs of today's pods.
+        held_out: None if the record is too short to be divided.
+    """
+
+    quantile: float
+    start: int
+    end: int
+    bins: int
+    pods: int
+    unrecorded_pods: int
+    now: Mapping[UnitNeed, int]
+    held_out: HeldOutShare | None
 
 
 class LayoutDemand(NamedTuple):
@@ -49,6 +94,7 @@ class LayoutDemand(NamedTuple):
         allocated_cards: Whole cards that running pods hold today, kept or not, by product.
         waiting_pods: Pods without a node among those that need units.
         pods_elsewhere: Running pods with GPUs on other nodes.
+        record: The time that the needs were computed from; None if they are those of today's pods.
     """
 
     nodes: tuple[NodeLayout, ...]
@@ -57,6 +103,7 @@ class LayoutDemand(NamedTuple):
     allocated_cards: Mapping[str, int]
     waiting_pods: int
     pods_elsewhere: int
+    record: DemandRecord | None = None
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
@@ -73,11 +120,16 @@ class LayoutRow(NamedTuple):
 
 
 class NeedRow(NamedTuple):
-    """Requests with one need, and the units that serve them."""
+    """Requests with one need, and the units that serve them.
+
+    Attributes:
+        now: Requests of today's pods among them; None if all are.
+    """
 
     need: UnitNeed
     requests: int
     served: Mapping[CardUnit, int]
+    now: int | None = None
 
     @property
     def unserved(self) -> int:
@@ -116,8 +168,12 @@ class ClusterLayout(NamedTuple):
 
     def need_rows(self) -> list[NeedRow]:
         """Return the demand, the most requests first."""
-        rows = zip(self.demand.needs.items(), self.plan.served, strict=True)
-        return sorted((NeedRow(*each, served) for each, served in rows), key=lambda row: (-row.requests, row.need))
+        now = self.demand.record.now if self.demand.record else None
+        rows = [
+            NeedRow(need, requests, served, None if now is None else now.get(need, 0))
+            for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
+        ]
+        return sorted(rows, key=lambda row: (-row.requests, row.need))
 
     def used_today(self) -> Counter[str]:
         """Return the cards that are partitioned or allocated as a whole today, by product."""
@@ -186,7 +242,8 @@ def _need_text(need: UnitNeed) -> str:
     smallest: dict[str, CardUnit] = {}
     for unit in need.units:
         smallest.setdefault(unit.product, unit)
-    return " or ".join(map(unit_text, smallest.values()))
+    units = " or ".join(map(unit_text, smallest.values()))
+    return f"{units} in {need.namespace}" if need.namespace else units
 
 
 def _served_text(row: NeedRow) -> str:
@@ -206,6 +263,8 @@ LAYOUTS = Table[LayoutRow](
 NEEDS = Table[NeedRow](
     (
         Column("requests", lambda row: row.requests, "Requests", numeric=True),
+        Column("now", lambda row: row.now),
+        Column("namespace", lambda row: row.need.namespace or None),
         Column("origin", lambda row: row.need.origin.value, "Because"),
         Column(
             "units", lambda row: [unit._asdict() for unit in row.need.units], "Need", lambda row: _need_text(row.need)
@@ -265,6 +324,8 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
     yield f"Lower bound            {layout.lower_bound}: {_proof_text(layout)}"
     yield f"Changes                {_changes_text(layout)}"
     yield f"Unserved               {layout.plan.unserved.value} of {sum(layout.demand.needs.values())} requests"
+    if layout.demand.record:
+        yield from _record_lines(layout.demand.record)
     if layout.demand.waiting_pods:
         yield f"Waiting pods           {layout.demand.waiting_pods}, whose needs count too"
     if layout.demand.kept_whole:
@@ -274,6 +335,39 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Not planned            {pluralize(layout.demand.pods_elsewhere, 'pod')} with GPUs on other nodes"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _record_lines(record: DemandRecord) -> Iterator[str]:
+    period = f"{_time_text(record.start)} to {_time_text(record.end)}"
+    pods = pluralize(record.pods, "recorded pod")
+    yield f"Demand                 enough for {100 * record.quantile:g} % of the time from {period}, of {pods}"
+    if record.unrecorded_pods:
+        yield f"Not recorded           {pluralize(record.unrecorded_pods, 'running pod')}, which count at any time"
+    held = record.held_out
+    if held is None:
+        yield "Not used to plan       nothing: the record is too short to plan with one part and test with the other"
+        return
+    later, earlier = _share_text(held.served, held.requests), _share_text(held.earlier_served, held.earlier_requests)
+    yield f"Not used to plan       {later} served from {_time_text(held.start)} on by a plan from the time before"
+    yield f"Used to plan           {earlier} served before"
+
+
+def _time_text(seconds: int) -> str:
+    """Format a time.
+
+    >>> _time_text(1780272000)
+    '2026-06-01T00:00Z'
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
+
+
+def _share_text(served: int, requests: int) -> str:
+    """Format a part of requests, rounded down.
+
+    >>> _share_text(9999, 10000), _share_text(0, 0)
+    ('99.9 %', '100.0 %')
+    """
+    return f"{(1000 * served // requests if requests else 1000) / 10:.1f} %"
 
 
 def _changes_text(layout: ClusterLayout) -> str:
@@ -327,7 +421,26 @@ def layout_document(layout: ClusterLayout) -> Json:
         "waitingPods": layout.demand.waiting_pods,
         "keptWhole": dict(layout.demand.kept_whole),
         "podsElsewhere": layout.demand.pods_elsewhere,
+        "record": _record_document(layout.demand.record) if layout.demand.record else None,
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
         "demand": list(map(NEEDS.to_document, layout.need_rows())),
         "nodes": list(map(CHANGES.to_document, layout.changes)),
+    }
+
+
+def _record_document(record: DemandRecord) -> Json:
+    held = record.held_out
+    return {
+        "quantile": record.quantile,
+        "start": _time_text(record.start),
+        "end": _time_text(record.end),
+        "bins": record.bins,
+        "pods": record.pods,
+        "unrecordedPods": record.unrecorded_pods,
+        "heldOut": held
+        and {
+            "start": _time_text(held.start),
+            "servedShare": held.served / held.requests if held.requests else 1.0,
+            "earlierServedShare": held.earlier_served / held.earlier_requests if held.earlier_requests else 1.0,
+        },
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
+from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import DemandCollector, view_with_slices
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
@@ -27,7 +29,7 @@ from webhook.errors import SolverError
 from webhook.model.cluster_view import ClusterView
 from webhook.placement.layout_plan import UnitDemand, plan_layouts
 from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, node_layouts
-from webhook.report.layout import ClusterLayout, layout_document, layout_lines
+from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
 from webhook.report.layout_files import layout_files
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -44,6 +46,20 @@ Headroom = Annotated[
         max=1000,
         help="Plan for so many percent more requests of each need, rounded up. Cards that pods keep are not increased.",
     ),
+]
+Quantile = Annotated[
+    float | None,
+    typer.Option(
+        "--quantile",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Plan for what is enough in this share of the time that --usage recorded, for example 0.95. Default: for "
+        "what today's pods need.",
+    ),
+]
+ByNamespace = Annotated[
+    bool, typer.Option("--by-namespace", help="Count the needs of each namespace separately, also for --quantile.")
 ]
 WriteFolder = Annotated[
     Path | None,
@@ -76,6 +92,8 @@ def layout_command(
     now: flags.Now = "",
     prices: PriceFile = "",
     headroom: Headroom = 0,
+    quantile: Quantile = None,
+    by_namespace: ByNamespace = False,
     write: WriteFolder = None,
     max_unavailable: MaxUnavailable = 1,
     allow_drain: AllowDrain = False,
@@ -109,7 +127,8 @@ def layout_command(
     )
     try:
         idle_only = write is not None and not allow_drain
-        layout, invalid = plan_cluster_layout(audited, headroom, idle_only=idle_only)
+        options = DemandOptions(headroom, quantile, by_namespace, idle_only)
+        layout, invalid = plan_cluster_layout(audited, options)
     except SolverError as error:
         exit_with_error(f"layout: {error}")
     paint = paint_for(no_color=no_color)
@@ -137,12 +156,23 @@ def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> N
         exit_with_error(f"--write {sanitize(str(folder))}: cannot be written: {error.strerror}")
 
 
-def plan_cluster_layout(audited: AuditFlags, headroom: int, *, idle_only: bool) -> tuple[ClusterLayout, bool]:
-    """Return the plan for a cluster, and whether an object could not be read.
+class DemandOptions(NamedTuple):
+    """The flags that change a demand.
 
-    Args:
+    Attributes:
         headroom: Percent by which the requests are increased.
+        quantile: The share of the recorded time that is served; None for today's pods.
         idle_only: Whether nodes that run pods with GPUs keep their layouts.
+    """
+
+    headroom: int
+    quantile: float | None
+    by_namespace: bool
+    idle_only: bool
+
+
+def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[ClusterLayout, bool]:
+    """Return the plan for a cluster, and whether an object could not be read.
 
     Raises:
         SolverError: The solver is not installed.
@@ -156,13 +186,29 @@ def plan_cluster_layout(audited: AuditFlags, headroom: int, *, idle_only: bool) 
         return evaluated[0]
 
     audit = run_audit(audited, offer_slices)
-    collector = DemandCollector(evaluated[0].fleet, nodes, audit.context.policies)
+    collector = DemandCollector(evaluated[0].fleet, nodes, audit.context.policies, by_namespace=options.by_namespace)
     for result in audit.results:
         collector.add(result)
-    demand = collector.demand().increased_by(headroom)
-    if idle_only:
-        demand = demand._replace(nodes=tuple(node._replace(fixed=node.pods > 0) for node in demand.nodes))
+    context = msgspec.structs.replace(audit.context, view=evaluated[0])
+    demand = _demand(audited, collector, context, options)
     wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
     plan = plan_layouts(card_groups(demand.nodes), wanted)
     changes = assign_layouts(demand.nodes, plan.cards)
     return ClusterLayout(demand, plan, changes, audit.prices), any(each.invalid for each in audit.results)
+
+
+def _demand(
+    audited: AuditFlags, collector: DemandCollector, context: EvaluationContext, options: DemandOptions
+) -> LayoutDemand:
+    """Return the demand of today's pods, or of the recorded ones."""
+    demand = collector.demand()
+    if options.idle_only:
+        demand = demand._replace(nodes=tuple(node._replace(fixed=node.pods > 0) for node in demand.nodes))
+    if options.quantile is None:
+        return demand.increased_by(options.headroom)
+    record = audited.read_record()
+    if record is None or not record.histories:
+        exit_with_error("--quantile: is a share of recorded time, found no recorded pods. Write --usage FILE")
+    from webhook.audit.recorded_demand import record_demand  # numpy is slow to import
+
+    return record_demand(demand, collector, record, context, options.quantile, options.headroom)
