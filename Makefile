@@ -125,8 +125,8 @@ bench-placement: $(VENV)/.dev ## Measure GPU allocation by placement rule on the
 bench-dra: plane ## Measure GPU allocation by claims on the default list in TRACES, on a real scheduler
 	@$(BIN)/python -m benchmarks.device_replay $(TRACES:%=--traces %)
 
-bench-layout: $(VENV)/.dev ## Measure the cards that MIG layouts need on the traces in TRACES: ours, fixed ones, and the bound
-	@$(BIN)/python -m benchmarks.layout $(TRACES:%=--traces %)
+bench-layout: $(VENV)/.dev ## Measure the cards that MIG layouts need on the traces in TRACES and TRACE: ours, fixed ones, and the bound
+	@$(BIN)/python -m benchmarks.layout $(TRACES:%=--traces %) $(TRACE:%=--trace %)
 
 # The GenTD26 trace of GPU memory is public (see benchmarks/gentd26.py).
 TRACE ?= $(wildcard ../shared/traces/gentd26)

@@ -19,6 +19,7 @@ from webhook.usage.history import GAP, MIB_TYPECODE, Floats, UsageHistory
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-v2026-GenAI"
 FILE = "pod_gpu_memory_used_bytes_anon"
+DUTY_FILE = "pod_gpu_duty_cycle_anon"
 HOUR = 3420
 STEP = 57
 CARD_MIB = 48 * 1024.0
@@ -49,20 +50,30 @@ class Decision(NamedTuple):
     mean: float
 
 
-def archive_in(folder: Path) -> Path:
-    """Return the path of the trace in a folder."""
-    return folder / f"{FILE}.tar.gz"
+def archive_in(folder: Path, file: str = FILE) -> Path:
+    """Return the path of a file of the trace in a folder."""
+    return folder / f"{file}.tar.gz"
 
 
 def read_trace(folder: Path) -> list[Pod]:
     """Return every pod of the trace."""
-    with tarfile.open(archive_in(folder)) as archive:
-        inside = archive.extractfile(f"{FILE}.csv")
+    return _read_samples(folder, FILE, MIB)
+
+
+def read_duty(folder: Path) -> list[Pod]:
+    """Return the pods of the trace with their GPU duty, percent, in place of memory."""
+    return _read_samples(folder, DUTY_FILE, 1)
+
+
+def _read_samples(folder: Path, file: str, unit: float) -> list[Pod]:
+    with tarfile.open(archive_in(folder, file)) as archive:
+        inside = archive.extractfile(f"{file}.csv")
         assert inside is not None
-        rows = list(csv.reader(io.TextIOWrapper(inside, "ascii")))[1:]
+        rows = list(csv.DictReader(io.TextIOWrapper(inside, "ascii")))
     samples: dict[str, list[tuple[float, float]]] = {}
-    for at, value, name in rows:
-        samples.setdefault(name, []).append((float(at), float(value) / MIB))
+    for row in rows:
+        at, value = float(row["timestamp_anon"]), float(row["value"]) / unit
+        samples.setdefault(row["container_ip"], []).append((at, value))
     return [Pod(name, *np.array(sorted(each)).T) for name, each in samples.items()]
 
 

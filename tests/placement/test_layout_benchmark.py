@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from benchmarks.layout import PRODUCTS, compare_layouts, slice_milli, unit_demands
+from benchmarks.layout import (
+    PRODUCTS,
+    compare_layouts,
+    made_pods,
+    need_series,
+    served_when_planned_before,
+    slice_milli,
+    unit_demands,
+)
 from benchmarks.openb import made
 from webhook.placement.capacity import PodDemand
+from webhook.placement.layout_plan import UnitDemand
 
 H100, A30 = PRODUCTS
 CASES: dict[str, tuple[str, list[PodDemand], dict[str, int]]] = {
@@ -43,6 +53,29 @@ def test_no_fixed_layout_serves_more_with_the_same_cards() -> None:
     assert ours.cards == bound
     assert max(each.served for each in fixed) < ours.served
     assert min(each.cards for each in fixed) > ours.cards
+
+
+def test_layouts_of_a_day_serve_the_time_that_was_not_used_to_plan() -> None:
+    series = need_series(made_pods(), H100)
+    demands = [UnitDemand(requests, need.units) for need, requests in series.quantile(0.95).items()]
+    bound, [ours, *fixed] = compare_layouts(demands, H100)
+    earlier, later = served_when_planned_before(series, H100)
+
+    assert sum(each.requests for each in demands) == 12
+    assert bound == ours.cards <= min(each.cards for each in fixed)
+    assert (earlier, later) == (1.0, 1.0)
+
+
+def test_pods_that_come_later_than_the_plan_find_fewer_cards() -> None:
+    pods = made_pods()
+    late = [
+        pod._replace(history=replace(pod.history, pod=f"late-{i}", start=2 * pod.history.end - pod.history.start))
+        for i, pod in enumerate(pods * 2)
+    ]
+    earlier, later = served_when_planned_before(need_series([*pods, *late], H100), H100)
+
+    assert earlier == 1.0
+    assert 0 < later < 1
 
 
 def test_a_slice_covers_a_share_in_memory_and_compute() -> None:
