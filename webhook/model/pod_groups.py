@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from sys import intern
 from typing import NamedTuple
 
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.fleet import Fleet
 from webhook.model.node_counts import NO_COUNTS, NodeCounts
 from webhook.model.pods import DEFAULT_NAMESPACE, NodeSelectorRequirement, Pod
@@ -30,6 +31,9 @@ MAX_GROUPS_CHECKED = 1024
 
 MAX_NAMESPACES_CHECKED = 1024
 """Namespaces whose labels one selector of namespaces is compared with."""
+
+MAX_SELECTORS_KEPT = 256
+"""Selectors whose counts are kept until the pods change."""
 
 PodLabels = tuple[tuple[str, str], ...]
 """The labels of a pod by key, ascending, without its index in a workload."""
@@ -196,10 +200,11 @@ NO_GROUPS = NamespacePods({})
 class PodGroups:
     """The pods of a cluster by namespace and labels. Immutable; a change copies what its namespaces have."""
 
-    __slots__ = ("_namespaces",)
+    __slots__ = ("_counted", "_namespaces")
 
     def __init__(self, namespaces: Mapping[str, NamespacePods]) -> None:
         self._namespaces = namespaces
+        self._counted = BoundedCache[tuple[PodSelector, ...], PodCounts | None](MAX_SELECTORS_KEPT)
 
     def __bool__(self) -> bool:
         return bool(self._namespaces)
@@ -234,10 +239,23 @@ class PodGroups:
     ) -> PodCounts | None:
         """Return the numbers of the pods that all selectors select; None if they are not known.
 
+        Cached for selectors that do not look at the labels of namespaces: each term of a pod is counted several times.
+
         Args:
             selectors: At least one.
             labels_of: Returns the labels of a namespace.
         """
+        key = tuple(selectors)
+        if any(one.namespace_labels is not None for one in key):
+            return self._count(key, labels_of)
+        try:
+            return self._counted[key]
+        except KeyError:
+            return self._counted.store(key, self._count(key, labels_of))
+
+    def _count(
+        self, selectors: tuple[PodSelector, ...], labels_of: Callable[[str], Mapping[str, str]]
+    ) -> PodCounts | None:
         first, *others = selectors
         total = NO_PODS
         names = self._namespaces_of(first, labels_of)

@@ -8,7 +8,6 @@ admitted one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 
@@ -200,10 +199,10 @@ def _weigh_resource(name: str, count: int, node: int, fleet: Fleet) -> GpuWeight
 
 def sum_weights(weights: Iterable[GpuWeight]) -> GpuWeight:
     """Return the sum of weights."""
-    found: Counter[ProductNames] = Counter()
+    found: dict[ProductNames, int] = {}
     for weight in weights:
         for products, milli in weight:
-            found[products] += milli
+            found[products] = found.get(products, 0) + milli
     return tuple(found.items())
 
 

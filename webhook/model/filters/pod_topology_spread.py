@@ -129,11 +129,13 @@ def find_spread_nodes(
         with_keys &= fleet.nodes_with_label(each.topology_key)
     found = []
     for each in constraints:
-        counts, reserved = (some.count((each.pods,), _no_labels) for some in (pods, nominated))
-        if counts is None or reserved is None:
+        counts = pods.count((each.pods,), _no_labels)
+        if counts is not None and not each.pods.labels:
+            # The plugin counts only nominated pods then, though the selector selects all.
+            reserved = nominated.count((each.pods,), _no_labels)
+            counts = reserved._replace(waiting=counts.waiting) if reserved is not None else None
+        if counts is None:
             return None
-        if not each.pods.labels:  # the plugin counts only nominated pods then, though the selector selects all
-            counts = reserved._replace(waiting=counts.waiting)
         nodes = with_keys & (selected if each.honors_affinity else -1) & (tolerated if each.honors_taints else -1)
         found.append(_nodes_of_constraint(each, counts, nodes, fleet))
     return tuple(found)
