@@ -38,7 +38,7 @@ return found;
 
 PAINTED = """
 const of = (selector) => window.getComputedStyle(document.querySelector(selector));
-return [of("body").backgroundColor, of("body").color, of("rect.idle").fill, document.title];
+return [of("body").backgroundColor, of("body").color, of(".chart .idle").backgroundColor, document.title];
 """
 
 
@@ -104,7 +104,7 @@ const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
 const printed = rules.filter((rule) => rule.media?.mediaText === "print");
 for (const rule of printed) rule.media.mediaText = "all";
 const style = (element, pseudo) => window.getComputedStyle(element, pseudo);
-const cut = (each) => ["hidden", "auto", "scroll"].includes(style(each).overflowX) && each.tagName !== "svg";
+const cut = (each) => ["hidden", "auto", "scroll"].includes(style(each).overflowX);
 const out = (each) => { const box = each.getBoundingClientRect(); return box.left < 0 || box.right > WIDTH; };
 const every = [...document.body.querySelectorAll("*")], heads = [...document.querySelectorAll("thead")];
 return {
@@ -112,7 +112,7 @@ return {
   paper: [style(document.body).backgroundColor, style(document.body).color],
   cut: every.filter((each) => cut(each) || out(each)).map((each) => each.outerHTML.slice(0, 80)),
   repeated: heads.map((head) => style(head).display),
-  together: [...document.querySelectorAll("tbody tr, svg")].map((each) => style(each).breakInside),
+  together: [...document.querySelectorAll("tbody tr, .chart div")].map((each) => style(each).breakInside),
   arrows: [...document.querySelectorAll("th button")].map((each) => style(each, "::after").content),
 };
 """
@@ -131,20 +131,92 @@ def test_print_cuts_nothing_off_and_repeats_headers(text: str, hostile: str, dar
         assert set(found["arrows"]) == {"none"}
 
 
-def test_text_of_charts_is_inside_them(text: str, hostile: str) -> None:
-    outside = """
-    return [...document.querySelectorAll("svg text")].filter((each) => {
-      const box = each.getBBox(), view = each.ownerSVGElement.viewBox.baseVal;
-      return box.x < 0 || box.x + box.width > view.width || box.y < 0 || box.y + box.height > view.height;
-    }).map((each) => each.textContent);
-    """
-    assert (
-        evaluate_in_browser(text, outside)
-        == evaluate_in_browser(hostile, outside)
-        == evaluate_in_browser(html_report(audited_page(LONG)), outside)
-        == []
+CHARTS = """
+const inside = (box, frame) => box.left >= frame.left && box.right <= frame.right + 0.5;
+const rows = [...document.querySelectorAll(".chart div")], style = (each) => window.getComputedStyle(each);
+return {
+  charts: document.querySelectorAll(".chart").length,
+  outside: rows.flatMap((row) => [...row.querySelectorAll("b, small, i")].filter(
+    (each) => !inside(each.getBoundingClientRect(), row.getBoundingClientRect())).map((each) => each.outerHTML)),
+  overlapping: rows.filter((row) => {
+    const [name, text] = ["b", "small"].map((each) => row.querySelector(each).getBoundingClientRect());
+    return name.right > text.left && name.bottom > text.top && text.bottom > name.top;
+  }).map((row) => row.textContent),
+};
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_bars_and_values_of_charts_are_beside_each_other(text: str, hostile: str, width: int) -> None:
+    for each in (text, hostile, html_report(audited_page(LONG))):
+        found = evaluate_in_browser(each, CHARTS, width=width)
+        assert found == {"charts": 3, "outside": [], "overlapping": []}
+
+
+TEXTS = """
+const style = (each) => window.getComputedStyle(each), hasText = (node) => node.nodeType === 3 && node.data.trim();
+const opaque = (each) => !style(each).backgroundColor.endsWith(", 0)");
+const behind = (each) => (opaque(each) || !each.parentElement ? each : behind(each.parentElement));
+return [...document.body.querySelectorAll("*")].filter(
+  (each) => !["SCRIPT", "STYLE"].includes(each.tagName) && [...each.childNodes].some(hasText)
+).map((each) => [parseFloat(style(each).fontSize), style(each).color, style(behind(each)).backgroundColor]);
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_text_is_large_enough_and_has_contrast_on_a_phone(text: str, dark: bool) -> None:
+    """Nothing is scaled, so a pixel of CSS is one on the screen; 4.5 is WCAG AA."""
+    found = evaluate_in_browser(text, TEXTS, dark=dark, width=390)
+    assert len(found) > 100
+    assert min(size for size, *_ in found) >= 11
+    assert min(contrast(*colors) for _, *colors in found) >= 4.5
+
+
+BROKEN = """
+const lines = (each) => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+};
+const unbroken = [...document.querySelectorAll("td:not(.long):not(.code), code")];
+return [unbroken.length, unbroken.filter((each) => lines(each) > 1).map((each) => each.textContent)];
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_codes_and_numbers_are_on_one_line(text: str, width: int) -> None:
+    number, broken = evaluate_in_browser(text, BROKEN, width=width)
+    assert number > 100
+    assert broken == []
+
+
+FILTERED = """
+const line = document.querySelector(".filter"), input = line.querySelector("input");
+const rows = [...line.nextElementSibling.querySelectorAll("tbody tr")];
+return TEXTS.map((text) => {
+  input.value = text;
+  input.dispatchEvent(new window.Event("input"));
+  return [rows.filter((row) => row.getClientRects().length).map((row) => row.cells[0].textContent),
+          line.querySelector("output").textContent];
+});
+"""
+
+
+def test_a_filter_shows_the_rows_that_contain_all_its_words() -> None:
+    report = html_report(audited_page([f"team-{i}" for i in range(10)]))
+    typed = ["TEAM-3", "team-3 1", "team-3 no", " "]
+    first, second, none, every = evaluate_in_browser(report, FILTERED.replace("TEXTS", repr(typed)))
+    assert first == second == [["team-3"], "1 of 14 rows"]
+    assert none == [[], "0 of 14 rows"]
+    assert (len(every[0]), every[1]) == (14, "14 rows")
+
+
+def test_a_code_has_the_color_of_its_mode(text: str) -> None:
+    """A denied pod with a note beside is no reason to show the note in red."""
+    found = evaluate_in_browser(
+        text, "return [...document.querySelectorAll('#workloads code')].map((c) => c.outerHTML)"
     )
-    assert evaluate_in_browser(text, "return document.querySelectorAll('svg').length") == 3
+    assert set(found) == {'<code class="bad">GPU-L102</code>', "<code>GPU-R102</code>", "<code>-</code>"}
 
 
 @pytest.fixture(scope="module")
@@ -219,12 +291,8 @@ def test_an_expired_exemption_is_marked(text: str) -> None:
 
 def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
     report = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
-    assert evaluate_in_browser(
-        report, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
-    ) == [
-        0,
-        1,
-    ]
+    count = "return ['.heads', '.chart'].map((each) => document.querySelectorAll(each).length)"
+    assert evaluate_in_browser(report, count) == [0, 1]
 
 
 @pytest.mark.parametrize("condition", ["at least six hours", "less than one day old", "GPU_UTIL"])
@@ -250,10 +318,14 @@ def test_zero_usage_and_unknown_usage_differ() -> None:
     page = msgspec.structs.replace(
         audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results))
     )
-    report = html_report(page)
-    assert "idle: 0 used" in report
-    assert "unknown: no usage data" in report
-    assert "pending: no usage data" in report
+    rows = "return [...document.querySelectorAll('.chart section')].map((each) => each.textContent)"
+    groups = evaluate_in_browser(html_report(page), rows)
+    used = {
+        name: text
+        for group in groups
+        for name, text in re.findall(r"(idle|unknown|pending)1 requested(.*?)1 rec", group)
+    }
+    assert used == {"idle": "0 used", "unknown": "no usage data", "pending": "no usage data"}
 
 
 def test_a_workload_with_several_findings_of_one_code_counts_once() -> None:

@@ -1,4 +1,7 @@
-"""Charts of the HTML report as inline SVG; the page's style sets the colors, and untrusted text is escaped."""
+"""Charts of the HTML reports: bars of HTML, so that labels keep their size on any screen.
+
+The page's style sets the colors. Untrusted text is escaped.
+"""
 
 from __future__ import annotations
 
@@ -9,100 +12,71 @@ from markupsafe import Markup, escape
 
 from webhook.report.text import sanitize
 
-WIDTH, LEFT, RIGHT = 960, 190, 170
-BAR, GAP = 12, 8
-LABEL_WIDTH = LEFT - 12
-MAX_LABEL_LETTERS = 30
-"""Longer names are shortened in the middle: names of nodes differ at the end."""
-
 MAX_BAR_GROUPS = 20
 """Groups that are drawn; the table below the chart has all."""
 
 
-class BarGroup(NamedTuple):
-    """Bars that belong together: (CSS class, amount, text) of each."""
+class Bar(NamedTuple):
+    """Part of a row of a chart: the CSS class that sets its color, its length, and text."""
 
-    name: str
-    bars: tuple[tuple[str, int, str], ...]
-
-
-class WaterfallStep(NamedTuple):
-    """One step of a waterfall: name, CSS class, start, length, and text."""
-
-    name: str
     kind: str
-    start: int
     amount: int
     text: str
 
 
+class BarGroup(NamedTuple):
+    """Bars that belong together."""
+
+    name: str
+    bars: tuple[Bar, ...]
+
+
+class WaterfallStep(NamedTuple):
+    """One step of a waterfall: its name, where it starts, and its bar."""
+
+    name: str
+    start: int
+    bar: Bar
+
+
 def bar_chart(title: str, groups: Sequence[BarGroup]) -> Markup:
-    """Draw horizontal bars in groups, on one scale from zero."""
+    """Draw bars in groups, each bar in a row, on one scale from zero."""
     drawn = groups[:MAX_BAR_GROUPS]
-    most = max((amount for group in drawn for _, amount, _ in group.bars), default=0) or 1
-    body, y = [], 10
-    for group in drawn:
-        middle = y + len(group.bars) * BAR / 2 + 4
-        body.append(_bar_label(middle, group.name))
-        for kind, amount, text in group.bars:
-            body.append(_bar_rect(LEFT, y, _bar_length(amount, most), kind, f"{group.name}: {text}"))
-            body.append(_bar_value(LEFT + _bar_length(amount, most) + 6, y + BAR - 2, text))
-            y += BAR
-        y += GAP
-    return _chart_svg(title, y + 4, body)
+    most = max((bar.amount for group in drawn for bar in group.bars), default=0)
+    return _chart(title, (_group(group, most) for group in drawn))
 
 
 def waterfall_chart(title: str, steps: Sequence[WaterfallStep]) -> Markup:
     """Draw steps below one another, each starting where the previous one ended."""
-    most = max((step.start + step.amount for step in steps), default=0) or 1
-    body, y = [], 10
-    for step in steps:
-        x = LEFT + _bar_length(step.start, most)
-        body.append(_bar_label(y + 16, step.name))
-        body.append(_bar_rect(x, y, _bar_length(step.amount, most), step.kind, f"{step.name}: {step.text}", 22))
-        body.append(_bar_value(x + _bar_length(step.amount, most) + 6, y + 16, step.text))
-        y += 30
-    return _chart_svg(title, y + 4, body)
+    most = max((step.start + step.bar.amount for step in steps), default=0)
+    return _chart(title, (_row(step.name, [step.bar], step.bar.text, most, step.start) for step in steps))
 
 
-def stacked_bar_chart(title: str, rows: Sequence[BarGroup], most: int) -> Markup:
-    """Draw one bar per row with its parts one after the other, on one scale that ends at `most`."""
-    body, y = [], 10
-    for row in rows[:MAX_BAR_GROUPS]:
-        body.append(_bar_label(y + 13, row.name))
-        x = float(LEFT)
-        for kind, amount, text in row.bars:
-            length = _bar_length(amount, most or 1)
-            body.append(_bar_rect(x, y, length, kind, f"{row.name}: {text}", 16))
-            x += length
-        y += 16 + GAP
-    return _chart_svg(title, y + 4, body)
+def stacked_bar_chart(title: str, rows: Sequence[tuple[BarGroup, str]], most: int) -> Markup:
+    """Draw one row per group with its bars one after the other and a text, on one scale that ends at `most`."""
+    return _chart(title, (_row(group.name, group.bars, text, most) for group, text in rows[:MAX_BAR_GROUPS]))
 
 
-def _bar_length(amount: int, most: int) -> float:
-    return max(0, amount) / most * (WIDTH - LEFT - RIGHT)
+def _group(group: BarGroup, most: int) -> str:
+    rows = (_row("" if i else group.name, [bar], bar.text, most) for i, bar in enumerate(group.bars))
+    return f"<section>{''.join(rows)}</section>"
 
 
-def _bar_rect(x: float, y: float, length: float, kind: str, text: str, height: int = BAR) -> str:
-    size = f'x="{x:.1f}" y="{y:.1f}" width="{length:.1f}" height="{height - 1}"'
-    return f'<rect class="{escape(kind)}" {size}><title>{escape(sanitize(text))}</title></rect>'
+def _row(name: str, bars: Iterable[Bar], text: str, most: int, start: int = 0) -> str:
+    drawn = "".join(_bar(bar, most, start) for bar in bars if bar.amount > 0)
+    return f"<div><b>{_text(name)}</b><span>{drawn}</span><small>{_text(text)}</small></div>"
 
 
-def _bar_value(x: float, y: float, text: str) -> str:
-    return f'<text class="small" x="{x:.1f}" y="{y:.1f}">{escape(sanitize(text))}</text>'
+def _bar(bar: Bar, most: int, start: int) -> str:
+    left, width = (f"{amount / most:.2%}" for amount in (start, bar.amount))
+    place = f"margin-left:{left};width:{width}" if start else f"width:{width}"
+    return f'<i class="{escape(bar.kind)}" style="{place}" title="{_text(bar.text)}"></i>'
 
 
-def _bar_label(y: float, name: str) -> str:
-    """Draw a name before the bars; a long one is shortened, and squeezed if it is still too wide."""
-    text, half = sanitize(name), MAX_LABEL_LETTERS // 2
-    if len(text) > MAX_LABEL_LETTERS:
-        text = f"{text[:half]}…{text[1 - half :]}"
-    # An estimate in pixels at a font size of 12.
-    width = sum(12 if letter in "mw@%" or letter.isupper() or not letter.isascii() else 7 for letter in text)
-    squeeze = f' textLength="{LABEL_WIDTH}" lengthAdjust="spacingAndGlyphs"' if width > LABEL_WIDTH else ""
-    return f'<text x="{LEFT - 8}" y="{y:.1f}" text-anchor="end"{squeeze}>{escape(text)}</text>'
+def _chart(title: str, rows: Iterable[str]) -> Markup:
+    body = "".join(rows)
+    return Markup(f'<figure class="chart" aria-label="{_text(title)}">{body}</figure>')  # noqa: S704 - all is escaped
 
 
-def _chart_svg(title: str, height: float, body: Iterable[str]) -> Markup:
-    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
-    return Markup(f"{head}{''.join(body)}</svg>")  # noqa: S704 - every text in it is escaped
+def _text(text: str) -> Markup:
+    return escape(sanitize(text))

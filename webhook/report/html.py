@@ -1,4 +1,4 @@
-"""The HTML report of an audit: one file that loads nothing from a network, prints, and has a light and a dark theme.
+"""HTML pages, and that of an audit: one file that loads nothing from a network, prints, and has two themes.
 
 Every text is untrusted: jinja2 and Markup escape it, `sanitize` makes invisible characters visible, and the page's
 Content-Security-Policy lets no script run but its own.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -22,7 +22,7 @@ from webhook.model.findings import Finding
 from webhook.model.usage import IDLE_BELOW
 from webhook.report.audit import NAMESPACES, AuditPage, ExemptionUsage, NamespaceTotals
 from webhook.report.capacity import NodeCapacity, capacity_columns
-from webhook.report.charts import BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
+from webhook.report.charts import Bar, BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
 from webhook.report.check import finding_sentence
 from webhook.report.costs import GpuCost, cost_text, money_text, product_price_text
 from webhook.report.reach import KEPT_PODS
@@ -51,6 +51,17 @@ class FindingGroup(NamedTuple):
         """The finding that serves as the example."""
         return self.findings[0][0]
 
+    @property
+    def pods(self) -> int:
+        """Pods with such findings."""
+        return sum(pods for _, pods in self.findings)
+
+    @property
+    def pods_text(self) -> str:
+        """The pods for people, with the number of workloads if it differs."""
+        workloads = len(self.findings)
+        return str(self.pods) if self.pods == workloads else f"{self.pods} in {pluralize(workloads, 'workload')}"
+
 
 class UnevaluatedPods(NamedTuple):
     """Pods of a workload that were not evaluated at admission."""
@@ -67,8 +78,7 @@ FINDINGS = Table[FindingGroup](
         Column("", lambda row: row.first.code, "Code", code=True),
         Column("", lambda row: row.first.mode, "Mode", css=lambda row: STYLES[row.first.mode], code=True),
         Column("", lambda row: CODES[row.first.code].title if row.first.code in CODES else "", "Meaning"),
-        Column("", lambda row: len(row.findings), "Workloads", numeric=True),
-        Column("", lambda row: sum(pods for _, pods in row.findings), "Pods", numeric=True),
+        Column("", lambda row: row.pods, "Pods", lambda row: row.pods_text, numeric=True),
         Column("", lambda row: finding_sentence(row.first)[:MAX_MESSAGE_LETTERS], "Example"),
         Column("", lambda row: row.first.fix[:MAX_MESSAGE_LETTERS], "Fix"),
     )
@@ -97,7 +107,6 @@ EXEMPTIONS = Table[ExemptionUsage](
 
 def html_report(page: AuditPage) -> str:
     """Return the report as HTML."""
-    style, script = _template_text("audit.css"), _template_text("audit.js")
     findings = group_findings(page.workloads)
     unevaluated = [UnevaluatedPods(row, *each) for row in page.workloads for each in row.unevaluated]
     unevaluated.sort(key=lambda each: (-each.pods, each.workload.namespace, each.workload.name))
@@ -105,10 +114,13 @@ def html_report(page: AuditPage) -> str:
     nodes = sorted(page.nodes, key=lambda node: (-node.fragmented_milli, node.name))[:MAX_NODES]
     context = {
         "page": page,
+        "version": page.version,
         "figures": figures,
         "pods": sum(row.pods for row in page.namespaces),
+        "listed_pods": sum(row.pods for row in page.workloads),
         "caveats": list(utilization_caveats(figures)) if figures else [],
         "waterfall": _utilization_waterfall(figures) if figures else "",
+        "reach_sentence": _sentence(str(page.reach)) if page.reach else "",
         "kept_pods": KEPT_PODS.to_html(page.reach.kept) if page.reach and page.reach.kept else "",
         "namespace_chart": _namespace_chart(page),
         "namespaces": NAMESPACES.to_html(page.namespaces),
@@ -124,11 +136,23 @@ def html_report(page: AuditPage) -> str:
         "max_unevaluated": MAX_UNEVALUATED,
         "exemptions": EXEMPTIONS.to_html(page.exemptions),
         "idle_below": format_percent(IDLE_BELOW),
-        "style": Markup(style),  # noqa: S704 - our own file
+    }
+    return render_page("audit.html", context)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def render_page(template: str, context: Mapping[str, object]) -> str:
+    """Return a page with the style and the script that all pages have."""
+    script = _template_text("page.js")
+    common = {
+        "style": Markup(_template_text("page.css")),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own file
         "security": content_security_policy(script),
     }
-    return _jinja_environment().get_template("audit.html").render(context)
+    return _jinja_environment().get_template(template).render(common, **context)
 
 
 def content_security_policy(script: str) -> str:
@@ -169,17 +193,17 @@ def _utilization_waterfall(figures: ClusterUtilization) -> Markup:
     """Return a waterfall from all GPUs down to the effective ones."""
     kinds = ("free", "fragmented", "unschedulable", "idle", "over", "effective")
     left = figures.allocatable.milli
-    steps = [WaterfallStep("all GPUs", "all", 0, left, _waterfall_text(figures, figures.allocatable))]
+    steps = [WaterfallStep("all GPUs", 0, Bar("all", left, _waterfall_text(figures, figures.allocatable)))]
     for kind, (name, part) in zip(kinds, figures.parts, strict=True):
         left -= part.milli
         text = f"{figures.at_most if kind == 'effective' else ''}{_waterfall_text(figures, part)}"
         text = "unknown" if kind == "idle" and figures.idle_is_unknown else text
-        steps.append(WaterfallStep(name, kind, max(0, left), part.milli, text))
+        steps.append(WaterfallStep(name, max(0, left), Bar(kind, part.milli, text)))
     return waterfall_chart("From all GPUs to the effective ones", steps)
 
 
 def _waterfall_text(figures: ClusterUtilization, part: GpuCost) -> str:
-    """Return the GPUs of a step and their cost, shortened to fit the chart."""
+    """Return the GPUs of a step and their cost, shortened."""
     text = format_gpus(part.milli)
     if figures.prices is None:
         return text
@@ -201,9 +225,9 @@ def _namespace_bar_group(row: NamespaceTotals, used: int | None) -> BarGroup:
     return BarGroup(
         row.namespace,
         (
-            ("requested", row.gpu_milli_before, f"{format_gpus(row.gpu_milli_before)} requested"),
-            ("used", used or 0, "no usage data" if used is None else f"{format_gpus(used)} used"),
-            ("recommended", recommended, f"{format_gpus(recommended)} recommended"),
+            Bar("requested", row.gpu_milli_before, f"{format_gpus(row.gpu_milli_before)} requested"),
+            Bar("used", used or 0, "no usage data" if used is None else f"{format_gpus(used)} used"),
+            Bar("recommended", recommended, f"{format_gpus(recommended)} recommended"),
         ),
     )
 
@@ -222,24 +246,26 @@ def _fragmentation_chart(nodes: Iterable[NodeCapacity]) -> Markup:
     for node in nodes:
         products[node.product or "product not labeled"].append(node)
     rows = [_product_bar_group(name, members) for name, members in sorted(products.items())]
-    total = max((sum(amount for _, amount, _ in row.bars) for row in rows), default=0)
+    total = max((sum(bar.amount for bar in group.bars) for group, _ in rows), default=0)
     return stacked_bar_chart("Allocated, usable, fragmented and unschedulable GPUs by product", rows, total)
 
 
-def _product_bar_group(name: str, nodes: Sequence[NodeCapacity]) -> BarGroup:
+def _product_bar_group(name: str, nodes: Sequence[NodeCapacity]) -> tuple[BarGroup, str]:
     allocated = sum(node.allocated_milli for node in nodes)
     fragmented = sum(node.fragmented_milli for node in nodes)
     usable = sum(node.free_milli for node in nodes) - fragmented
     unschedulable = sum(node.unschedulable_milli for node in nodes)
-    return BarGroup(
+    group = BarGroup(
         name,
         (
-            ("requested", allocated, f"{format_gpus(allocated)} allocated"),
-            ("free", usable, f"{format_gpus(usable)} free and usable"),
-            ("fragmented", fragmented, f"{format_gpus(fragmented)} fragmented"),
-            ("unschedulable", unschedulable, f"{format_gpus(unschedulable)} on unschedulable nodes"),
+            Bar("requested", allocated, f"{format_gpus(allocated)} allocated"),
+            Bar("free", usable, f"{format_gpus(usable)} free and usable"),
+            Bar("fragmented", fragmented, f"{format_gpus(fragmented)} fragmented"),
+            Bar("unschedulable", unschedulable, f"{format_gpus(unschedulable)} on unschedulable nodes"),
         ),
     )
+    total = sum(bar.amount for bar in group.bars)
+    return group, f"{format_gpus(allocated)} of {format_gpus(total)} allocated"
 
 
 def group_findings(rows: Iterable[WorkloadReport]) -> list[FindingGroup]:

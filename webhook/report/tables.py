@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,9 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """Characters that make a spreadsheet read a cell as a formula."""
 
 NO_VALUE = "-"
+
+MAX_SENTENCE_LETTERS, MAX_NAME_LETTERS = 24, 48
+"""Characters of a cell that HTML keeps on one line."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Column(Generic[Row]):
         terminal, html: Whether it is shown there.
         css: The CSS class of its cell in HTML.
         code: Whether HTML sets its words as code.
+        word_css: The CSS classes of such words.
     """
 
     key: str
@@ -51,6 +55,7 @@ class Column(Generic[Row]):
     html: bool = True
     css: Callable[[Row], str] | None = None
     code: bool = False
+    word_css: Callable[[Row], Mapping[str, str]] = lambda _: {}
 
     @property
     def csv_header(self) -> str:
@@ -130,12 +135,22 @@ def _html_header(column: Column[Any]) -> str:
 
 def _html_cell(column: Column[Row], row: Row) -> str:
     """Return one cell. `Markup.format` would take five times as long as plain strings."""
-    classes = " ".join(filter(None, ("n" if column.numeric else "", column.css(row) if column.css else "")))
+    text = column.text(row)
+    layout = "n" if column.numeric else "code" if column.code else "long" if _is_long(text) else ""
+    classes = " ".join(filter(None, (layout, column.css(row) if column.css else "")))
     attributes = f' class="{escape(classes)}"' if classes else ""
     if column.numeric:
         value = column.value(row)
         attributes += f' data-v="{"" if value is None else escape(value)}"'
-    text = column.text(row)
-    words = re.split(r"[ ,]+", text) if column.code else ()
-    content = " ".join(f"<code>{escape(word)}</code>" for word in words) if column.code else escape(text)
-    return f"<td{attributes}>{content}</td>"
+    return f"<td{attributes}>{_html_words(text, column.word_css(row)) if column.code else escape(text)}</td>"
+
+
+def _html_words(text: str, styles: Mapping[str, str]) -> str:
+    """Return words as code, those with a style in it."""
+    each = ((escape(word), styles.get(word, "")) for word in re.split(r"[ ,]+", text))
+    return " ".join(f'<code class="{css}">{word}</code>' if css else f"<code>{word}</code>" for word, css in each)
+
+
+def _is_long(text: str) -> bool:
+    """Return whether a cell is set in several lines: sentences, and names that are longer than a column can be."""
+    return len(text) > (MAX_SENTENCE_LETTERS if " " in text else MAX_NAME_LETTERS)

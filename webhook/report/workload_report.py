@@ -13,7 +13,7 @@ from webhook.report.check import finding_document, finding_lines
 from webhook.report.costs import GpuCost, cost_csv, cost_text, gpus_lower_bound
 from webhook.report.results import ContainerUsage
 from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
-from webhook.report.text import Paint, align_columns, pluralize, sanitize, without_style
+from webhook.report.text import STYLES, Paint, align_columns, pluralize, sanitize, without_style
 from webhook.report.workloads import WorkloadReport
 
 _MIB = parse_nano("1Mi")
@@ -65,7 +65,6 @@ def cost_columns(
             csv_value=lambda row: cost_csv(value(row), whole(row)) if prices and not unknown(row) else "",
             terminal=False,
             numeric=True,
-            css=lambda _: "cash",
         ),
         Column(
             f"{key}.unpricedMilli", lambda row: None if unknown(row) else value(row).unpriced_milli, csv=csv_unpriced
@@ -121,8 +120,8 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
                 "Codes",
                 lambda row: ",".join(row.codes),
                 csv="codes",
-                css=lambda row: "bad" if row.denied else "warning" if row.warned else "",
                 code=True,
+                word_css=code_styles,
             ),
             Column(
                 "findings",
@@ -132,6 +131,12 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             Column("", lambda _: source, csv="price_source"),
         )
     )
+
+
+def code_styles(row: WorkloadReport) -> dict[str, str]:
+    """Return the style of the codes of a workload that deny or warn, by the strictest mode of their findings."""
+    found = sorted((located.finding for located, _ in row.findings), key=lambda finding: finding.mode)
+    return {finding.code: STYLES[finding.mode] for finding in found if finding.mode > PolicyMode.AUDIT}
 
 
 WORKLOADS = workload_columns()
