@@ -340,7 +340,9 @@ def test_a_quota_that_will_reject_a_claim_is_reported() -> None:
     assert found.code == "GPU-D109"
     figures = f"requested: {key}=2, used: {key}=1, limited: {key}=2"
     assert found.message == f"must fit the quotas of the namespace: exceeded quota: devices, {figures}"
-    assert not findings(template(request(count=2)), *CLUSTER, device_quota(key))
+    [of_template] = findings(template(request(count=2)), *CLUSTER, device_quota(key))
+    assert (of_template.message, of_template.path) == (found.message, ("spec", "spec"))
+    assert not findings(template(request()), *CLUSTER, device_quota(key))
 
 
 def device_quota(key: str) -> Json:
@@ -365,8 +367,10 @@ COUNTED: dict[str, tuple[int, str, list[str]]] = {
 
 @pytest.mark.parametrize(("minor", "key", "codes"), COUNTED.values(), ids=COUNTED)
 def test_quotas_count_claims_as_the_version_of_the_api_server_does(minor: int, key: str, codes: list[str]) -> None:
-    view = view_of(*CLUSTER, device_quota(key)).with_api_minor(minor)
+    view = view_of(*CLUSTER, device_quota(key), template(request(count=2))).with_api_minor(minor)
     assert [each.code for each in review(claim(request(count=2)), view=view).findings] == codes
+    of_pod = review(pod_with_claim(resourceClaimTemplateName="c"), "limits: {resourceQuotas: evaluate}", view=view)
+    assert [each.code for each in of_pod.findings] == [each.replace("GPU-D109", "GPU-Q306") for each in codes]
 
 
 def test_administrative_access_is_allowed_in_labelled_namespaces() -> None:

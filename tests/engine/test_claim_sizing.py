@@ -303,6 +303,13 @@ def test_an_older_cluster_has_no_choices() -> None:
     assert decide_claim(claim(), api_view(*GPUS, *CLASSES).with_api_minor(33)).patch == ()
 
 
+@pytest.mark.parametrize(("minor", "is_changed"), [(35, True), (36, False)])
+def test_a_quota_on_the_name_of_a_class_counts_claims_from_1_36_on(minor: int, *, is_changed: bool) -> None:
+    limit = quota({"requests.deviceclass.resource.kubernetes.io/small": "4"})
+    view = api_view(*GPUS, *CLASSES, limit).with_api_minor(minor)
+    assert bool(decide_claim(claim(), view).patch) is is_changed
+
+
 def test_an_update_changes_nothing() -> None:
     assert decide_claim(claim(), api_view(*GPUS, *CLASSES), operation="UPDATE") == Decision()
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.engine.test_workload_review import workload
 from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.claims import ClaimSpec, DeviceClassSpec, ResourceClaimTemplate, claim_charge
@@ -171,6 +172,27 @@ def test_the_warning_has_field_consumers_and_fix() -> None:
         f"0 would fit, used by y (3), x (1); {full(1, 4, 4)}"
     )
     assert finding.fix == "Wait until another pod of the namespace ends."
+
+
+def test_a_workload_is_warned_about_claims_of_later_replicas() -> None:
+    limit = quota({devices(A): "5"}, {devices(A): "0"})
+    deployment = workload("Deployment", claiming("two"), replicas=4)
+    (finding,) = review(deployment, EVALUATED, nodes=[limit, TWO]).findings
+    assert finding.message.startswith("2 of 4 pods would get their claims, then: claim c0 cannot be created")
+    assert full(2, 4, 5) in finding.message
+    for replicas, others in ((2, [limit, TWO]), (4, [quota({devices(A): "8"}, {devices(A): "0"}), TWO])):
+        assert not review(workload("Deployment", claiming("two"), replicas=replicas), EVALUATED, nodes=others).findings
+
+
+def test_templates_of_one_workload_are_charged_one_after_another() -> None:
+    limit = quota({devices(A): "3"}, {devices(A): "0"})
+    roles = {"master": claiming("two"), "worker": claiming("two")}
+    specs = {name: {"replicas": 1, "template": {"spec": pod.build()["spec"]}} for name, pod in roles.items()}
+    replicas = {"pytorchReplicaSpecs": {name.capitalize(): each for name, each in specs.items()}}
+    about = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train", "namespace": "team"}}
+    job = about | {"spec": replicas}
+    found = review(job, EVALUATED, nodes=[limit, TWO]).findings
+    assert [(each.code, each.path[2]) for each in found] == [("GPU-Q306", "Worker")]
 
 
 def test_waiting_is_no_fix_if_the_pods_own_claims_fill_the_quota() -> None:

@@ -28,7 +28,7 @@ from webhook.model.dra.device_view import build_device_view
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
-from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.fleet import Fleet, FleetNode, counts_names, kubelet_minor
 from webhook.model.node_groups import NO_SOURCES, GroupSources
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
@@ -73,9 +73,10 @@ def build_view(
     classes = device_classes_by_name(device_classes)
     active = group_by_namespace(pod for pod in pods if pod.status.phase not in FINISHED_PHASES)
     templates = group_by_namespace(claim_templates)
+    names = counts_names(max(map(kubelet_minor, nodes), default=0))
     quotas_with_status: dict[str, tuple[ResourceQuota, ...]] = {}
     for name, some in group_by_namespace(quotas).items():
-        claims = ClaimContext(claim_templates_by_name(templates.get(name, ())), classes)
+        claims = ClaimContext(claim_templates_by_name(templates.get(name, ())), classes, names)
         quotas_with_status[name] = tuple(with_quota_status(quota, active.get(name, ()), claims) for quota in some)
     free = free_resources_by_node(fleet.nodes, (bind_nominated(pod) for some in active.values() for pod in some))
     summaries = {name: _summarize_pods(some) for name, some in active.items()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from webhook.model.claims import NO_CLAIMS, ClaimContext, claim_charge, is_filled_by_claims
+from webhook.model.claims import NO_CLAIMS, ClaimContext, is_filled_by_claims
 from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod, QuantityText
@@ -48,4 +48,4 @@ def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
 def _used_by_claims(key: str, pods: Sequence[Pod], claiming: ClaimContext) -> int:
     names = (claim.resource_claim_template_name for pod in pods for claim in pod.spec.resource_claims)
     found = (claiming.templates[name] for name in names if name in claiming.templates)
-    return NANO * sum(claim_charge(spec, claiming.classes).get(key, 0) for spec in found)
+    return NANO * sum(claiming.charge(spec).get(key, 0) for spec in found)

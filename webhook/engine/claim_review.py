@@ -28,9 +28,7 @@ from webhook.model.claims import (
     ClaimSpec,
     DeviceClasses,
     DeviceRequest,
-    ResourceClaim,
     ResourceClaimTemplate,
-    claim_charge,
     may_hold_gpus,
 )
 from webhook.model.cluster_view import ClusterView
@@ -46,8 +44,6 @@ from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
-from webhook.model.fleet import DEVICES_BY_NAME_MINOR
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, PodResourceClaim
 from webhook.policy.policy_set import PolicySet
@@ -55,8 +51,6 @@ from webhook.policy.policy_set import PolicySet
 CLAIM_GROUP = "resource.k8s.io"
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH = "GPU-D101"
-IMPLICIT_KEY = f"requests.{DEVICE_CLASS_PREFIX}"
-"""How keys of quotas begin that count a class by the name that it always serves."""
 
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
@@ -85,8 +79,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     if EXTENDED_RESOURCE_CLAIM in found.metadata.annotations:
         return Decision()
     problems = claim_findings(spec, view, request.namespace, path)
-    if isinstance(found, ResourceClaim):
-        problems += _quota_findings(spec, view, request.namespace)
+    problems += _quota_findings(spec, view, request.namespace, path)
     findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in problems]
     findings += _limit_findings(spec, (*path, "devices"), request.namespace, policies, view)
     sized = size_claim(request, found, policies, view)
@@ -123,17 +116,12 @@ def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims
     return _warning("GPU-D110", path, message, f"Write {near[0]}." if near else "Create it.")
 
 
-def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
-    """Yield the quotas that will reject a new claim, in the API server's words.
-
-    Before Kubernetes 1.36 quotas do not count claims by the name that each class serves.
-    """
-    charge = claim_charge(spec, view.classes)
-    if view.api_minor < DEVICES_BY_NAME_MINOR:
-        charge = {key: count for key, count in charge.items() if not key.startswith(IMPLICIT_KEY)}
+def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath) -> Iterator[PolicyFinding]:
+    """Yield the quotas that will reject a new claim, or one that is made from a template, in the API server's words."""
+    charge = view.claim_context(namespace).charge(spec)
     for refusal in predict_claim_refusals(charge, view.quotas(namespace), view.classes):
         message = f"must fit the quotas of the namespace: {refusal.message}"
-        yield _warning("GPU-D109", ("spec",), message, "Request fewer devices, or delete claims that are not in use.")
+        yield _warning("GPU-D109", path, message, "Request fewer devices, or delete claims that are not in use.")
 
 
 def _limit_findings(

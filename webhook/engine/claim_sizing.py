@@ -35,7 +35,6 @@ from webhook.model.claims import (
     DeviceRequest,
     ResourceClaim,
     ResourceClaimTemplate,
-    claim_charge,
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import (
@@ -342,7 +341,7 @@ def _write_choice(one: _Alternative, written: Mapping[str, Any], needed_mib: int
 
 def _key_charged_more(before: ClaimSpec, after: ClaimSpec, view: ClusterView, namespace: str) -> str:
     """Return the first key of a quota that charges a changed claim more than the original; "" if none does."""
-    charged, originally = claim_charge(after, view.classes), claim_charge(before, view.classes)
+    charged, originally = map(view.claim_context(namespace).charge, (after, before))
     more = {key for key, amount in charged.items() if amount > originally.get(key, 0)}
     keys = (
         key for quota in view.quotas(namespace) if not has_scopes(quota) for key in quota.status.hard or quota.spec.hard

@@ -15,7 +15,13 @@ from msgspec.structs import replace
 from webhook.engine.owned_pods import complete_template
 from webhook.engine.pod_context import PodDecision
 from webhook.engine.queued_templates import queued_pod_set
-from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
+from webhook.engine.quota.replicas import (
+    ReplicaCharge,
+    charge_replicas,
+    count_within_claims,
+    count_within_quotas,
+    count_within_shared,
+)
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -160,6 +166,7 @@ def admit_replicas(
     counts = {
         "GPU-Q301": count_within_quotas(view, charge, replicas),
         "GPU-Q303": count_within_shared(sections, charge, view, replicas),
+        "GPU-Q306": count_within_claims(view, charge, replicas),
     }
     partial: list[tuple[int, Finding]] = []
     for code, count in counts.items():
@@ -240,7 +247,8 @@ def _move_finding(finding: Finding, template: PodTemplate, *, changed: bool) -> 
 def _partial_finding(finding: Finding, count: int, decided: TemplateDecision) -> Finding:
     """Return the rejection of a later pod as a finding of its workload."""
     path, mode = decided.template.field_path(finding.path), min(finding.mode, PolicyMode.WARN)
-    message = f"{count} of {decided.created} pods would be admitted, then: {finding.message}"
+    outcome = "get their claims" if finding.code == "GPU-Q306" else "be admitted"
+    message = f"{count} of {decided.created} pods would {outcome}, then: {finding.message}"
     fix = f"Run at most {count} of them at once, wait until other pods end, or ask for a higher quota."
     denied = finding.mode is PolicyMode.ENFORCE
     return replace(finding, path=path, mode=mode, message=message, fix=fix, denies_pods=denied)

@@ -203,10 +203,20 @@ DeviceClasses = Mapping[str, DeviceClassSpec]
 
 
 class ClaimContext(NamedTuple):
-    """Claim templates of a namespace by name, and the cluster's device classes."""
+    """Claim templates of a namespace by name, and the cluster's device classes.
+
+    Attributes:
+        counts_names: True if quotas count devices by the names that classes serve, as from Kubernetes 1.36 on.
+    """
 
     templates: Mapping[str, ClaimSpec] = MappingProxyType({})
     classes: DeviceClasses = MappingProxyType({})
+    counts_names: bool = True
+
+    def charge(self, spec: ClaimSpec) -> Mapping[str, int]:
+        """Return what a claim is charged, by quota key."""
+        charged = claim_charge(spec, self.classes)
+        return charged if self.counts_names else {key: each for key, each in charged.items() if is_claim_key(key)}
 
 
 NO_CLAIMS = ClaimContext()

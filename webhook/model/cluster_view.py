@@ -51,7 +51,7 @@ from webhook.model.filters.pod_ties import (
     find_tied_nodes,
 )
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes, fit_volumes_on_new_nodes
-from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, FleetNode
+from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, FleetNode, counts_names
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
 from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
@@ -363,7 +363,7 @@ class ClusterView:
 
     def claim_context(self, namespace: str) -> ClaimContext:
         """Return the claim templates of the namespace, and the DeviceClasses."""
-        return ClaimContext(self._templates.get(namespace, {}), self.classes)
+        return ClaimContext(self._templates.get(namespace, {}), self.classes, counts_names(self.api_minor))
 
     def claim_users(self, namespace: str, key: str) -> Sequence[QuotaConsumer]:
         """Return the pods whose claims use a key of the namespace's quotas, the largest first."""

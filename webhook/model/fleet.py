@@ -408,6 +408,11 @@ def kubelet_minor(node: Node) -> int:
     return int(version[1]) if version else 0
 
 
+def counts_names(api_minor: int) -> bool:
+    """Return whether quotas count devices of claims by the names of extended resources; an unknown version, 0, does."""
+    return not api_minor or api_minor >= DEVICES_BY_NAME_MINOR
+
+
 def _other_amounts(allocatable: Mapping[str, QuantityText]) -> dict[str, int]:
     others = {name: _readable_amount(amount) for name, amount in allocatable.items() if is_other_resource(name)}
     return others if len(others) <= MAX_OTHER_RESOURCES else {}

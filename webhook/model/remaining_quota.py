@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.model.claims import ClaimContext, claim_charge
+from webhook.model.claims import ClaimContext
 from webhook.model.limit_ranges import exact_milli, parse_resource_list
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import PodSummary
@@ -80,9 +80,7 @@ def list_claim_consumers(key: str, claiming: ClaimContext, pods: Mapping[str, Po
 
     `pods` are the pods of the namespace that have not ended, by name.
     """
-    charges = {
-        name: NANO * claim_charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()
-    }
+    charges = {name: NANO * claiming.charge(spec).get(key, 0) for name, spec in claiming.templates.items()}
     counted = resource_of_quota_key(key)
     consumers: list[QuotaConsumer] = []
     for name, pod in pods.items():

@@ -27,7 +27,7 @@ from webhook.model.apimachinery import (
     compare_quantities,
     negate_quantity,
 )
-from webhook.model.claims import ClaimContext, DeviceClasses, claim_charge, is_filled_by_claims
+from webhook.model.claims import ClaimContext, DeviceClasses, is_filled_by_claims
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
@@ -139,7 +139,7 @@ def find_refused_claim(pod: Pod, claiming: ClaimContext, quotas: Sequence[Resour
             continue
         if template not in claiming.templates:
             return None
-        charged = claim_charge(claiming.templates[template], claiming.classes)
+        charged = claiming.charge(claiming.templates[template])
         if refusals := tuple(predict_claim_refusals(charged, quotas, claiming.classes, created)):
             return ClaimRefusal(("spec", "resourceClaims", index, "resourceClaimTemplateName"), claim.name, refusals)
         created.update(charged)
@@ -151,7 +151,7 @@ def compute_claims_charge(pod: Pod, claiming: ClaimContext) -> ClaimCharges:
     charged: Counter[str] = Counter()
     for claim in pod.spec.resource_claims:
         if template := claiming.templates.get(claim.resource_claim_template_name):
-            charged.update(claim_charge(template, claiming.classes))
+            charged.update(claiming.charge(template))
     return charged
 
 

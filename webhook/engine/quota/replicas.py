@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts
 from webhook.engine.pod_context import PodMutation
+from webhook.engine.quota.admission import compute_claims_charge, predict_claim_refusals
 from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities
 from webhook.model.cluster_view import ClusterView
@@ -19,7 +20,7 @@ from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import PodAmounts, container_amounts
 from webhook.model.pods import Pod
 from webhook.model.pools import GpuWeight, scale_weight, sum_weights
-from webhook.model.quota_matching import quota_matches_pod
+from webhook.model.quota_matching import has_scopes, quota_matches_pod
 from webhook.model.remaining_quota import RemainingQuota
 from webhook.policy.policy_set import QuotaRules
 
@@ -44,6 +45,11 @@ class ReplicaCharge(NamedTuple):
         """Return its amounts after all changes and defaults; None if one is not a quantity."""
         return final_amounts(self.mutation, self.ranges)
 
+    def claims(self, view: ClusterView) -> ResourceList:
+        """Return what quotas without scopes are charged for the claims that are made for it."""
+        charged = compute_claims_charge(self.mutation.pod, view.claim_context(self.namespace))
+        return ResourceList({key: Quantity(count) for key, count in charged.items()})
+
     def surely_fits(self, quotas: Sequence[RemainingQuota], replicas: int) -> bool:
         """Return whether ResourceQuotas surely admit so many, by the fast path: most workloads are far from them."""
         pod, limits, requests = self.mutation.pod, self.mutation.limits, self.mutation.requests
@@ -54,7 +60,9 @@ def charge_replicas(view: ClusterView, charge: ReplicaCharge, count: int) -> Clu
     """Return the view after the API server has created this many replicas."""
     quotas = view.quotas(charge.namespace)
     if quotas and (amounts := charge.amounts()) is not None:
+        of_claims, claiming = charge.claims(view), count_within_claims(view, charge, count)
         charged = [_charge_quota(quota, _quota_charge(quota, charge.mutation.pod, amounts), count) for quota in quotas]
+        charged = [quota if has_scopes(quota) else _charge_quota(quota, of_claims, claiming) for quota in charged]
         view = view.with_objects({}, {}, {charge.namespace: charged})
     if charge.weight:
         shared = sum_weights(weight for _, weight in charge.shared)
@@ -79,6 +87,20 @@ def count_within_quotas(view: ClusterView, charge: ReplicaCharge, replicas: int)
             if key in used and key in hard:
                 replicas = _count_within(used[key], amount, hard[key], replicas)
     return replicas
+
+
+def count_within_claims(view: ClusterView, charge: ReplicaCharge, replicas: int) -> int:
+    """Return for how many of the replicas the ResourceQuotas of their namespace admit the claims made for them."""
+    if not charge.mutation.pod.spec.resource_claims:
+        return replicas
+    claiming, quotas = view.claim_context(charge.namespace), view.quotas(charge.namespace)
+    each = compute_claims_charge(charge.mutation.pod, claiming)
+
+    def is_rejected(count: int) -> bool:
+        charged = {key: amount * count for key, amount in each.items()}
+        return any(True for _ in predict_claim_refusals(charged, quotas, claiming.classes))
+
+    return bisect_left(range(replicas), x=True, key=lambda before: is_rejected(before + 1))
 
 
 def count_within_shared(sections: Iterable[QuotaRules], charge: ReplicaCharge, view: ClusterView, replicas: int) -> int:
