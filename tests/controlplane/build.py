@@ -25,6 +25,7 @@ from tests.controlplane.programs import (
     KUBERNETES,
     Program,
     filters,
+    helm,
     jobset,
     karpenter,
     kueue,
@@ -100,6 +101,12 @@ def karpenter_program(report: Printer = print_message) -> Path:
     return ensure([program], cache() / "karpenter" / program.version / "bin", report)[program.name]
 
 
+def helm_program(report: Printer = print_message) -> Path:
+    """Return the program of Helm; it is built first if it is missing."""
+    program = helm()
+    return ensure([program], cache() / "helm" / program.version / "bin", report)[program.name]
+
+
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:
     """Return programs by name, in a folder; missing ones are built, by one caller at a time."""
     paths = {program.name: folder / program.name for program in programs}
@@ -159,6 +166,7 @@ def main() -> int:
         kueue_program()
         jobset_program()
         karpenter_program()
+        helm_program()
         for name in OPERATORS:
             definitions(name)
     except BuildError as error:

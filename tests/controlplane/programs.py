@@ -21,6 +21,7 @@ JOBSET = "0.12.0"
 """The version that this Kueue is built with."""
 KARPENTER = "1.14.1"
 """The newest release that Go 1.26 builds."""
+HELM = "4.3.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,12 @@ def jobset() -> Program:
 def karpenter() -> Program:
     """Return Karpenter with its provider of simulated nodes."""
     return Program("karpenter", MODULES / "karpenter" / KARPENTER, "sigs.k8s.io/karpenter/kwok", 240)
+
+
+def helm() -> Program:
+    """Return Helm, which installs the chart in tests."""
+    version = (("helm.sh/helm/v4/internal/version.version", f"v{HELM}"),)
+    return Program("helm", MODULES / "helm" / HELM, "helm.sh/helm/v4/cmd/helm", 150, version)
 
 
 def _own_program(folder: str, kubernetes: str) -> Program:

@@ -15,6 +15,7 @@ from tests.controlplane.programs import (
     KUBERNETES,
     MODULES,
     Program,
+    helm,
     jobset,
     karpenter,
     kueue,
@@ -31,6 +32,7 @@ PROGRAMS = [
     kueue(),
     jobset(),
     karpenter(),
+    helm(),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The files under manifests/ that are generated from code."""
+"""The files that are generated from code; most are under manifests/."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.manifests.chart_values import values_page, values_schema
 from tests.manifests.field_descriptions import add_field_descriptions
 from webhook.manifests.backstop import backstop_policies
 from webhook.manifests.gpunode_crd import gpunode_crd
@@ -52,4 +53,9 @@ def guard() -> str:
 
 def files() -> dict[str, str]:
     """Return every generated file by its path below manifests/."""
-    return {name: text_of(name) for name in GENERATED} | {"base/policies/guard.yaml": guard()}
+    return {
+        **{name: text_of(name) for name in GENERATED},
+        "base/policies/guard.yaml": guard(),
+        "../charts/rightslice/values.schema.json": values_schema(),
+        "../docs/helm-values.md": values_page(),
+    }

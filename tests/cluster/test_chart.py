@@ -1,0 +1,265 @@
+"""The Helm chart on a real API server: it installs the objects that kubectl installs from the manifests."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.client import Json
+from tests.cluster.installation import copy_manifests
+from tests.cluster.plane import Plane
+from tests.cluster.test_manifests import kustomize_build
+from tests.conftest import ROOT
+from tests.controlplane.build import helm_program
+from webhook import __version__
+from webhook.documents.reader import read_documents
+from webhook.manifests.objects import display_name
+from webhook.well_known import SYSTEM_NAMESPACE
+
+CHART = ROOT / "charts" / "rightslice"
+HELM_SECONDS = 600
+
+
+def helm(plane: Plane, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run Helm in the namespace of the chart."""
+    done = subprocess.run(
+        [str(helm_program()), *arguments, f"--namespace={SYSTEM_NAMESPACE}"],
+        env=plane.kubectl_environment(),
+        capture_output=True,
+        text=True,
+        timeout=HELM_SECONDS,
+        check=False,
+    )
+    assert not check or done.returncode == 0, f"helm {' '.join(arguments)}: {done.stderr}{done.stdout}"
+    return done
+
+
+def render(plane: Plane, *flags: str, chart: Path = CHART) -> list[Json]:
+    """Return the objects of the chart."""
+    text = helm(plane, "template", "rightslice", str(chart), *flags).stdout
+    return [document.data for document in read_documents(text, "chart", aliases=True)]
+
+
+ENFORCE, NOT_KEPT = "--set=mode=enforce", "--set=crds.keep=false"
+PRESETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "audit": ((), ("overlays/audit-only",)),
+    "enforce": ((ENFORCE,), ("overlays/enforce",)),
+    "one node": ((ENFORCE, "--set=availability=single-node"), ("overlays/single-node",)),
+    "high availability": ((ENFORCE, "--set=availability=high"), ("overlays/high-availability",)),
+    "cert-manager": ((ENFORCE, "--set=certManager.enabled=true"), ("overlays/cert-manager",)),
+    "agent": (("--set=agent.enabled=true",), ("overlays/audit-only", "agent")),
+    "extender": (("--set=extender.enabled=true",), ("overlays/audit-only", "scheduler/extender")),
+    "second scheduler": (
+        ("--set=scheduler.enabled=true", "--kube-version=1.36.3"),
+        ("overlays/audit-only", "scheduler/second"),
+    ),
+    "monitoring": (
+        ("--set=monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true",),
+        ("overlays/audit-only", "monitoring"),
+    ),
+}
+"""Values of the chart, and the folders that install the same with kubectl."""
+
+
+def by_display_name(objects: list[Json]) -> dict[str, Json]:
+    """Return objects by kind, namespace and name, without the suffix of a generated name.
+
+    Two differences are intended: Helm creates the namespace of the release, and an autoscaler sets the replicas.
+    Kustomize gives admission policies the namespace of the agent, which an API server ignores.
+    """
+    text = re.sub(r"(rightslice-scheduler)-\w{10}\b", r"\1", json.dumps(objects))
+    copies = json.loads(text)
+    for item in copies:
+        if item["kind"].startswith("ValidatingAdmissionPolicy"):
+            item["metadata"].pop("namespace", None)
+    named = {display_name(item): item for item in copies}
+    assert len(named) == len(objects)
+    named.pop(f"Namespace {SYSTEM_NAMESPACE}", None)
+    for scaler in [item for item in named.values() if item["kind"] == "HorizontalPodAutoscaler"]:
+        named[f"Deployment {SYSTEM_NAMESPACE}/{scaler['metadata']['name']}"]["spec"].pop("replicas", None)
+    return named
+
+
+@pytest.mark.parametrize(("flags", "folders"), PRESETS.values(), ids=PRESETS)
+def test_the_chart_renders_what_kustomize_builds(
+    plane: Plane, flags: tuple[str, ...], folders: tuple[str, ...]
+) -> None:
+    built = [item for folder in folders for item in kustomize_build(plane, folder)]
+
+    rendered, expected = by_display_name(render(plane, NOT_KEPT, *flags)), by_display_name(built)
+
+    assert rendered.keys() == expected.keys()
+    assert {name: item for name, item in rendered.items() if item != expected[name]} == {}
+
+
+SECURED = (
+    "--set=prometheus.secretName=rightslice-prometheus,prometheus.url=https://prometheus-operated.monitoring.svc:9090"
+)
+COMPONENTS = {"prometheus": (), "prometheus-secured": (SECURED,)}
+
+
+@pytest.mark.parametrize(("component", "flags"), COMPONENTS.items(), ids=COMPONENTS)
+def test_the_chart_renders_the_components_of_kustomize(
+    plane: Plane, tmp_path: Path, component: str, flags: tuple[str, ...]
+) -> None:
+    copy_manifests(ROOT / "manifests", tmp_path)
+    text = f"resources: [../overlays/enforce]\ncomponents: [../components/{component}]\n"
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")
+    built = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
+    expected = [document.data for document in read_documents(built, "built", aliases=True)]
+
+    rendered = render(plane, NOT_KEPT, ENFORCE, "--set=prometheus.enabled=true", *flags)
+
+    assert by_display_name(rendered) == by_display_name(expected)
+
+
+VALUES: dict[str, tuple[str, str, Json]] = {
+    "an image": (
+        "image.repository=registry.example.com/rightslice,image.tag=1.2.3",
+        "Deployment rightslice-system/rightslice",
+        {"image": "registry.example.com/rightslice:1.2.3"},
+    ),
+    "an image by digest": (
+        f"image.digest=sha256:{'0' * 64}",
+        "Deployment rightslice-system/rightslice",
+        {"image": f"rightslice@sha256:{'0' * 64}"},
+    ),
+    "a secret for pulling images": (
+        "imagePullSecrets[0].name=registry,agent.enabled=true",
+        "DaemonSet rightslice-agent/rightslice-agent",
+        {"imagePullSecrets": [{"name": "registry"}]},
+    ),
+    "a setting": (
+        "webhook.settings.usage_minutes=5",
+        "Deployment rightslice-system/rightslice",
+        {"name": "RIGHTSLICE_USAGE_MINUTES", "value": "5"},
+    ),
+    "nodes for the webhook": (
+        "webhook.nodeSelector.pool=system,webhook.tolerations[0].operator=Exists",
+        "Deployment rightslice-system/rightslice",
+        {"nodeSelector": {"pool": "system"}, "tolerations": [{"operator": "Exists"}]},
+    ),
+    "resources": (
+        "webhook.resources.limits.memory=2Gi",
+        "Deployment rightslice-system/rightslice",
+        {"resources": {"limits": {"memory": "2Gi"}}},
+    ),
+    "a runtime class of the agent": (
+        "agent.enabled=true,agent.runtimeClassName=nvidia",
+        "DaemonSet rightslice-agent/rightslice-agent",
+        {"runtimeClassName": "nvidia"},
+    ),
+    "a scheduler of the cluster's version": (
+        "scheduler.enabled=true",
+        "Deployment rightslice-system/rightslice-scheduler",
+        {"image": "registry.k8s.io/kube-scheduler:v1.35.4"},
+    ),
+    "callers of the webhook": (
+        "networkPolicy.apiServerCIDRs={10.0.0.0/28}",
+        "NetworkPolicy rightslice-system/rightslice",
+        {"from": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]},
+    ),
+    "another Prometheus": (
+        "prometheus.enabled=true,prometheus.url=https://metrics.observability.svc",
+        "NetworkPolicy rightslice-system/rightslice-prometheus",
+        {"kubernetes.io/metadata.name": "observability", "port": 443},
+    ),
+    "labels of a monitor": (
+        "monitoring.serviceMonitor.enabled=true,monitoring.serviceMonitor.labels.release=prom",
+        "ServiceMonitor rightslice-system/rightslice",
+        {"release": "prom"},
+    ),
+    "CRDs that stay": (
+        "crds.keep=true",
+        "CustomResourceDefinition gpupolicies.rightslice.dev",
+        {"helm.sh/resource-policy": "keep"},
+    ),
+}
+"""Values, an object, and fields that it then has."""
+
+
+@pytest.mark.parametrize(("values", "name", "fields"), VALUES.values(), ids=VALUES)
+def test_a_value_changes_its_object(plane: Plane, values: str, name: str, fields: Json) -> None:
+    item = by_display_name(render(plane, f"--set={values}", "--kube-version=v1.35.4-gke.100"))[name]
+
+    found: Json = {}
+    for part in parts_of(item):
+        found |= {key: part[key] for key in fields.keys() & part.keys() if part[key] == fields[key]}
+    assert found == fields
+
+
+def parts_of(item: object) -> Iterator[Json]:
+    """Yield every JSON object in one, with itself."""
+    if isinstance(item, dict):
+        yield item
+    for part in item.values() if isinstance(item, dict) else item if isinstance(item, list) else ():
+        yield from parts_of(part)
+
+
+OMITTED = {
+    "CRDs": ("crds.enabled=false", "CustomResourceDefinition"),
+    "network policies": ("networkPolicy.enabled=false,agent.enabled=true,prometheus.enabled=true", "NetworkPolicy"),
+}
+
+
+@pytest.mark.parametrize(("values", "kind"), OMITTED.values(), ids=OMITTED)
+def test_a_value_omits_a_kind(plane: Plane, values: str, kind: str) -> None:
+    assert kind in {item["kind"] for item in render(plane, "--set=agent.enabled=true")}
+    assert kind not in {item["kind"] for item in render(plane, f"--set={values}")}
+
+
+INVALID = {
+    "an unknown mode": ("mode=enforced", "at '/mode': value must be one of 'audit', 'enforce'"),
+    "a misspelled value": ("webhok.resources=1", "additional properties 'webhok' not allowed"),
+    "a misspelled setting": ("webhook.settings.log_lvl=debug", "additional properties 'log_lvl' not allowed"),
+    "a text for a switch": ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
+    "an unknown field of a policy": ("policies.x.securty=1", "at '/policies/x': additional properties 'securty'"),
+    "an unknown mode of a policy": ("policies.x.mode=on", "at '/policies/x/mode': value must be one of 'enforce'"),
+    "a second policy of a name": ("policies.guard.mode=audit", "Write another name, or guard.enabled=false"),
+    "a URL without namespace": ("prometheus.url=http://prometheus:9090", "at '/prometheus/url'"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), INVALID.values(), ids=INVALID)
+def test_an_invalid_value_is_rejected_with_its_place(plane: Plane, values: str, message: str) -> None:
+    done = helm(plane, "template", "rightslice", str(CHART), f"--set={values}", check=False)
+
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def test_another_namespace_is_rejected(plane: Plane) -> None:
+    command = [str(helm_program()), "template", "rightslice", str(CHART), "--namespace=gpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HELM_SECONDS, check=False)
+
+    assert "must be rightslice-system, found gpu. Write --namespace rightslice-system" in done.stderr
+
+
+def test_shipped_policies_can_be_values(plane: Plane, tmp_path: Path) -> None:
+    files = sorted((ROOT / "policies").glob("*.yaml"))
+    shipped = [each.data for file in files for each in read_documents(file.read_bytes(), file.name, aliases=True)]
+    specs = {item["metadata"]["name"]: item["spec"] for item in shipped if item["kind"] == "GPUPolicy"}
+    (tmp_path / "values.json").write_text(json.dumps({"guard": {"enabled": False}, "policies": specs}))
+
+    objects = by_display_name(render(plane, f"--values={tmp_path / 'values.json'}"))
+
+    data = objects[f"ConfigMap {SYSTEM_NAMESPACE}/rightslice-policies"]["data"]
+    written = {name: yaml.safe_load(text) for name, text in data.items()}
+    assert {name: item["spec"] for name, item in written.items()} == {f"{name}.yaml": specs[name] for name in specs}
+    assert {(item["apiVersion"], item["kind"]) for item in written.values()} == {
+        ("rightslice.dev/v1alpha1", "GPUPolicy")
+    }
+
+
+def test_the_chart_has_the_version_of_the_program_and_passes_lint(plane: Plane) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+
+    assert chart["version"] == chart["appVersion"] == __version__
+    assert "0 chart(s) failed" in helm(plane, "lint", "--strict", str(CHART)).stdout

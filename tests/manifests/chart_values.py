@@ -1,0 +1,140 @@
+"""The schema and the list of the chart's values, from the comments and defaults of charts/rightslice/values.yaml."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests.conftest import ROOT
+from webhook.policy.crds import policy_crds
+from webhook.settings import WebhookSettings
+
+Json = dict[str, Any]
+
+CHART = ROOT / "charts" / "rightslice"
+
+
+class ChartValue(NamedTuple):
+    """A value of the chart: its path ("image.tag"), its description and its default."""
+
+    path: str
+    description: str
+    default: Any
+
+
+def read_chart_values(text: str) -> Iterator[ChartValue]:
+    """Yield the values of a values.yaml; the description of each is the comment above it, after "# --"."""
+    parents: list[str] = []
+    comment: list[str] = []
+    for line in text.splitlines():
+        if found := re.match(r" *# (?:-- )?(.*)", line):
+            comment.append(found[1])
+        elif found := re.match(r"( *)(\w+):", line):
+            parents[len(found[1]) // 2 :] = [found[2]]
+            if comment:
+                yield ChartValue(".".join(parents), " ".join(comment), _default(yaml.safe_load(text), parents))
+            comment = []
+
+
+def _default(values: Any, path: list[str]) -> Any:
+    for name in path:
+        values = values[name]
+    return values
+
+
+def values_page() -> str:
+    """Return docs/helm-values.md."""
+    rows = [
+        f"| `{value.path}` | `{json.dumps(value.default)}` | {value.description} |\n"
+        for value in read_chart_values((CHART / "values.yaml").read_text(encoding="utf-8"))
+    ]
+    return (
+        "<!-- Generated from charts/rightslice/values.yaml by `make manifests`. -->\n\n"
+        "# Values of the Helm chart\n\n"
+        "`helm install` and `helm upgrade` reject a value that is not in this list or has another type. "
+        "[Installing](install.md#with-helm) has examples.\n\n"
+        "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
+    )
+
+
+_STRINGS = {"additionalProperties": {"type": "string"}}
+_AMOUNTS = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+_RESOURCES = {"properties": {"requests": _AMOUNTS, "limits": _AMOUNTS}, "additionalProperties": False}
+_SET_BY_CHART = {"policies", "listen", "cluster", "mode", "tls_cert", "tls_key", "tls_secret", "tls_names",
+                 "self_signed", "managed_tls", "prometheus", "prometheus_ca", "prometheus_token_file"}  # fmt: skip
+"""Settings that other values set."""
+
+
+def _constraints() -> dict[str, Json]:
+    """Return what a value must be, beside the type of its default, by its path."""
+    [spec] = [_strict(_spec_schema(crd)) for crd in policy_crds() if crd["spec"]["names"]["kind"] == "GPUPolicy"]
+    names = sorted(WebhookSettings.model_fields.keys() - _SET_BY_CHART)
+    settings: Json = {name: {"type": ["string", "number", "boolean"]} for name in names}
+    return {
+        "mode": {"enum": ["audit", "enforce"]},
+        "availability": {"enum": ["standard", "single-node", "high"]},
+        "image.repository": {"minLength": 1},
+        "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
+        "image.pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
+        "imagePullSecrets": {
+            "items": {"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": False}
+        },
+        "policies": {
+            "propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"},
+            "additionalProperties": spec,
+        },
+        "webhook.settings": {"properties": settings, "additionalProperties": False},
+        "webhook.resources": _RESOURCES,
+        "webhook.nodeSelector": _STRINGS,
+        "webhook.tolerations": {"items": {"type": "object"}},
+        "prometheus.url": {"pattern": "^https?://[a-z0-9-]+[.][a-z0-9-]+([.][a-z0-9.-]+)?(:[0-9]+)?(/.*)?$"},
+        "agent.nodeSelector": _STRINGS,
+        "agent.resources": _RESOURCES,
+        "extender.resources": _RESOURCES,
+        "networkPolicy.apiServerCIDRs": {"items": {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]+$"}},
+        "monitoring.serviceMonitor.labels": _STRINGS,
+        "monitoring.alerts.labels": _STRINGS,
+    }
+
+
+def _spec_schema(crd: Json) -> Json:
+    schema: Json = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def _strict(schema: Json) -> Json:
+    """Return a schema of Kubernetes as a JSON schema that rejects unknown fields."""
+    kept = {key: value for key, value in schema.items() if key != "description" and not key.startswith("x-kubernetes-")}
+    if "properties" in kept:
+        kept["properties"] = {name: _strict(field) for name, field in kept["properties"].items()}
+        kept["additionalProperties"] = False
+    for key in ("items", "additionalProperties"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = _strict(kept[key])
+    return kept
+
+
+_TYPES = {bool: "boolean", str: "string", list: "array", dict: "object"}
+
+
+def values_schema() -> str:
+    """Return values.schema.json, with a line for each group of values."""
+    constraints = _constraints()
+    root: Json = {"type": "object", "properties": {}, "additionalProperties": False}
+    for value in read_chart_values((CHART / "values.yaml").read_text(encoding="utf-8")):
+        *parents, name = value.path.split(".")
+        group = root
+        for parent in parents:
+            empty: Json = {"type": "object", "properties": {}, "additionalProperties": False}
+            group = group["properties"].setdefault(parent, empty)
+        field = {"type": _TYPES[type(value.default)], "description": value.description}
+        group["properties"][name] = field | constraints.pop(value.path, {})
+    assert not constraints, f"values.yaml lacks {', '.join(constraints)}"
+    root["properties"]["global"] = {"type": "object", "description": "Set by Helm if another chart contains this one."}
+    lines = [f"    {json.dumps(name)}: {json.dumps(field)}" for name, field in root["properties"].items()]
+    start = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": False}
+    return f'{json.dumps(start, indent=2)[:-2]},\n  "properties": {{\n' + ",\n".join(lines) + "\n  }\n}\n"
