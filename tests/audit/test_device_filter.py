@@ -95,6 +95,12 @@ PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
     ),
     "an extended resource of a class": (WHOLE, CLUSTER, ["cards", "cut"], ""),
     "the implicit name of a class": (SMALL, CLUSTER, ["cut"], ""),
+    "the implicit name of a class that does not exist": (
+        make_pod().requests("deviceclass.resource.kubernetes.io/missing", "1").build(),
+        CLUSTER,
+        [],
+        "neither a device plugin nor a device class offers an extended resource of the pod here",
+    ),
 }
 
 

@@ -33,6 +33,7 @@ from tests.device_builders import (
 )
 from tests.example_cluster import apply_patch, policies_of, request_of, review, view_of
 from webhook.engine.claim_review import review_claim
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 
 GPU, MIG, AMD_GPU, SMALL = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "mig-1g.10gb"
 ATTRIBUTES, CAPACITY = f"device.attributes['{NVIDIA}']", f"device.capacity['{NVIDIA}']"
@@ -47,7 +48,7 @@ CLASSES = [
 """The classes of the drivers' charts, and one of a single profile."""
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-IMPLICIT = f"deviceclass.resource.kubernetes.io/{MIG}"
+IMPLICIT = f"{DEVICE_CLASS_PREFIX}{MIG}"
 A10 = "NVIDIA A10"
 WAITING = ""
 ADVERTISED = "a GPU of the device plugin"
@@ -210,7 +211,28 @@ RUNS: dict[str, Run] = {
         cards,
         [Wish(limits={"nvidia.com/gpu": "1"}), exactly(GPU)],
         [ADVERTISED, "gpu"],
+        codes=["GPU-D112"],
         advertised=1,
+    ),
+    "a bound in other words takes a slice of twice the size too": Run(
+        static_mig,
+        [exactly(MIG, f"!quantity('10Gi').isGreaterThan({CAPACITY}.memory)")],
+        ["3g.40gb"],
+        codes=["GPU-D103"],
+    ),
+    "a misspelt domain is an empty map, and keeps the pod from all nodes": Run(
+        cards,
+        [exactly(GPU, f"device.attributes['gpu.nvida.com'].productName == '{A10}'")],
+        [WAITING],
+        "no such key: productName",
+        ["GPU-D102"],
+    ),
+    "a capacity that is read as an attribute keeps the pod from all nodes": Run(
+        cards,
+        [exactly(GPU, f"{ATTRIBUTES}.memory.compareTo(quantity('1Gi')) > 0")],
+        [WAITING],
+        "no such key: memory",
+        ["GPU-D102"],
     ),
 }
 COUNTER_RUNS: dict[str, Run] = {
@@ -220,6 +242,26 @@ COUNTER_RUNS: dict[str, Run] = {
     "memory >= 9500Mi takes a 1g.10gb": Run(dynamic_mig, [exactly(MIG, at_least("9500Mi"))], ["1g.10gb"]),
     "a request for capacity takes a 1g.10gb": Run(
         dynamic_mig, [exactly(MIG, capacity={"requests": {"memory": "9500Mi"}})], ["1g.10gb"]
+    ),
+    "a request for capacity just above what a 1g.10gb has takes twice the size": Run(
+        dynamic_mig, [exactly(MIG, capacity={"requests": {"memory": "10Gi"}})], ["1g.20gb"], codes=["GPU-D103"]
+    ),
+    "a request for capacity that no device has": Run(
+        dynamic_mig,
+        [exactly(MIG, capacity={"requests": {"memory": "200Gi"}})],
+        [WAITING],
+        "cannot allocate all claims",
+        ["GPU-D101"],
+    ),
+    "the name of a class that does not exist": Run(
+        cards, [Wish(limits={f"{DEVICE_CLASS_PREFIX}missing": "1"})], [WAITING], "Insufficient", ["GPU-D106"]
+    ),
+    "more devices of a class by its name than a node has": Run(
+        cards,
+        [Wish(limits={f"{DEVICE_CLASS_PREFIX}{GPU}": "2"})],
+        [WAITING],
+        "cannot allocate all claims",
+        ["GPU-D104"],
     ),
     "an extended resource of a class gets a slice without a claim": Run(
         dynamic_mig, [Wish(limits={IMPLICIT: "1"})], ["1g.10gb for container-0-request-0"]
@@ -447,11 +489,16 @@ def create_pod(plane: Plane, namespace: str, name: str, wish: Wish) -> Callable[
         plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template(name, wish))
         plane.api.create(pods, pod_with_claim(namespace, name))
     else:
-        maker = make_pod(name).namespace(namespace)
-        for resource, amount in wish.limits.items():
-            maker.requests(resource, amount)
-        plane.api.create(pods, maker.build())
+        plane.api.create(pods, pod_with_limits(namespace, name, wish))
     return partial(plane.api.get, f"{pods}/{name}")
+
+
+def pod_with_limits(namespace: str, name: str, wish: Wish) -> Json:
+    """Return a pod that requests extended resources."""
+    maker = make_pod(name).namespace(namespace)
+    for resource, amount in wish.limits.items():
+        maker.requests(resource, amount)
+    return maker.build()
 
 
 def pod_with_claim(namespace: str, template: str) -> Json:
@@ -469,10 +516,9 @@ def template(name: str, wish: Wish) -> Json:
 
 
 def findings(wish: Wish, *objects: Json) -> Sequence[Any]:
-    """Return what is said about the template of a claim, if the pod has one."""
-    if not wish.requests:
-        return ()
-    return review_claim(request_of(template("gpus", wish)), policies_of(), view_of(*CLASSES, *objects)).findings
+    """Return what is said about the template of a claim, or about a pod without one."""
+    data = template("gpus", wish) if wish.requests else pod_with_limits("default", "pod", wish)
+    return review(data, view=view_of(*CLASSES, *objects)).findings
 
 
 def _message(pod: Json) -> str:

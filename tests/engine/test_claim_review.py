@@ -431,6 +431,142 @@ def pod_with_claim(**names: str) -> PodMaker:
     return make_pod().namespace("team").spec(resourceClaims=[{"name": "gpu", **names}])
 
 
+OTHER = "gpus.example.com"
+
+
+def twice_by_plugin(*names: str) -> list[Json]:
+    """Return nodes whose device plugin advertises the GPU that NVIDIA's driver publishes too."""
+    label = {"nvidia.com/gpu.product": "NVIDIA-A10"}
+    return [
+        one
+        for name in names
+        for one in (
+            make_node(name, label, **{"nvidia.com/gpu": 1}),
+            resource_slice(f"s-{name}", NVIDIA, name, nodeName=name, devices=[A10]),
+        )
+    ]
+
+
+TWO_DRIVERS = [
+    make_node("n", {}),
+    resource_slice("n-1", NVIDIA, "n", nodeName="n", devices=[A10, card("gpu-1", minor=1)]),
+    resource_slice("n-2", OTHER, "n", nodeName="n", devices=[card("gpu-0", uuid="other")]),
+    device_class("open", "true"),
+    device_class("other", f"device.driver == '{OTHER}'"),
+]
+WORDS_OF_PLUGIN = f"may be devices that are published twice, by the device plugin and by {NVIDIA}, on"
+WORDS_OF_DRIVERS = f"may be devices that are published twice, by {NVIDIA} and by {OTHER}, on n: another pod can get"
+MANY_NODES = twice_by_plugin(*(f"n{i}" for i in range(9)))
+ON_AN_A10 = f"{ATTRIBUTES}.productName == 'NVIDIA A10'"
+TWICE: dict[str, tuple[list[Json], Json, str]] = {
+    "a GPU that the device plugin advertises too": (twice_by_plugin("n"), claim(request()), f"{WORDS_OF_PLUGIN} n:"),
+    "a template": (twice_by_plugin("n"), template(request()), f"{WORDS_OF_PLUGIN} n:"),
+    "several requests are one warning": (
+        twice_by_plugin("n", "m", "x", "y"),
+        claim({"name": "g", "firstAvailable": [{"name": n, "deviceClassName": "gpu"} for n in ("a", "b")]}),
+        f"{WORDS_OF_PLUGIN} n, m, x and 1 more:",
+    ),
+    "many nodes are counted": (MANY_NODES, claim(request()), f"{WORDS_OF_PLUGIN} n0, n1, n2 and 6 more:"),
+    "a GPU of two drivers": ([*TWO_DRIVERS], claim(request(name="open")), WORDS_OF_DRIVERS),
+    "a GPU of two drivers in a class of either": ([*TWO_DRIVERS], claim(request(name="other")), WORDS_OF_DRIVERS),
+    "a choice": (
+        twice_by_plugin("n"),
+        claim({"name": "g", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}),
+        f"{WORDS_OF_PLUGIN} n:",
+    ),
+    "only the node that has such devices": (
+        [*twice_by_plugin("n"), make_node("m", {}), *partitionable_gpus("m")],
+        claim(request(ON_AN_A10)),
+        f"{WORDS_OF_PLUGIN} n:",
+    ),
+    "a selector that takes devices of other nodes": (
+        [*twice_by_plugin("n"), make_node("m", {}), *partitionable_gpus("m")],
+        claim(request(f"{ATTRIBUTES}.productName != 'NVIDIA A10'")),
+        "",
+    ),
+    "a device plugin on other nodes": ([*CLUSTER, make_node("p", {}, **{"nvidia.com/gpu": 1})], claim(request()), ""),
+    "a device plugin of other devices": (
+        [make_node("n", {}, **{"amd.com/gpu": 1}), *partitionable_gpus("n")],
+        claim(request()),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "data", "words"), TWICE.values(), ids=TWICE)
+def test_devices_that_are_published_twice_are_reported_once(cluster: list[Json], data: Json, words: str) -> None:
+    found = findings(data, *cluster, *CLASSES)
+    assert [each.code for each in found] == ["GPU-D112"] * bool(words)
+    assert not words or (words in found[0].message and format_path(found[0].path).endswith("devices.requests"))
+
+
+def test_a_pod_with_several_claims_gets_one_warning_about_devices_that_are_published_twice() -> None:
+    pod = (
+        make_pod()
+        .namespace("team")
+        .spec(resourceClaims=[{"name": name, "resourceClaimTemplateName": "c"} for name in ("a", "b")])
+    )
+    [found] = findings(pod.build(), *twice_by_plugin("n"), *CLASSES, template(request()))
+    assert (found.code, found.path) == ("GPU-D112", ("spec", "resourceClaims", 0))
+
+
+TOO_MANY = "must be devices that one node has, found no node of this cluster that has all of them"
+SERVED = device_class("whole", f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'gpu'", "nvidia.com/gpu")
+BY_NAME: dict[str, tuple[list[Json], dict[str, str], list[tuple[str, str]]]] = {
+    "a class with devices": (CLUSTER, {f"{DEVICE_CLASS_PREFIX}gpu": "2"}, []),
+    "a class that does not exist": (
+        CLUSTER,
+        {f"{DEVICE_CLASS_PREFIX}gpus": "1"},
+        [("GPU-D106", "must be a device class of this cluster, found gpus")],
+    ),
+    "a class that does not exist in a cluster without devices": (
+        CLASSES,
+        {f"{DEVICE_CLASS_PREFIX}gpus": "1"},
+        [("GPU-D106", "must be a device class of this cluster, found gpus")],
+    ),
+    "nothing of a class that does not exist": (CLUSTER, {f"{DEVICE_CLASS_PREFIX}gpus": "0"}, []),
+    "more devices than a node has": (
+        CLUSTER,
+        {f"{DEVICE_CLASS_PREFIX}gpu": "3"},
+        [("GPU-D104", TOO_MANY)],
+    ),
+    "a name that a node advertises": (
+        [*CLUSTER, make_node("p", {}, **{f"{DEVICE_CLASS_PREFIX}gpus": 1})],
+        {f"{DEVICE_CLASS_PREFIX}gpus": "1"},
+        [],
+    ),
+    "more devices than a node has, by the name that a class serves": (
+        [*CLUSTER, SERVED],
+        {"nvidia.com/gpu": "3"},
+        [("GPU-D104", f"{TOO_MANY} (class whole serves it)")],
+    ),
+    "another extended resource": (CLUSTER, {"example.com/foo": "1"}, []),
+    "in a cluster of which no devices are known": (
+        [make_node("n", {})],
+        {f"{DEVICE_CLASS_PREFIX}a": "1"},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "limits", "expected"), BY_NAME.values(), ids=BY_NAME)
+def test_a_class_that_is_requested_by_name_is_reviewed(
+    cluster: list[Json], limits: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    pod = make_pod().namespace("team")
+    for name, amount in limits.items():
+        pod.requests(name, amount)
+    found = findings(pod.build(), *cluster)
+    assert [(each.code, each.message) for each in found] == expected
+    assert {each.path for each in found} <= {("spec", "containers", 0, "resources", "limits", name) for name in limits}
+
+
+def test_devices_that_are_published_twice_are_reported_for_their_implicit_name() -> None:
+    pod = make_pod().namespace("team").requests(f"{DEVICE_CLASS_PREFIX}gpu", "1").build()
+    [found] = findings(pod, *twice_by_plugin("n"), *CLASSES)
+    assert (found.code, found.mode) == ("GPU-D112", PolicyMode.WARN)
+
+
 def test_static_slices_of_a_card_are_compared_by_memory() -> None:
     devices = [mig_device(f"gpu-0-mig-{name}", name, "GPU-0", memory=memory) for name, memory in SIZES.items()]
     cluster = [make_node("n", {}), resource_slice("n", NVIDIA, "n", nodeName="n", devices=devices), *CLASSES]

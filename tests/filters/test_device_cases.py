@@ -9,6 +9,7 @@ from tests.filters.device_comparison import COMPARED_PLUGINS, our_allocations
 from tests.filters.device_selection import SHARED
 from tests.filters.scheduler import SchedulerFilters
 from webhook.model.dra.allocator import SHARED_POOL_NAME, TOO_MANY_STEPS, AllocationOutcome
+from webhook.model.dra.pod_devices import CANNOT_FIT
 
 NOT_KNOWN: dict[str, DeviceCase] = {
     SHARED_POOL_NAME: DeviceCase(
@@ -53,3 +54,11 @@ def test_the_scheduler_gives_them_to_it(device_scheduler: SchedulerFilters) -> N
         if found[sentence] == case.expected:
             del found[sentence]
     assert found == {}
+
+
+def test_no_node_serves_the_implicit_name_of_a_class_that_does_not_exist(device_scheduler: SchedulerFilters) -> None:
+    limits = {"deviceclass.resource.kubernetes.io/missing": "1"}
+    cluster = DeviceCase([pool({"name": "gpu-0"})], [], "rejected", limits=limits).cluster()
+    [answer], ours = device_scheduler.answers([cluster], COMPARED_PLUGINS), our_allocations(cluster)["pod"]
+    assert {node: found.reason for node, found in ours.items()} == dict.fromkeys(answer.rejections["pod"], CANNOT_FIT)
+    assert all("NodeResourcesFit" in plugins for plugins in answer.rejections["pod"].values())

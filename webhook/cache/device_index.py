@@ -35,6 +35,7 @@ from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice, SlicePacker
 from webhook.model.dra.published_devices import cards_by_kind
 from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta
 
@@ -220,4 +221,5 @@ def _index_pools(
     pools = DevicePools(grouped, fleet)
     carry_claim_weights(before.pools, pools, before.claims)
     cards_by_kind(pools, fleet)
+    devices_published_twice(pools, fleet)
     return grouped, pools

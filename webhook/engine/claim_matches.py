@@ -97,13 +97,25 @@ def compile_selector(expression: str, path: FieldPath, class_name: str = "") -> 
     return RequestSelector(compile_device_selector(expression), path, class_name)
 
 
-def match_findings(
+class RequestMatch(NamedTuple):
+    """The devices that a request may get, one of each kind, and what is wrong with its selectors.
+
+    Attributes:
+        is_known: False if its findings may not be all.
+    """
+
+    findings: Sequence[PolicyFinding] = ()
+    devices: Sequence[PublishedDevice] = ()
+    is_known: bool = False
+
+
+def match_request(
     selectors: Sequence[RequestSelector],
     devices: PublishedDevices,
     amounts: Mapping[str, QuantityText],
     path: FieldPath,
-) -> list[PolicyFinding]:
-    """Return what is wrong with the selectors of a request, given the devices between which they can tell.
+) -> RequestMatch:
+    """Return which devices a request may get, given those between which its selectors can tell.
 
     Args:
         selectors: The selectors of its class, and its own.
@@ -119,13 +131,16 @@ def match_findings(
         raise UnmodelledExpressionError("it would take too long on all devices")
     evaluated = list(_evaluated_devices(devices.kinds))
     errors, matching, others = _match_devices(selectors, evaluated)
+    found = [each.published for each in matching]
     if errors:
-        return [_unguarded_key(selector, evaluated, some) for selector, some in errors]
+        return RequestMatch([_unguarded_key(selector, evaluated, some) for selector, some in errors], found, True)
     conditions = [(one, each) for one in selectors for each in selector_conditions(one.program)]
     excluded = [_exclusion(conditions, each) for each in others[:MAX_DEVICES_EXPLAINED]]
     if matching:
-        return [*_close_bounds(excluded, matching), *_amount_findings(matching, amounts, path)]
-    return [_no_match(excluded, [each.value for each in evaluated], devices.total)] if excluded else []
+        findings = [*_close_bounds(excluded, matching), *_amount_findings(matching, amounts, path)]
+        return RequestMatch(findings, found, True)
+    unmatched = [_no_match(excluded, [each.value for each in evaluated], devices.total)] if excluded else []
+    return RequestMatch(unmatched, is_known=True)
 
 
 def _evaluated_devices(devices: Iterable[PublishedDevice]) -> Iterator[_EvaluatedDevice]:

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.engine.claim_matches import RequestSelector, compile_selector, match_findings
+from webhook.engine.claim_matches import RequestMatch, RequestSelector, compile_selector, match_request
 from webhook.engine.claim_sizing import size_claim
+from webhook.engine.gpu_requests import init_then_main_containers
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
+from webhook.errors import abbreviate_names
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
@@ -29,6 +31,7 @@ from webhook.model.claims import (
     DeviceClasses,
     DeviceRequest,
     ResourceClaimTemplate,
+    claim_of_class,
     may_hold_gpus,
 )
 from webhook.model.cluster_view import ClusterView
@@ -39,18 +42,21 @@ from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError
 from webhook.model.dra.device_view import NamespaceClaims
-from webhook.model.dra.published_devices import MAX_KINDS, published_devices
+from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
+from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
-from webhook.model.node_masks import bit_positions
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pods import Pod, PodResourceClaim
+from webhook.model.quantity import parse_whole_number
 from webhook.policy.policy_set import PolicySet
 
 CLAIM_GROUP = "resource.k8s.io"
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
-NO_MATCH = "GPU-D101"
+NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
 
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
@@ -60,6 +66,9 @@ MAX_VALUES = 8_000
 
 MAX_STEPS = 3_000
 """Devices that are read, and devices and requests that are tried, on all nodes together: about 15 ms."""
+
+MAX_PUBLISHERS = 3
+"""Pairs of publishers of one device that are named."""
 
 MAX_SELECTOR_BYTES = 10 * 1024
 """Size of all selectors of a claim that are compiled: as much as one may have."""
@@ -89,7 +98,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
 
 def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
     """Yield the findings of the claims of a pod, each with the place in the template or claim."""
-    known = view.namespace_claims(namespace)
+    known, is_twice = view.namespace_claims(namespace), False
     for index, one in enumerate(pod.spec.resource_claims):
         path: FieldPath = ("spec", "resourceClaims", index)
         if one.resource_claim_name in known.claims:
@@ -103,8 +112,31 @@ def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[
             yield _absent_claim(one, path, known)
             continue
         for each in claim_findings(spec, view, namespace, ()):
+            if each.code == TWICE and is_twice:
+                continue
+            is_twice = is_twice or each.code == TWICE
             message = f"{format_path(each.path)} of {source} {each.message}"
             yield msgspec.structs.replace(each, path=path, message=message)
+
+
+def class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
+    """Yield what is wrong with the device classes that containers request by the names of extended resources.
+
+    A name that some node advertises may be served without the class.
+    """
+    seen, served = set[str](), view.devices.class_by_resource
+    for path, container in init_then_main_containers(pod.spec):
+        for resource, amount in container.resources.limits.items():
+            is_named = resource in served or resource.startswith(DEVICE_CLASS_PREFIX)
+            count = parse_whole_number(amount) if is_named and resource not in seen else None
+            if not count or resource in view.fleet.extended_resources or view.fleet.nodes_advertising(resource):
+                continue
+            seen.add(resource)
+            name = served.get(resource) or resource.removeprefix(DEVICE_CLASS_PREFIX)
+            where, spec = (*path, "resources", "limits", resource), claim_of_class(name, count)
+            for each in claim_findings(spec, view, namespace, ()):
+                message = each.message if name in resource else f"{each.message} (class {name} serves it)"
+                yield msgspec.structs.replace(each, path=where, message=message)
 
 
 def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims) -> PolicyFinding:
@@ -175,23 +207,38 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
 
 def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     devices: FieldPath = ("devices",)
-    found: list[PolicyFinding] = []
+    found, matching = list[PolicyFinding](), list[PublishedDevice]()
     if _size_of_selectors(spec, view.classes) > MAX_SELECTOR_BYTES:
         return found
     is_known, most = bool(spec.devices.requests and view.devices.pools), MAX_VALUES // max(1, _count_choices(spec))
     for index, request in enumerate(spec.devices.requests):
         choices = [
-            _request_findings(one, where, view, most)
-            for one, where in _choices_of(request, (*devices, "requests", index))
+            _match_request(one, where, view, most) for one, where in _choices_of(request, (*devices, "requests", index))
         ]
-        found += _needed_findings([findings for findings, _ in choices])
-        is_known = is_known and all(known for _, known in choices)
+        found += _needed_findings([one.findings for one in choices])
+        is_known = is_known and all(one.is_known for one in choices)
+        matching += [each for one in choices for each in one.devices]
+    twice = list(_twice_published(matching, view, (*devices, "requests")))
     if found or not is_known:
-        return found
+        return found + twice
     try:
-        return _allocation_findings(spec, view, devices)
+        return _allocation_findings(spec, view, devices) + twice
     except UnmodelledExpressionError:
-        return []
+        return twice
+
+
+def _twice_published(devices: Sequence[PublishedDevice], view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
+    """Yield that some of these devices are published twice, with all nodes where they are."""
+    nodes, publishers = 0, list[str]()
+    for pair, mask in devices_published_twice(view.devices.pools, view.fleet).items() if devices else ():
+        common = union_masks(each.nodes for each in devices if pair.publish(each, view.devices.pools)) & mask
+        nodes |= common
+        publishers += [f"by {pair.first} and by {pair.second}"] if common else []
+    if nodes:
+        names = abbreviate_names([view.fleet.nodes[index].name for index in bit_positions(nodes)])
+        twice = " or ".join(publishers[:MAX_PUBLISHERS])
+        message = f"may be devices that are published twice, {twice}, on {names}: another pod can get the same one"
+        yield _warning(TWICE, path, message, "Ask the admin to remove one of the two from these nodes.")
 
 
 def _size_of_selectors(spec: ClaimSpec, classes: DeviceClasses) -> int:
@@ -206,7 +253,7 @@ def _expressions_of(request: DeviceRequest, classes: DeviceClasses) -> Iterator[
     yield from (selector.cel.expression for selector in (*of_class, *request.selectors))
 
 
-def _needed_findings(choices: Sequence[list[PolicyFinding]]) -> list[PolicyFinding]:
+def _needed_findings(choices: Sequence[Sequence[PolicyFinding]]) -> list[PolicyFinding]:
     """Return the findings of the choices of a request; one may match no device if another does."""
     unmatched = [any(one.code == NO_MATCH for one in findings) for findings in choices]
     return [one for findings in choices for one in findings if one.code != NO_MATCH or all(unmatched)]
@@ -243,31 +290,32 @@ def _restricted_requests(
             yield _warning("GPU-D111", (*where, "allocationMode"), message, "Write ExactCount, and a count.")
 
 
-def _request_findings(
-    request: DeviceRequest, path: FieldPath, view: ClusterView, most: int
-) -> tuple[list[PolicyFinding], bool]:
-    """Return the findings of a request, and whether everything about it is known.
+def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, most: int) -> RequestMatch:
+    """Return the findings of a request, and the devices that it may get.
 
     Args:
+        request: The request, or a choice of one.
+        path: Where it stands.
+        view: The cluster.
         most: Attributes and capacities of devices that may be looked at.
     """
     name = request.device_class_name
     if name not in view.classes and (view.classes or view.devices.pools):
-        return [_absent_class(name, path, view.classes)], False
+        return RequestMatch([_absent_class(name, path, view.classes)])
     try:
         selectors = list(_selectors_of(request, path, view.classes))
         if not view.devices.pools:
-            return [], False
+            return RequestMatch()
         keys = keys_told_apart(one.program.expression for one in selectors)
         published = published_devices(view.devices.pools, view.fleet, keys)
         if published.values > most:
-            return [], False
-        where = (*path, "capacity", "requests")
-        return match_findings(selectors, published, request.capacity.requests, where), name in view.classes
+            return RequestMatch()
+        found = match_request(selectors, published, request.capacity.requests, (*path, "capacity", "requests"))
+        return found._replace(is_known=name in view.classes)
     except _RejectedSelectorError as error:
-        return [error.finding], False
+        return RequestMatch([error.finding])
     except UnmodelledExpressionError:
-        return [], False
+        return RequestMatch()
 
 
 class _RejectedSelectorError(Exception):

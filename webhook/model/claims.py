@@ -292,9 +292,9 @@ def pending_devices(claim: ResourceClaim) -> Mapping[str, int]:
     return {} if claim.status.allocation is not None else devices_by_class(claim.spec)
 
 
-def claim_of_class(device_class: str) -> ClaimSpec:
-    """Return a claim for one device of a class."""
-    return ClaimSpec(ClaimDevices((ClaimRequest(exactly=DeviceRequest(device_class_name=device_class)),)))
+def claim_of_class(device_class: str, count: int = 1) -> ClaimSpec:
+    """Return a claim for devices of a class."""
+    return ClaimSpec(ClaimDevices((ClaimRequest(exactly=DeviceRequest(device_class_name=device_class, count=count)),)))
 
 
 def _max_devices(request: ClaimRequest) -> Mapping[str, int]:

@@ -431,7 +431,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-D106": _claim_code(
         "the device class does not exist",
-        "A pod with such a claim stays Pending until the class is created.",
+        "A pod with such a claim stays Pending until the class is created, as does a pod that requests its devices by "
+        "the name deviceclass.resource.kubernetes.io/CLASS.",
         "Write one of the classes in the message, or create the class.",
     ),
     "GPU-D107": _claim_code(
@@ -463,6 +464,14 @@ CODES: dict[str, FindingCode] = {
         "allocationMode All takes every matching device of a node, and the pod stays Pending while another claim has "
         "one of them. In namespaces with the label resource.kubernetes.io/admin-access: true it is expected.",
         "Write allocationMode ExactCount and a count.",
+    ),
+    "GPU-D112": _claim_code(
+        "a claim may get a device that is published twice",
+        "The device plugin and a DRA driver, or two DRA drivers, publish the same device. The scheduler knows of no "
+        "relation between them, so two pods can get it. Devices of two drivers are the same if they have one PCI "
+        "address or UUID.",
+        "Remove one of the publishers from the nodes in the message; `rightslice doctor` says how. A class or selector "
+        "that matches no device of these nodes avoids them.",
     ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",

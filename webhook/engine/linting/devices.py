@@ -1,31 +1,16 @@
-"""Lint ResourceSlices: GPUs that are published twice, so that a pod and a claim, or two claims, can get the same one.
-
-Two publishers of a GPU are the device plugin and a DRA driver, or two DRA drivers whose devices have one PCI address or
-UUID. The scheduler knows of no relation between them.
-"""
+"""Lint ResourceSlices: GPUs that are published twice, and what to do."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.errors import abbreviate_names
 from webhook.model.claims import DeviceClasses, DeviceSelector, required_driver
-from webhook.model.dra.device_pools import DevicePools, PoolId
-from webhook.model.dra.gpu_devices import GPU_DRIVERS
-from webhook.model.dra.pool_kinds import gpu_parts
-from webhook.model.dra.published_devices import texts_read
-from webhook.model.dra.selector_advice import DeviceKey
-from webhook.model.fleet import Fleet, FleetNode
-
-PLUGIN_PREFIXES: Mapping[str, str] = {
-    name: f"{driver.resource.partition('/')[0]}/" for name, driver in GPU_DRIVERS.items()
-}
-"""Prefix of the resources that the device plugin for a driver's GPUs advertises."""
-
-
-PCI_ADDRESS = DeviceKey("attributes", "resource.kubernetes.io", "pciBusID")
+from webhook.model.dra.device_pools import DevicePools
+from webhook.model.dra.twice_published import DEVICE_PLUGIN, devices_published_twice
+from webhook.model.fleet import Fleet
+from webhook.model.node_masks import bit_positions
 
 
 class DeviceProblem(NamedTuple):
@@ -37,41 +22,16 @@ class DeviceProblem(NamedTuple):
 
 def find_device_problems(pools: DevicePools, classes: DeviceClasses, fleet: Fleet) -> Iterator[DeviceProblem]:
     """Yield the GPUs that are published twice, by who publishes them."""
-    by_plugin, by_drivers = defaultdict[str, list[str]](list), defaultdict[tuple[str, str], list[str]](list)
-    for index, node in enumerate(fleet.nodes):
-        names = pools.names_of_node(index)
-        for driver in sorted({pool.driver for pool in names if _is_advertised(pool, node, pools)}):
-            by_plugin[driver].append(node.name)
-        for pair in sorted(_pairs_of_drivers(names, pools)) if len(names) > 1 else ():
-            by_drivers[pair].append(node.name)
-    yield from (_twice_by_plugin(driver, nodes) for driver, nodes in by_plugin.items())
-    yield from (_twice_by_drivers(*pair, nodes, classes) for pair, nodes in by_drivers.items())
-
-
-def _is_advertised(pool: PoolId, node: FleetNode, pools: DevicePools) -> bool:
-    """Return whether a device plugin advertises GPUs on a node that a pool has too."""
-    prefix = PLUGIN_PREFIXES.get(pool.driver)
-    amounts = (*node.gpus.items(), *node.others.items())
-    if prefix is None or not any(amount > 0 and name.startswith(prefix) for name, amount in amounts):
-        return False
-    return bool(gpu_parts(pools, pool))
-
-
-def _pairs_of_drivers(names: Collection[PoolId], pools: DevicePools) -> set[tuple[str, str]]:
-    """Return the pairs of drivers that publish a device with one PCI address or UUID."""
-    publishers: dict[str, str] = {}
-    pairs = set[tuple[str, str]]()
-    for pool in sorted(names):
-        keys = (PCI_ADDRESS, DeviceKey("attributes", pool.driver, "uuid"))
-        for text in (text for one in pools.slices[pool] for text in texts_read(one, keys)):
-            first = publishers.setdefault(text, pool.driver)
-            if first != pool.driver:
-                pairs.add((first, pool.driver))
-    return pairs
+    for (first, second), mask in devices_published_twice(pools, fleet).items():
+        nodes = [fleet.nodes[index].name for index in bit_positions(mask)]
+        if first == DEVICE_PLUGIN:
+            yield _twice_by_plugin(second, nodes)
+        else:
+            yield _twice_by_drivers(first, second, nodes, classes)
 
 
 def _twice_by_plugin(driver: str, nodes: Sequence[str]) -> DeviceProblem:
-    summary = f"GPUs of {_count_nodes(nodes)} are published twice, by the device plugin and by {driver}"
+    summary = f"GPUs of {_count_nodes(nodes)} are published twice, by {DEVICE_PLUGIN} and by {driver}"
     advice = (
         f"a pod and a claim can get the same GPU: remove one of the two from {abbreviate_names(nodes)} "
         "(NVIDIA: label nvidia.com/gpu.deploy.device-plugin=false for the GPU operator's device plugin, or "

@@ -36,6 +36,7 @@ from webhook.model.dra.extended_resources import (
     requested_extended_resources,
 )
 from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 
 NOTHING_NEEDED = NodeAllocation(AllocationOutcome.ALLOCATED)
@@ -53,7 +54,7 @@ class PodClaims(NamedTuple):
         unallocated: Those to allocate, in the pod's order.
         nodes: Mask of the nodes that can use those with an allocation.
         rejection: Why no node can serve the pod; "" if some may.
-        extended: The extended resources that it requests, if a class serves one of them.
+        extended: The extended resources that it requests, if a class serves one of them, or would if it existed.
     """
 
     unallocated: tuple[NamedClaim, ...]
@@ -89,7 +90,8 @@ def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet
         elif allocation.node_selector is not None:
             nodes &= fleet.select_nodes({}, allocation.node_selector.node_selector_terms)
     requested = requested_extended_resources(pod)
-    extended = frozenset() if requested.isdisjoint(view.class_by_resource) else frozenset(requested)
+    named = [name for name in requested if name in view.class_by_resource or name.startswith(DEVICE_CLASS_PREFIX)]
+    extended = frozenset(requested) if named else frozenset[str]()
     return PodClaims(tuple(unallocated), nodes, _missing_class(unallocated, view.classes), extended)
 
 

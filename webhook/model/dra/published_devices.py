@@ -205,11 +205,6 @@ def slice_kinds(keys: tuple[DeviceKey, ...] | None) -> Callable[[PackedSlice], S
     return kind_of
 
 
-def texts_read(one: PackedSlice, keys: Sequence[DeviceKey]) -> set[str]:
-    """Return the texts that the devices of a slice have under some keys."""
-    return {one.texts[position] for position in _positions_read(one.content, keys, one.spec.driver)}
-
-
 def _positions_read(content: SliceContent, keys: Sequence[DeviceKey], driver: str) -> Iterator[int]:
     names = [name for key in keys if key.group == "attributes" for name in key.published_names(driver)]
     for device in content.devices:
