@@ -215,6 +215,12 @@ CASES = {
     "a GPU taint that the policy tolerates for it": Case(
         small(), SMALL, (tainted(mig_node(), GPU_TAINT),), SIZING + "\ninjection: {tolerations: auto}"
     ),
+    "a GPU taint of every node that a policy in audit mode would tolerate for it": Case(
+        small(),
+        SMALL,
+        (tainted(whole_node(), GPU_TAINT), tainted(mig_node(), GPU_TAINT)),
+        "mode: audit\nrightSizing: {}\ninjection: {tolerations: auto}",
+    ),
     "a taint that reserves nodes is never tolerated for it": Case(
         small(),
         KeepReason.UNREACHABLE,

@@ -277,11 +277,11 @@ def offers_sure_to_run(
     requirements = tuple(stated_requirements(context.pod, context.gpu_requests.containers))
     fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
-    tolerated = feasible.tolerated if feasible.view is context.view else context.feasible.tolerated
+    projected = feasible if feasible.view is context.view else context.feasible
     by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
     current = _CurrentHardware(
-        fleet.hardware_of_nodes(context.offer_nodes & context.feasible.nodes) | by_class.whole_gpus,
-        fleet.hardware_of_nodes(named & tolerated) | by_class.whole_gpus,
+        fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | by_class.whole_gpus,
+        fleet.hardware_of_nodes(named & projected.tolerated) | by_class.whole_gpus,
         no_rivals_selected=not (named or by_class.whole_gpus),
     )
     return tuple(
