@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.builders import PodMaker, make_node, make_pod
-from tests.cli.conftest import JUNE, Run
+from tests.cli.conftest import JUNE, CommandResult, Run
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 POLICY = {
@@ -148,6 +148,54 @@ def test_written_files_drain_nodes_where_that_is_allowed(planned: Any, tmp_path:
     planned(nodes[:1], pods, "--no-color", "--write", str(tmp_path / "out"), "--allow-drain")
 
     assert "drain busy rightslice-" in (tmp_path / "out" / "apply.sh").read_text()
+
+
+TAINT = {"spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}}
+AUDITED = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: audited, labels: {owner: platform}, resourceVersion: "7"}
+spec:
+  match: {namespaces: [research]}
+  rightSizing: {evidence: [declared], risk: "0.1%", default: {memory: 8Gi}}
+  injection: {tolerations: auto}
+  limits: {perPod: [{resource: nvidia.com/gpu, max: 8}]}
+---
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: unused}
+spec: {match: {namespaces: [nobody]}, rightSizing: {}}
+"""
+
+
+def test_written_policies_right_size_the_planned_pods_and_no_others(rightslice: Run, tmp_path: Path) -> None:
+    planned = [make_pod(f"p{i}").namespace("research").gpus(1).needs("8Gi") for i in range(5)]
+    others = [make_pod("q").namespace("research").gpus(1).needs("70Gi"), make_pod("r").gpus(1).needs("8Gi")]
+    pods = [each.build() for each in (*planned, *others)]
+    policies, written = tmp_path / "audited.yaml", tmp_path / "out" / "policies.yaml"
+    policies.write_text(AUDITED)
+
+    def run(command: str, policies: Path, *arguments: str, **gpus: int) -> CommandResult:
+        node = {**hopper("a", **gpus), **TAINT}
+        (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([node, *pods]))
+        files = ("--cluster", str(tmp_path / "cluster.yaml"), "--policies", str(policies))
+        return rightslice(command, *files, "--now", JUNE, *arguments)
+
+    first = run("layout", policies, "--write", str(tmp_path / "out"))
+    assert "Not enforced           audited: pods keep whole cards until rightSizing.mode is enforce" in first.out
+    assert rightslice("policy", "lint", str(written)).code == 0
+    [policy] = yaml.safe_load_all(written.read_text())
+    spec = yaml.safe_load(AUDITED.partition("---")[0])["spec"]
+    assert policy["metadata"] == {"name": "audited", "labels": {"owner": "platform"}}
+    assert policy["spec"] == spec | {name: spec[name] | {"mode": "enforce"} for name in ("rightSizing", "injection")}
+
+    again = orjson.loads(run("layout", written, "-o", "json").out)
+    [slices] = [row["layout"] for row in again["layouts"] if row["layout"]]
+    resources = {f"nvidia.com/mig-{profile}": count for profile, count in slices.items()}
+    after = orjson.loads(run("rightsize", written, "-o", "json", **{"nvidia.com/gpu": 7}, **resources).out)
+    assert again["unenforcedPolicies"] == []
+    sized = {row["workload"] for row in after["workloads"] if row["recommended"] in resources}
+    assert sized == {f"Pod/p{i}" for i in range(5)}
 
 
 def test_nothing_is_written_if_no_node_changes(planned: Any, tmp_path: Path) -> None:

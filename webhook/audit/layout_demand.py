@@ -15,7 +15,7 @@ from webhook.audit.adjusted_view import AdjustedView
 from webhook.engine.fit import covers_need
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
-from webhook.model.enums import GpuForm
+from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
@@ -26,9 +26,10 @@ from webhook.model.pods import QuantityText
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit
 from webhook.placement.mig import CARD_MILLI, mig_geometry
 from webhook.placement.node_layouts import NodeLayout
-from webhook.policy.policy_set import PolicySet
+from webhook.policy.policy_set import InjectionRules, PolicySet
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
 from webhook.report.results import CheckResult
+from webhook.well_known import Json
 
 AMPLE_UNITS = 100
 """Slices of each profile that a node advertises here: more than one pod requests."""
@@ -64,6 +65,10 @@ def _as_node(fleet: Fleet, index: int, offering: frozenset[int]) -> Node:
 def _ample_slices(node: FleetNode) -> dict[str, int]:
     geometry = mig_geometry(node.labels[PRODUCT_LABEL])
     return {f"{MIG_PREFIX}{profile.name}": AMPLE_UNITS for profile in geometry.profiles} if geometry else {}
+
+
+WRITTEN_METADATA = ("name", "labels", "annotations")
+"""Metadata of policies that users write."""
 
 
 class WaitingCardSet(NamedTuple):
@@ -255,3 +260,32 @@ def _serves(offer: GpuOffer, need: GpuNeed, most: int) -> bool:
 def _has_profile(product: str, profile: str) -> bool:
     geometry = mig_geometry(product)
     return geometry is not None and any(each.name == profile for each in geometry.profiles)
+
+
+def enforced_policies(results: Iterable[CheckResult], policies: PolicySet) -> list[Json]:
+    """Return the policies that would right-size audited pods if they were enforced, with their right-sizing enforced.
+
+    Policies in a gradual rollout keep it: it enforces them by and by.
+    """
+    decisions = (each.decision for each in results)
+    choices = (each.outcome for each in decisions if not each.applied and not each.denials)
+    names = {name for each in choices if isinstance(each, OfferChoice) for name in each.policy.split(", ")}
+    written = {each.name: each.document.data for each in policies.sources if each.document.data["kind"] == "GPUPolicy"}
+    return [
+        _with_enforced_sections(written[each.name], _tolerates(each.injection))
+        for each in policies.policies
+        if each.name in names and each.right_sizing and each.right_sizing.mode is not PolicyMode.ENFORCE
+    ]
+
+
+def _tolerates(injection: InjectionRules | None) -> bool:
+    return injection is not None and (injection.tolerations_auto or bool(injection.tolerations))
+
+
+def _with_enforced_sections(policy: Json, injection: bool) -> Json:
+    """Return a policy with its right-sizing enforced, and perhaps its injection."""
+    spec = dict(policy["spec"])
+    for section in ("rightSizing", "injection") if injection else ("rightSizing",):
+        spec[section] = {**spec[section], "mode": "enforce"}
+    metadata = {key: policy["metadata"][key] for key in WRITTEN_METADATA if key in policy["metadata"]}
+    return {"apiVersion": policy["apiVersion"], "kind": policy["kind"], "metadata": metadata, "spec": spec}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from webhook.errors import abbreviate_names
 from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan
 from webhook.placement.mig import CARD_MILLI, MigLayout
@@ -149,12 +150,14 @@ class ClusterLayout(NamedTuple):
 
     Attributes:
         prices: Prices of the GPUs; None if no cost is shown.
+        policies: Policies to write, with right-sizing that is counted here and not enforced yet.
     """
 
     demand: LayoutDemand
     plan: LayoutPlan
     changes: Sequence[NodeChange]
     prices: NodePrices | None
+    policies: Sequence[Json] = ()
 
     def layout_rows(self) -> list[LayoutRow]:
         """Return the cards by product and layout, whole cards first."""
@@ -333,6 +336,9 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Whole cards that stay  {', '.join(f'{cards} {reason}' for reason, cards in reasons)}"
     if layout.demand.pods_elsewhere:
         yield f"Not planned            {pluralize(layout.demand.pods_elsewhere, 'pod')} with GPUs on other nodes"
+    if layout.policies:
+        names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])
+        yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
 
@@ -421,6 +427,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "waitingPods": layout.demand.waiting_pods,
         "keptWhole": dict(layout.demand.kept_whole),
         "podsElsewhere": layout.demand.pods_elsewhere,
+        "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],
         "record": _record_document(layout.demand.record) if layout.demand.record else None,
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
         "demand": list(map(NEEDS.to_document, layout.need_rows())),

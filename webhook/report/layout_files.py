@@ -1,4 +1,5 @@
-"""The files that apply planned MIG layouts: a ConfigMap for NVIDIA's MIG manager, and a script that labels the nodes.
+"""The files that apply planned MIG layouts: a ConfigMap for NVIDIA's MIG manager, a script that labels the nodes, and
+the policies that right-size pods to the new slices.
 
 Format of the configurations: mig-parted, `api/spec/v1/spec.go`. A configuration describes a whole node, so nodes with
 the same layouts share one; its name is a digest of it, so it never changes its meaning.
@@ -18,20 +19,33 @@ from webhook.report.layout import node_layouts_text
 from webhook.report.serialization import json_text, yaml_text
 from webhook.well_known import Json
 
-CONFIG_MAP_FILE, SCRIPT_FILE = "mig-config.yaml", "apply.sh"
+CONFIG_MAP_FILE, SCRIPT_FILE, POLICY_FILE = "mig-config.yaml", "apply.sh", "policies.yaml"
 CONFIG_MAP = "rightslice-mig-config"
 OPERATOR_NAMESPACE = "gpu-operator"
 ALL_WHOLE = "all-disabled"
 """NVIDIA's name of the configuration without MIG, which the MIG manager uses for nodes without a label."""
 
 
-def layout_files(changes: Sequence[NodeChange], max_unavailable: int) -> dict[str, str]:
-    """Return the text of each file by name.
+POLICY_HEAD = """\
+# The policies whose right-sizing the plan counts and that do not right-size yet: as they are, but with mode enforce for
+# rightSizing, and for an injection of tolerations. Apply this file after the layouts; pods get the new slices when they
+# are created. A policy that comes from a file or a repository has to be changed there.
+"""
+
+
+def layout_files(changes: Sequence[NodeChange], max_unavailable: int, policies: Sequence[Json] = ()) -> dict[str, str]:
+    """Return the text of each file by name; none if nothing changes.
 
     Args:
         max_unavailable: Nodes that change at the same time.
+        policies: The policies to apply after that.
     """
-    return {CONFIG_MAP_FILE: _config_map_text(changes), SCRIPT_FILE: _script_text(changes, max_unavailable)}
+    files: dict[str, str] = {}
+    if changes:
+        files = {CONFIG_MAP_FILE: _config_map_text(changes), SCRIPT_FILE: _script_text(changes, max_unavailable)}
+    if policies:
+        files[POLICY_FILE] = POLICY_HEAD + "---\n".join(map(yaml_text, policies))
+    return files
 
 
 def config_name(layouts: Sequence[MigLayout]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import DemandCollector, view_with_slices
+from webhook.audit.layout_demand import DemandCollector, enforced_policies, view_with_slices
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
 from webhook.cli.cluster_access import ClusterFlags
@@ -66,7 +66,7 @@ WriteFolder = Annotated[
     typer.Option(
         "--write",
         metavar="DIR",
-        help="Also write the files that apply the plan: a ConfigMap for NVIDIA's MIG manager, and a script.",
+        help="Also write the files that apply the plan: a ConfigMap for NVIDIA's MIG manager, a script, and policies.",
     ),
 ]
 MaxUnavailable = Annotated[
@@ -144,12 +144,13 @@ def layout_command(
 
 def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> None:
     """Write the files that apply a plan. Exits if that fails."""
-    if not layout.changes:
-        print_note(f"note: no node changes, so nothing is written to {sanitize(str(folder))}")
+    files = layout_files(layout.changes, max_unavailable, layout.policies)
+    if not files:
+        print_note(f"note: nothing changes, so nothing is written to {sanitize(str(folder))}")
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in layout_files(layout.changes, max_unavailable).items():
+        for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
             print_note(f"written: {sanitize(str(folder / name))}")
     except OSError as error:
@@ -194,7 +195,8 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
     plan = plan_layouts(card_groups(demand.nodes), wanted)
     changes = assign_layouts(demand.nodes, plan.cards)
-    return ClusterLayout(demand, plan, changes, audit.prices), any(each.invalid for each in audit.results)
+    policies = enforced_policies(audit.results, audit.context.policies)
+    return ClusterLayout(demand, plan, changes, audit.prices, policies), any(each.invalid for each in audit.results)
 
 
 def _demand(
