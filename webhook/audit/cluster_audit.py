@@ -53,7 +53,7 @@ class ClusterAudit(msgspec.Struct):
     Attributes:
         results: One for each pod, and for each file that cannot be read.
         context: The policies, cluster and time of the evaluation.
-        capacities: Each node with GPUs; empty if unknown.
+        capacities: Each node with GPUs; empty if unknown, or if pods are evaluated in an adjusted cluster.
         undated_pods: Pods without a creation time, which `since` cannot exclude.
         cluster: The audited cluster: a URL, or the names of files.
         prices: Prices of the GPUs; None if no cost is shown.
@@ -107,6 +107,8 @@ def audit_snapshot(
 ) -> ClusterAudit:
     """Evaluate the active pods among the documents of a snapshot."""
     audit = audit_documents(pods, len(pods), context, since, show_progress, adjust_view)
+    if adjust_view is not None:
+        return audit
     placement = build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
     if placement.snapshot.fleet.nodes:
         audit.capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
@@ -121,12 +123,15 @@ def audit_documents(
     show_progress: ShowProgress,
     adjust_view: AdjustView | None = None,
 ) -> ClusterAudit:
-    """Evaluate the active pods among some documents, except those created before `since`."""
+    """Evaluate the active pods among some documents, except those created before `since`.
+
+    In an adjusted cluster, equal pods are evaluated once.
+    """
     evaluated = msgspec.structs.replace(context, view=adjust_view(context.view)) if adjust_view else context
     intern_result, undated = ResultInterner(), list[SourceObject]()
     selected = created_since(documents if since is None else _collect_undated_pods(documents, undated), since)
     with show_progress(selected, length) as shown:
-        results = [intern_result(result) for result in audit_pods(shown, evaluated)]
+        results = [intern_result(result) for result in audit_pods(shown, evaluated, equal_once=adjust_view is not None)]
     return ClusterAudit(results, context, undated_pods=len(undated))
 
 

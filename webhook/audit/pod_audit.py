@@ -12,7 +12,8 @@ for it (static pods, excluded namespaces), or if it would be changed or denied n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -52,19 +53,104 @@ MeasureMilli = Callable[[Mapping[str, int]], int]
 """Converts units of resources to thousandths of a GPU on the pod's own node."""
 
 
+PER_POD_KEYS = frozenset(
+    {
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "k8s.v1.cni.cncf.io/network-status",
+        "k8s.ovn.org/pod-networks",
+        "cni.projectcalico.org/containerID",
+        "cni.projectcalico.org/podIP",
+        "cni.projectcalico.org/podIPs",
+    }
+)
+"""Labels and annotations in which pods of one workload differ."""
+
+_TOKEN_VOLUME = re.compile(rb'"kube-api-access-[a-z0-9]{5}"')
+_TIE_WORDS = (
+    b'"podAffinity"',
+    b'"podAntiAffinity"',
+    b'"topologySpreadConstraints"',
+    b'"resourceClaims"',
+    b'"hostPort"',
+    b'"persistentVolumeClaim"',
+)
+
+
+class EqualPods:
+    """Recognizes pods that get equal results: those of one workload with one specification, on equal nodes."""
+
+    def __init__(self, context: EvaluationContext) -> None:
+        matches = [policy.match for policy in context.policies.policies]
+        reads = {path for match in matches for condition in match.conditions for path in condition.reads}
+        self._fleet = context.view.fleet
+        self._reads_one_pod = any(not _is_equal_field(path) for path in reads)
+        reads_marks = any(match.labels for match in matches) or any(path[1:2] == ("metadata",) for path in reads)
+        self._ignored = frozenset[str]() if reads_marks else PER_POD_KEYS
+
+    def key(self, data: Mapping[str, Any]) -> Hashable | None:
+        """Return a value that equal pods share; None for a pod whose result may depend on where the others are."""
+        metadata, spec = map_at(data, "metadata"), map_at(data, "spec")
+        owners = metadata.get("ownerReferences")
+        if not owners or self._reads_one_pod:
+            return None
+        read = {key: value for key, value in spec.items() if key not in ("nodeName", "hostname")}
+        marks = [self._shared_marks(map_at(metadata, field)) for field in ("labels", "annotations")]
+        text = msgspec.json.encode([read, marks, owners])
+        if any(word in text for word in _TIE_WORDS):
+            return None
+        return metadata.get("namespace"), self._node_kind(bound_node(data)), _TOKEN_VOLUME.sub(b"", text)
+
+    def _shared_marks(self, marks: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in marks.items() if key not in self._ignored}
+
+    def _node_kind(self, name: str) -> Hashable:
+        """Return what a node has: nodes with the same offers are equal for a pod that runs there."""
+        index = self._fleet.by_name.get(name)
+        if index is None:
+            return bool(name)
+        return tuple([id(self._fleet.offer_on(resource, index)) for resource in self._fleet.nodes[index].gpus])
+
+
+def _is_equal_field(path: Sequence[str]) -> bool:
+    """Return whether a field that a match condition reads is the same in pods with one key."""
+    variable, parent, field = (*path, "", "", "")[:3]
+    if variable == "object":
+        in_metadata = parent == "metadata" and field in ("labels", "annotations", "namespace")
+        return in_metadata or (parent == "spec" and field not in ("", "nodeName", "hostname"))
+    return variable == "namespaceObject" or (variable == "request" and parent not in ("", "name", "uid"))
+
+
 def audit_pods(
-    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
+    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext, *, equal_once: bool = False
 ) -> Iterator[CheckResult]:
-    """Evaluate the active pods; invalid documents and unknown kinds with GPUs are returned as skipped."""
+    """Evaluate the active pods; invalid documents and unknown kinds with GPUs are returned as skipped.
+
+    Args:
+        equal_once: Whether equal pods are evaluated once. They get the result of the first, also in details of one pod.
+    """
     unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
+    equal, known = EqualPods(context), dict[Hashable, CheckResult]()
     for each in documents:
         if isinstance(each, SkippedDocument):
             if each.invalid:
                 yield skipped_result(each.location, each.reason, invalid=True)
         elif is_active_pod(each.data):
-            yield audit_pod(each, context, unsized, holders)
+            key = equal.key(each.data) if equal_once else None
+            if (found := known.get(key)) is None:
+                found = audit_pod(each, context, unsized, holders)
+                known |= {key: found} if key is not None else {}
+            yield _result_of_equal_pod(found, each)
         elif not is_pod(each.data) and is_unknown_kind(each, context):
             yield evaluate_object(each, context)
+
+
+def _result_of_equal_pod(result: CheckResult, source: SourceObject) -> CheckResult:
+    name, node = map_at(source.data, "metadata").get("name"), bound_node(source.data)
+    if result.pod_details is None or (name, node) == (result.name, result.node):
+        return result
+    return msgspec.structs.replace(result, location=source.locate(), name=str(name), node=node, stored=source.data)
 
 
 def evaluate_for_explain(

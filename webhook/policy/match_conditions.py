@@ -82,7 +82,7 @@ def compile_match_condition(name: str, text: str) -> MatchCondition:
         data = {variable: prune_object(variables.get(variable), tree) for variable, tree in fields.items()}
         return _evaluate_expression(expression, data)
 
-    return MatchCondition(name, evaluate)
+    return MatchCondition(name, evaluate, frozenset(path for path in reads.fields if path[0] in CEL_VARIABLES))
 
 
 def _check_regex_patterns(text: str, serialized: bytes) -> None:

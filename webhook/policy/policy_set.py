@@ -220,10 +220,15 @@ class Exemption(msgspec.Struct, frozen=True):
 
 
 class MatchCondition(msgspec.Struct, frozen=True):
-    """A CEL match condition. `evaluate` raises `ConditionError` if the expression fails at run time."""
+    """A CEL match condition. `evaluate` raises `ConditionError` if the expression fails at run time.
+
+    Attributes:
+        reads: Paths of the fields that it reads, from a variable on.
+    """
 
     name: str
     evaluate: Callable[[Mapping[str, Any]], bool]
+    reads: frozenset[tuple[str, ...]]
 
 
 class ConditionError(Exception):
