@@ -17,6 +17,7 @@ from webhook.engine.claim_matches import RequestMatch, RequestSelector, compile_
 from webhook.engine.claim_sizing import size_claim
 from webhook.engine.gpu_requests import init_then_main_containers
 from webhook.engine.limits import most_units_of_pod
+from webhook.engine.matched_policies import combine_policies, fact_reporter
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.errors import abbreviate_names
@@ -89,8 +90,16 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
         return Decision()
     problems = claim_findings(spec, view, request.namespace, path)
     problems += _quota_findings(spec, view, request.namespace, path)
-    findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in problems]
-    findings += _limit_findings(spec, (*path, "devices"), request.namespace, policies, view)
+    units = Counter[str]()
+    for one in count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ():
+        units.update(one.units)
+    labels = view.labels_of(request.namespace)
+    certain, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))
+    matching = certain | union_masks(1 << index for index, _ in conditional)
+    mode, policy = fact_reporter(combine_policies(policies, matching), policies)
+    mode = min(mode, PolicyMode.WARN)
+    findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy) for one in problems]
+    findings += _limit_findings(units, (*path, "devices"), certain, policies)
     sized = size_claim(request, found, policies, view)
     findings += sized.findings
     return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=sized.involves_gpus or bool(findings))
@@ -156,19 +165,18 @@ def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fi
         yield _warning("GPU-D109", path, message, "Request fewer devices, or delete claims that are not in use.")
 
 
-def _limit_findings(
-    spec: ClaimSpec, path: FieldPath, namespace: str, policies: PolicySet, view: ClusterView
-) -> Iterator[Finding]:
-    """Yield the limits of policies for all pods of a namespace that a pod exceeds by a claim alone."""
-    units = Counter[str]()
-    for one in count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ():
-        units.update(one.units)
-    names, labels = tuple(sorted(units)), view.labels_of(namespace)
-    for index in bit_positions(policies.candidates_for(namespace, labels, "CREATE", names)[0]) if names else ():
+def _limit_findings(units: Mapping[str, int], path: FieldPath, matching: int, policies: PolicySet) -> Iterator[Finding]:
+    """Yield the limits of policies for all pods of a namespace that a pod exceeds by a claim alone.
+
+    Args:
+        units: The most units that the claim may get.
+        matching: The policies, as a mask.
+    """
+    for index in bit_positions(matching) if units else ():
         policy = policies.policies[index]
         if policy.limits is None or policy.limits.mode is PolicyMode.AUDIT:
             continue
-        for name in names:
+        for name in sorted(units):
             most = most_units_of_pod(policy.limits, name)
             if most is not None and units[name] > most:
                 outcome = "be denied" if policy.limits.mode is PolicyMode.ENFORCE else "get this warning"

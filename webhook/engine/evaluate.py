@@ -18,6 +18,7 @@ from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts, limit_range_violations, replace_amount_errors
 from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
 from webhook.engine.limits import find_limit_violations, unknown_claim_violations, unreadable_amount_violations
+from webhook.engine.matched_policies import fact_reporter
 from webhook.engine.node_fit import node_fit_violations, unoffered_resource_violations
 from webhook.engine.own_annotations import invalid_annotations
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
@@ -39,7 +40,6 @@ from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES
-from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
@@ -47,9 +47,6 @@ from webhook.model.pods import Pod
 from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, InjectedGpuHandling, LimitRules
 
 _NO_AMOUNT_RULES = AmountRuleSet()
-
-WITHOUT_POLICY: PolicyRef = (PolicyMode.WARN, "")
-"""Reports what concerns every pod, whether a policy matches it or not."""
 
 
 def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[SectionFinding], QuotaCharge]:
@@ -65,7 +62,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
-    reporting = context.policies.general_policy if context.policies.names else WITHOUT_POLICY
+    reporting = fact_reporter(context.policies, policy_set)
     if created and view.devices is not NO_DEVICES:
         violations += [(reporting, each) for each in _device_violations(context)]
     if created and context.pod.metadata.annotations and not request.sub_resource:

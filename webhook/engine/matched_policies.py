@@ -164,6 +164,11 @@ def for_templates(policies: MatchedPolicies) -> MatchedPolicies:
     return replace(policies, right_sizing=replace(right_sizing, rule=rule))
 
 
+def fact_reporter(matched: MatchedPolicies, policy_set: PolicySet) -> PolicyRef:
+    """Return what reports facts, such as a claim that matches nothing: the matching policies, if there are any."""
+    return matched.general_policy if matched.names else (policy_set.fact_mode, "")
+
+
 def without_changes(policies: MatchedPolicies) -> MatchedPolicies:
     """Return the same policies without anything that changes a pod.
 

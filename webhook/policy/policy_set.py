@@ -322,6 +322,7 @@ class PolicySet:
         workload_kinds: Where each kind of workload describes its pods.
         rollouts: Rollouts, with the indices of their policies.
         has_shared_quotas: True if any policy has a shared quota, so that every GPU pod must be counted.
+        fact_mode: The mode of what concerns objects that no policy matches: a warning, unless all policies only audit.
         sources: The written policies and exceptions, to check another policy against them.
         digest: First 12 hex digits of the SHA-256 of all policies and exemptions.
         derived: Values that other modules derive from the policies.
@@ -332,6 +333,7 @@ class PolicySet:
         "derived",
         "digest",
         "exemptions",
+        "fact_mode",
         "has_shared_quotas",
         "policies",
         "rollouts",
@@ -350,6 +352,9 @@ class PolicySet:
         self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(sorted(exemptions, key=lambda one: (one.policy, one.name)))
         self.has_shared_quotas = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
+        self.fact_mode = min(
+            PolicyMode.WARN, max((one.strictest_mode for one in self.policies), default=PolicyMode.WARN)
+        )
         self.workload_kinds = workload_kinds
         self.sources = sources
         lines = [f"{policy.name} {policy.digest}" for policy in self.policies]
