@@ -143,7 +143,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
         done = subprocess.run(
             [str(go), "build", *flags, program.package],
             cwd=program.module,
-            env=environment(),
+            env=environment() | {"CGO_ENABLED": str(int(program.cgo))},
             stderr=subprocess.PIPE,
             text=True,
             timeout=BUILD_SECONDS,

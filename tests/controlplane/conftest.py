@@ -1,4 +1,4 @@
-"""Programs built with the API server's own libraries."""
+"""Programs built with the libraries of the API server and of NVIDIA."""
 
 from __future__ import annotations
 
@@ -14,11 +14,22 @@ from tests.controlplane.programs import KUBERNETES, MODULES, Program
 
 @pytest.fixture(scope="session")
 def quantity_program() -> Path:
-    """Build the program that evaluates quantities with apimachinery; it is rebuilt if its sources change."""
-    module = MODULES / "quantity"
+    """Build the program that evaluates quantities with apimachinery."""
+    return _build_module("quantity")
+
+
+@pytest.fixture(scope="session")
+def migparted_program() -> Path:
+    """Build the program that reads configurations as mig-parted; NVIDIA's libraries need a C compiler."""
+    return _build_module("migparted", cgo=True)
+
+
+def _build_module(folder: str, *, cgo: bool = False) -> Path:
+    """Return the program of a module of ours; it is rebuilt if its sources change."""
+    module = MODULES / folder
     sources = b"".join((module / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
-    name = f"quantity-{hashlib.sha256(sources).hexdigest()[:12]}"
-    return ensure([Program(name, module, ".", 20)], cache() / "quantity" / "bin")[name]
+    name = f"{folder}-{hashlib.sha256(sources).hexdigest()[:12]}"
+    return ensure([Program(name, module, ".", 20, cgo=cgo)], cache() / folder / "bin")[name]
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ class Program:
         seconds: Usual build time on two cores after the programs before it, with an empty cache.
         variables: Values that the linker sets, by the name of the Go variable.
         tags: Build tags.
+        cgo: True if it needs a C compiler.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Program:
     seconds: int
     variables: tuple[tuple[str, str], ...] = ()
     tags: tuple[str, ...] = ()
+    cgo: bool = False
 
     @property
     def version(self) -> str:
