@@ -23,8 +23,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
+import webhook
 from benchmarks.api_objects import Json, as_applied, as_stored, review_bytes
 from benchmarks.controller_pods import with_owner_reference
 from benchmarks.fleet import demo_objects, grow, grown_view
@@ -50,6 +52,8 @@ ROUNDS = 60
 MAX_P50, MAX_P99, MAX_RATIO = 60.0, 300.0, 2.0
 MAX_TIED_P50, MAX_TIED_P99 = 150.0, 500.0
 MAX_CLAIMING_P50 = 120.0
+EXAMPLE = "benchmark"
+"""A pod of `examples/pods` whose decision is followed through the functions that it calls."""
 DEVICE_NODES, CARDS_PER_NODE = 20, 8
 MIG, GPU = "mig.nvidia.com", "gpu.nvidia.com"
 TIED_NODES, APPLICATIONS, PODS_ON_NODE = 5_000, 500, 20
@@ -259,6 +263,28 @@ def view_with_devices() -> ClusterView:
     return view_of_objects((item, SourceLocation("published")) for item in objects)
 
 
+def functions_of_decision(pod: Json, policies: PolicySet, view: ClusterView) -> set[tuple[str, str]]:
+    """Return file and name of the functions that a decision calls, once what they derive from the cluster is known.
+
+    Comprehensions and lambdas have no name.
+    """
+    usage, folder, found = UsageView(), f"{Path(webhook.__file__).parent}{os.sep}", set[tuple[str, str]]()
+    decide(request_of(pod), policies, view, usage, NOW)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(folder) and not code.co_name.startswith("<"):
+            found.add((code.co_filename.removeprefix(folder), code.co_qualname))
+
+    request = request_of(pod)
+    sys.setprofile(note)
+    try:
+        decide(request, policies, view, usage, NOW)
+    finally:
+        sys.setprofile(None)
+    return found - {("engine/decide.py", "decide")}
+
+
 def main() -> int:
     """Print the figures; return 1 if a bound is exceeded."""
     corpus = Path(os.environ.get("RIGHTSLICE_SHARED", "../shared")) / "corpus" / "manifests"
@@ -281,6 +307,10 @@ def main() -> int:
     _print("tied pods", of_tied)
     of_claiming = measure([as_stored(pod, NAMESPACE) for pod in claiming_pods()], policies, view_with_devices())
     _print("with a claim", of_claiming)
+    example = next(pod for pod in manifests(bundled_folder("examples") / "pods") if pod["metadata"]["name"] == EXAMPLE)
+    called = functions_of_decision(as_stored(example, NAMESPACE), policies, view)
+    called_files = {file for file, _ in called}
+    print(f"a decision about the example pod {EXAMPLE} calls {len(called)} functions in {len(called_files)} files")
     is_quick = of_tied.p50 <= MAX_TIED_P50 and of_tied.p99 <= MAX_TIED_P99 and of_claiming.p50 <= MAX_CLAIMING_P50
     return 0 if of_pods.held and is_quick else 1
 

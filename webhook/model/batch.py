@@ -218,7 +218,7 @@ def queueing_sign(pod: Pod, but: QueueingSystem | None = None) -> str:
         but: A system whose signs do not count.
     """
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
-    prefixes = tuple([prefix for prefix in QUEUEING_PREFIXES if but is None or prefix not in but.prefixes])
+    prefixes = QUEUEING_PREFIXES if but is None else tuple(set(QUEUEING_PREFIXES).difference(but.prefixes))
     if scheduler in QUEUEING_SCHEDULERS and (but is None or scheduler != but.scheduler):
         return f"schedulerName {scheduler}"
     for label in metadata.labels:
