@@ -18,6 +18,7 @@ from webhook.model.dra.pod_devices import (
     NOT_ON_NODE,
     PodClaims,
     allocate_for_pod,
+    is_partly_served,
     resolve_claims,
     with_devices_bound,
 )
@@ -92,7 +93,7 @@ def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | Non
     claims = resolve_claims(pod, known, devices, fleet)
     if claims.is_empty() and claims.nodes == fleet.all_nodes:
         return None, ""
-    if claims.extended and _is_partly_served(claims, fleet):
+    if is_partly_served(claims, fleet):
         return None, PARTLY_SERVED
     return claims, ""
 
@@ -145,10 +146,6 @@ def names_devices(pod: Pod) -> bool:
     """Return whether a pod has claims, or requests devices of a class by its implicit name."""
     named = any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod))
     return bool(pod.spec.resource_claims) or named
-
-
-def _is_partly_served(claims: PodClaims, fleet: Fleet) -> bool:
-    return any(fleet.nodes_advertising(name) or name in fleet.extended_resources for name in claims.extended)
 
 
 def _filter_result(found: Mapping[int, NodeAllocation], fleet: Fleet) -> DeviceFilterResult:

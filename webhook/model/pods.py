@@ -391,6 +391,11 @@ def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or DEFAULT_NAMESPACE}/{pod.metadata.name}"
 
 
+def pod_uid(pod: Pod) -> str:
+    """Return the pod's uid, or its name if it has none."""
+    return pod.metadata.uid or pod_key(pod)
+
+
 def pod_display_name(pod: Pod) -> str:
     """Return a name for messages, also before the API server has generated one."""
     metadata = pod.metadata

@@ -143,6 +143,16 @@ class DevicePools:
         """Return the indexes of the nodes that slices name."""
         return [self._fleet.by_name[name] for name in self._by_node if name in self._fleet.by_name]
 
+    @property
+    def names_of_any_node(self) -> Collection[PoolId]:
+        """The pools of which slices name no node."""
+        return self._of_any_node
+
+    @property
+    def are_local(self) -> bool:
+        """True if what a node sees depends only on the pools that name it."""
+        return not (self._of_any_node or self._unusable or self.shared_counter_names)
+
     def has_node(self, name: str) -> bool:
         """Return whether slices name a node."""
         return name in self._by_node

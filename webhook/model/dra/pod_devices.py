@@ -5,13 +5,14 @@ Source: the plugin DynamicResources of kube-scheduler 1.36.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from webhook.model.claims import (
     ClaimAllocation,
+    ClaimSpec,
     DeviceAllocation,
     DeviceAllocations,
     DeviceClasses,
@@ -68,21 +69,23 @@ class PodClaims(NamedTuple):
 
 
 def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet: Fleet) -> PodClaims:
-    """Look up the claims of a pod. Claims of templates count as not allocated yet."""
+    """Look up the claims of a pod. Those of templates that were not made yet count as not allocated."""
     unallocated: list[NamedClaim] = []
     nodes = fleet.all_nodes
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     for one in pod.spec.resource_claims:
-        if not one.resource_claim_name:
+        claim_name = one.resource_claim_name or made.get(one.name, "")
+        if not one.resource_claim_name and claim_name not in namespace.claims:
             spec = namespace.templates.get(one.resource_claim_template_name)
             if spec is None:
                 return PodClaims((), 0, f"resource claim template {one.resource_claim_template_name} does not exist")
             unallocated.append(NamedClaim(one.name, spec))
             continue
-        claim = namespace.claims.get(one.resource_claim_name)
+        claim = namespace.claims.get(claim_name)
         if claim is None:
-            return PodClaims((), 0, f'resourceclaim.resource.k8s.io "{one.resource_claim_name}" not found')
+            return PodClaims((), 0, f'resourceclaim.resource.k8s.io "{claim_name}" not found')
         if claim.metadata.deletion_timestamp is not None:
-            return PodClaims((), 0, f'resourceclaim "{one.resource_claim_name}" is being deleted')
+            return PodClaims((), 0, f'resourceclaim "{claim_name}" is being deleted')
         allocation = claim.status.allocation
         if allocation is None:
             name = claim.metadata.name
@@ -93,6 +96,17 @@ def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet
     named = [name for name in requested if name in view.class_by_resource or name.startswith(DEVICE_CLASS_PREFIX)]
     extended = frozenset(requested) if named else frozenset[str]()
     return PodClaims(tuple(unallocated), nodes, _missing_class(unallocated, view.classes), extended)
+
+
+def is_partly_served(claims: PodClaims, fleet: Fleet) -> bool:
+    """Return whether nodes advertise extended resources of a pod that device classes serve on others."""
+    return any(fleet.nodes_advertising(name) or name in fleet.extended_resources for name in claims.extended)
+
+
+def claim_specs(pod: Pod, claims: PodClaims, classes: ClassByResource) -> list[ClaimSpec]:
+    """Return the specifications of the claims to allocate on a node that advertises none of a pod's resources."""
+    served = [name for name in claims.extended if name in classes]
+    return [*[each.spec for each in claims.unallocated], extended_resource_claim(pod, served, classes)]
 
 
 def _missing_class(claims: Sequence[NamedClaim], classes: DeviceClasses) -> str:
@@ -162,15 +176,20 @@ def with_devices_bound(
         found: The devices that they get.
         node: Name of the node.
     """
-    allocated = dict(view.allocated)
-    for chosen in (each for some in found.claims for each in some if not each.admin_access):
-        pool = PoolId(chosen.device.driver, chosen.device.pool)
-        allocated[pool] = _with_device(allocated.get(pool, NOTHING_ALLOCATED), chosen)
     known = dict(view.claims.get(namespace, {}))
     for claim, some in zip(claims.unallocated, found.claims, strict=False):
         if claim.existing:
             known[claim.existing] = _with_allocation(known[claim.existing], some, node)
-    return view._replace(allocated=allocated, claims={**view.claims, namespace: known})
+    return with_devices_taken(view, [found])._replace(claims={**view.claims, namespace: known})
+
+
+def with_devices_taken(view: DeviceView, taken: Iterable[NodeAllocation]) -> DeviceView:
+    """Return the view with more devices allocated, for whichever claims."""
+    allocated = dict(view.allocated)
+    for chosen in (each for one in taken for some in one.claims for each in some if not each.admin_access):
+        pool = PoolId(chosen.device.driver, chosen.device.pool)
+        allocated[pool] = _with_device(allocated.get(pool, NOTHING_ALLOCATED), chosen)
+    return view._replace(allocated=allocated)
 
 
 def _with_device(pool: PoolAllocations, chosen: ChosenDevice) -> PoolAllocations:

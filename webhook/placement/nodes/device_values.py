@@ -6,21 +6,34 @@ would take there, then the one whose cards are fuller.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
-from webhook.model.dra.allocator import NodeAllocation
-from webhook.model.dra.device_pools import PoolId
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.claims import ClaimSpec, DeviceClasses
+from webhook.model.derived_values import derived_value
+from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
+from webhook.model.dra.allocator import AllocationOutcome, NodeAllocation
+from webhook.model.dra.device_pools import DevicePools, PoolId
+from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
 from webhook.model.dra.gpu_devices import CARD_MILLI, share_milli
-from webhook.model.dra.pool_kinds import gpu_parts
+from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice
+from webhook.model.dra.pod_devices import PodClaims, allocate_for_pod, claim_specs
+from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
+from webhook.model.dra.published_devices import slice_kinds
+from webhook.model.dra.selector_advice import DeviceKey
+from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import union_masks
+from webhook.model.pods import Pod
 from webhook.placement.capacity import FloatArray
 from webhook.placement.mig import mig_card_value, mig_geometry
 from webhook.placement.nodes.pod_requirements import PodRequirements
@@ -44,6 +57,17 @@ class DeviceValue(NamedTuple):
     fullness: float
 
 
+NO_VALUE = DeviceValue(1e9, 0.0)
+"""Value of a node that comes after all others."""
+
+MAX_SEARCHES = 128
+"""Nodes for which devices are searched for one pod: about 50 ms."""
+
+MAX_KNOWN_VALUES = 16_384
+MAX_KINDS_OF_NODES = 16
+"""Sets of keys by which nodes are compared."""
+
+
 class DeviceValues(NamedTuple):
     """The values of all nodes, each of shape (nodes,)."""
 
@@ -52,8 +76,8 @@ class DeviceValues(NamedTuple):
 
 
 def values_by_node(values: Mapping[int, DeviceValue], nodes: int) -> DeviceValues:
-    """Return the values of some nodes among all; the others have none."""
-    loss, fullness = np.zeros(nodes), np.zeros(nodes)
+    """Return the values of some nodes among all; the others come last."""
+    loss, fullness = (np.full(nodes, part) for part in NO_VALUE)
     some = np.array(list(values), np.int64)
     loss[some], fullness[some] = ([each[part] for each in values.values()] for part in (0, 1))
     return DeviceValues(loss, fullness)
@@ -63,6 +87,8 @@ def find_device_value(
     found: NodeAllocation, pools: Collection[PoolId], view: DeviceView, profiles: ProfileWeights
 ) -> DeviceValue:
     """Return what devices leave of a node, whose pools are given."""
+    if found.outcome is not AllocationOutcome.ALLOCATED:
+        return NO_VALUE
     return DeviceValue(_value_loss(found, view, profiles), _fullness(pools, view))
 
 
@@ -120,3 +146,136 @@ def without_served_resources(required: PodRequirements, view: DeviceView, fleet:
         return required
     resource, count = left[0] if left else ("", 0)
     return replace(required, resource=resource, count=count, other_gpus=tuple(left[1:]), container_requests=())
+
+
+class NodeKinds(NamedTuple):
+    """Nodes between which some selectors cannot tell while nothing is allocated.
+
+    Attributes:
+        pools: The pools of each node, in order.
+        kinds: The first node of the same kind, by node.
+    """
+
+    pools: Sequence[tuple[PoolId, ...]]
+    kinds: Sequence[int]
+
+
+@derived_value(max_entries=MAX_KINDS_OF_NODES)
+def node_kinds(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | None) -> NodeKinds:
+    """Return the kinds of nodes by the keys that selectors read; None if they read more."""
+    nodes, common = range(len(fleet.nodes)), pools.names_of_any_node
+    of_node = [tuple(sorted({*pools.names_of_node(node), *common})) for node in nodes]
+    if not pools.are_local:
+        return NodeKinds(of_node, nodes)
+    kind_of, first = slice_kinds(keys), dict[Hashable, int]()
+    about = ([_pool_kind(name, pools, kind_of) for name in names] for names in of_node)
+    return NodeKinds(of_node, [first.setdefault(tuple(each), node) for node, each in zip(nodes, about, strict=True)])
+
+
+def _pool_kind(name: PoolId, pools: DevicePools, kind_of: Callable[[PackedSlice], Hashable]) -> Hashable:
+    each = ((one.spec.pool.generation, one.spec.pool.resource_slice_count, kind_of(one)) for one in pools.slices[name])
+    return (name.driver, *each)
+
+
+class NeededDevices(NamedTuple):
+    """The devices that a pod needs.
+
+    Attributes:
+        claims: The claims to allocate.
+        view: The devices, and what is allocated.
+    """
+
+    pod: Pod
+    claims: PodClaims
+    view: DeviceView
+
+    def find_on_node(self, node: int, fleet: Fleet) -> NodeAllocation:
+        """Return the devices that the scheduler would take on a node."""
+        return allocate_for_pod(self.pod, self.claims, node, self.view, fleet, select_device)
+
+
+class DeviceValueFinder:
+    """Finds the values of nodes for pods, and remembers those of nodes that are alike.
+
+    Devices are searched once for nodes with equal devices of which the same are allocated. What was found counts until
+    slices, classes or the weights of profiles change.
+    """
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[Hashable, DeviceValue] = BoundedCache(MAX_KNOWN_VALUES)
+        self._basis: tuple[object, ...] = ()
+
+    def find(self, needed: NeededDevices, nodes: Iterable[int], fleet: Fleet, profiles: ProfileWeights) -> DeviceValues:
+        """Return the values of nodes for a pod; those without devices for it come last.
+
+        So do nodes that differ from all others if there are more than `MAX_SEARCHES`, the emptiest. The next pod of the
+        same shape finds them.
+        """
+        view = needed.view
+        self._forget_unless((view.pools, view.classes, profiles))
+        specs = claim_specs(needed.pod, needed.claims, view.class_by_resource)
+        shape = blake2b(
+            msgspec.msgpack.encode((specs, sorted(needed.claims.extended))), digest_size=DIGEST_BYTES
+        ).digest()
+        kinds = node_kinds(view.pools, fleet, _keys_read(specs, view.classes))
+        found, unknown = dict[int, DeviceValue](), dict[Hashable, list[int]]()
+        for node in nodes:
+            state = tuple([_state_of(view.allocated.get(pool, NOTHING_ALLOCATED)) for pool in kinds.pools[node]])
+            key: Hashable = (shape, kinds.kinds[node], state)
+            if (value := self._known.get(key)) is not None:
+                found[node] = value
+            else:
+                unknown.setdefault(key, []).append(node)
+        fullest = sorted(unknown, key=lambda key: -_taken_count(kinds.pools[unknown[key][0]], view))
+        for key in fullest[:MAX_SEARCHES]:
+            value = self._known.store(key, _search_node(needed, unknown[key][0], kinds, fleet, profiles))
+            found.update(dict.fromkeys(unknown[key], value))
+        return values_by_node(found, len(fleet.nodes))
+
+    def _forget_unless(self, basis: tuple[object, ...]) -> None:
+        """Forget all values unless they were found on this basis."""
+        if len(self._basis) != len(basis) or any(a is not b for a, b in zip(basis, self._basis, strict=True)):
+            self._known.clear()
+            self._basis = basis
+
+
+def _search_node(
+    needed: NeededDevices, node: int, kinds: NodeKinds, fleet: Fleet, profiles: ProfileWeights
+) -> DeviceValue:
+    """Return the value of a node, by the devices of the first node of its kind, because unpacking them takes long."""
+    first, view = kinds.kinds[node], needed.view
+    taken = [view.allocated.get(pool, NOTHING_ALLOCATED) for pool in kinds.pools[node]]
+    alike = view._replace(allocated=dict(zip(kinds.pools[first], taken, strict=True)))
+    anywhere = needed.claims._replace(nodes=fleet.all_nodes)
+    found = needed._replace(claims=anywhere, view=alike).find_on_node(first, fleet)
+    is_served = found.outcome is AllocationOutcome.ALLOCATED
+    return find_device_value(found, kinds.pools[first], alike, profiles) if is_served else NO_VALUE
+
+
+def _keys_read(specs: Iterable[ClaimSpec], classes: DeviceClasses) -> tuple[DeviceKey, ...] | None:
+    """Return the keys by which claims, and the values of devices, can tell devices apart; None if they read more."""
+    choices = [choice for spec in specs for request in spec.devices.requests for choice in request.choices]
+    selectors = [
+        *[each.selectors for each in choices],
+        *[classes[each.device_class_name].selectors for each in choices],
+    ]
+    constraints = [each for spec in specs for each in spec.devices.constraints]
+    names = [name for each in constraints for name in (each.match_attribute, each.distinct_attribute) if name]
+    attributes = [DeviceKey("attributes", *name.split("/", 1)) for name in names if "/" in name]
+    try:
+        read = keys_told_apart(each.cel.expression for some in selectors for each in some)
+    except (SelectorRuntimeError, UnmodelledExpressionError):
+        return ()  # no node has a value
+    return None if read is None else tuple(sorted({*read, *attributes, *SIZE_KEYS}))
+
+
+def _state_of(allocated: PoolAllocations) -> Hashable:
+    if not allocated.shared:
+        return allocated.whole
+    consumed = frozenset((name, frozenset(each.items())) for name, each in allocated.consumed.items())
+    return (allocated.whole, allocated.shared, consumed)
+
+
+def _taken_count(pools: Iterable[PoolId], view: DeviceView) -> int:
+    taken = [view.allocated.get(pool, NOTHING_ALLOCATED) for pool in pools]
+    return sum(len(each.whole) + len(each.shared) for each in taken)

@@ -129,6 +129,11 @@ class NodeRanking:
         self._domains = TopologyDomains(snapshot.fleet)
         self._write_arrays(nodes)
 
+    @property
+    def profiles(self) -> tuple[tuple[str, float], ...]:
+        """The requested MIG profiles, with weights."""
+        return self._profiles
+
     def rank(
         self, requirements: PodRequirements, gang: GangContext | None = None, devices: DeviceValues | None = None
     ) -> list[RankedNode]:
