@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +20,7 @@ from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API, CHARGES_EXTENDED
+from tests.cluster.test_extender import serve_extender
 from tests.controlplane.build import is_minor_or_newer, wanted_version
 from tests.device_builders import (
     AMD,
@@ -33,6 +35,7 @@ from tests.device_builders import (
 )
 from tests.example_cluster import apply_patch, policies_of, request_of, review, view_of
 from webhook.engine.claim_review import review_claim
+from webhook.manifests.scheduler_config import claims_entry
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 
 GPU, MIG, AMD_GPU, SMALL = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "mig-1g.10gb"
@@ -460,6 +463,25 @@ def test_a_changed_claim_of_the_scheduler_contradicts_its_device(
     (result,) = _results(claim)
     assert (_class(claim), result["device"]) == (GPU, "gpu-1-mig-9-0-1")
     assert review_claim(request_of(claim | {"kind": "ResourceClaim"}), policies_of(), view_of(*CLASSES)).findings == ()
+
+
+@pytest.mark.skipif(not CHARGES_EXTENDED, reason="cards that can be partitioned are on from Kubernetes 1.36 on")
+def test_with_the_extender_slices_leave_cards_whole(
+    plane: Plane, namespace: str, publish: Callable[..., None], tmp_path: Path
+) -> None:
+    for number in range(2):
+        publish(dynamic_mig(f"gpus-{namespace[-6:]}-{number}"))
+    implicit = Wish(limits={f"deviceclass.resource.kubernetes.io/{SMALL}": "1"})
+    wishes = {"claim": exactly(SMALL), "another": exactly(SMALL), "name": implicit, "later": implicit}
+    with serve_extender(plane, tmp_path) as (extender, entry):
+        shared = {key: entry[key] for key in ("tlsConfig", "httpTimeout")}
+        with plane.scheduler_with(extenders=[entry, claims_entry(entry["urlPrefix"]) | shared]):
+            nodes = [_node(eventually(create_pod(plane, namespace, *each), until=_node)) for each in wishes.items()]
+            assert len(set(nodes)) == 1
+            # The scheduler alone prefers the node with more free CPU, and cuts the other card.
+            extender.kill()
+            alone = eventually(create_pod(plane, namespace, "alone", exactly(SMALL)), until=_node)
+            assert _node(alone) not in nodes
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_manifests import MANIFESTS, kustomize_build, system_namespace
 from tests.controlplane.build import control_plane, wanted_version
+from tests.device_builders import card, resource_slice
 from webhook.documents.reader import read_documents
 from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
@@ -37,8 +38,16 @@ def load_config(name: str, plane: Plane) -> Json:
     return config
 
 
-@pytest.mark.parametrize("name", ["first/extenders.yaml", "second/config.yaml"])
-def test_a_scheduler_accepts_the_configuration(plane: Plane, name: str, tmp_path: Path) -> None:
+CONFIGURATIONS = {
+    "first/extenders.yaml": ["1s"],
+    "first/claims.yaml": ["500ms"],
+    "second/config.yaml": ["1s", "500ms"],
+}
+"""The timeouts of the extenders, by the file."""
+
+
+@pytest.mark.parametrize(("name", "timeouts"), CONFIGURATIONS.items())
+def test_a_scheduler_accepts_the_configuration(plane: Plane, name: str, timeouts: list[str], tmp_path: Path) -> None:
     file, written = tmp_path / "config.json", tmp_path / "made.yaml"
     file.write_text(json.dumps(load_config(name, plane)))
     command = [str(control_plane(wanted_version())["kube-scheduler"]), f"--config={file}", "--secure-port=0"]
@@ -49,9 +58,11 @@ def test_a_scheduler_accepts_the_configuration(plane: Plane, name: str, tmp_path
 
     assert done.returncode == 0, done.stderr
     (document,) = read_documents(written.read_text(), "made.yaml")
-    (found,) = document.data["extenders"]
-    assert (found["ignorable"], found["nodeCacheCapable"], found["httpTimeout"]) == (True, True, "1s")
-    assert {"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True} in found["managedResources"]
+    found = document.data["extenders"]
+    assert all(each["ignorable"] and each["nodeCacheCapable"] for each in found)
+    assert [each["httpTimeout"] for each in found] == timeouts
+    ignored = [each for entry in found for each in entry.get("managedResources", ()) if each.get("ignoredByScheduler")]
+    assert [each["name"] for each in ignored] == [ACCOUNTING_RESOURCE] * timeouts.count("1s")
 
 
 def test_pods_of_the_second_scheduler_are_offered_every_node(plane: Plane) -> None:
@@ -129,6 +140,25 @@ def test_a_scheduler_calls_the_extender_of_the_manifests(
 
     metrics = fetch_page(extender_port, "/metrics")
     assert re.search(r'rightslice_extender_requests_total\{[^}]*verb="filter"[^}]*\} [1-9]', metrics), metrics
+
+
+def test_the_extender_watches_claims_only_where_devices_are_published(plane: Plane, extender_port: int) -> None:
+    def listed() -> set[str]:
+        found = re.findall(r'watch_lists_total\{resource="(\w+)"\} [1-9]', fetch_page(extender_port, "/metrics"))
+        return {each for each in found if each.startswith(("resource", "device"))}
+
+    assert listed() == {"resourceslices"}
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    plane.api.create(
+        slices, resource_slice("extender-slice", "gpu.nvidia.com", "p", allNodes=True, devices=[card("gpu-0")])
+    )
+    try:
+        eventually(listed, until=lambda kinds: kinds == {"resourceslices", *KINDS_OF_CLAIMS})
+    finally:
+        plane.api.delete(f"{slices}/extender-slice")
+
+
+KINDS_OF_CLAIMS = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
 
 
 @pytest.fixture

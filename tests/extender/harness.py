@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -13,14 +14,23 @@ from webhook.cache.inventory import build_inventory
 from webhook.cache.snapshot import collect_snapshot
 from webhook.cache.snapshot_objects import RawObject
 from webhook.errors import SourceLocation
+from webhook.extender.app import Verb
 from webhook.extender.state import SchedulerState
 from webhook.extender.verbs import handle_filter, handle_preempt, handle_prioritize
+from webhook.model.claims import ResourceClaim
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 
-KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
+KINDS: dict[str, tuple[str, Any]] = {
+    "Pod": ("pods", Pod),
+    "Node": ("nodes", Node),
+    "GPUNode": ("gpunodes", GPUNode),
+    "ResourceClaim": ("devices.claims", ResourceClaim),
+    "ResourceSlice": ("devices.slices", ResourceSlice),
+}
 
 
 def scheduler_state(*objects: Json, strategy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
@@ -35,7 +45,7 @@ def apply_watch_events(state: SchedulerState, *objects: Json, deleted: bool = Fa
     """Add, change or delete these objects, as a watch does."""
     for item in objects:
         name, kind = KINDS[item["kind"]]
-        writer = getattr(state.inventory, name)
+        writer = attrgetter(name)(state.inventory)
         (writer.remove if deleted else writer.upsert)(msgspec.convert(item, kind))
 
 
@@ -52,9 +62,11 @@ def filter_nodes(state: SchedulerState, pod: PodMaker | Json, *names: str, now: 
     return answer
 
 
-def prioritize(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
+def prioritize(
+    state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0, verb: Verb = handle_prioritize
+) -> dict[str, int]:
     """Return the scores of /prioritize by node."""
-    answer = msgspec.json.decode(handle_prioritize(state, extender_body(pod, names), now).body)
+    answer = msgspec.json.decode(verb(state, extender_body(pod, names), now).body)
     return {each["Host"]: each["Score"] for each in answer}
 
 

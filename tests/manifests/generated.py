@@ -12,7 +12,11 @@ from tests.manifests.chart_values import values_page, values_schema
 from tests.manifests.field_descriptions import add_field_descriptions
 from webhook.manifests.backstop import backstop_policies
 from webhook.manifests.gpunode_crd import gpunode_crd
-from webhook.manifests.scheduler_config import first_scheduler_config, second_scheduler_config
+from webhook.manifests.scheduler_config import (
+    claims_scheduler_config,
+    first_scheduler_config,
+    second_scheduler_config,
+)
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.policy.crds import policy_crds
 from webhook.report.serialization import yaml_text
@@ -22,6 +26,7 @@ GENERATED: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
     "crds/gpunodes.yaml": ("webhook/model/gpu_node.py", lambda: [gpunode_crd()]),
     "admission/webhooks.yaml": ("webhook/manifests/webhooks.py", webhook_configurations),
     "scheduler/first/extenders.yaml": ("webhook/manifests/scheduler_config.py", lambda: [first_scheduler_config()]),
+    "scheduler/first/claims.yaml": ("webhook/manifests/scheduler_config.py", lambda: [claims_scheduler_config()]),
     "scheduler/second/config.yaml": ("webhook/manifests/scheduler_config.py", lambda: [second_scheduler_config()]),
     "admission/backstop.yaml": ("webhook/manifests/backstop.py", backstop_policies),
 }

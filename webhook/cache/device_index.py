@@ -61,6 +61,9 @@ class SliceStore:
         """Remove a slice."""
         self._store.remove(self._packer.pack(item))
 
+    def __bool__(self) -> bool:
+        return bool(self._store.items)
+
     def all(self) -> list[PackedSlice]:
         """Return the slices."""
         return list(self._store.items.values())
@@ -134,7 +137,7 @@ class DeviceIndex:
 
     async def update_pools(self, fleet: Fleet) -> None:
         """Index the pools again, in a thread, if a slice or the nodes have changed."""
-        if not self._slices_changed and (fleet is self._fleet or not self._grouped):
+        if not self.is_outdated(fleet):
             return
         slices = self.slices.all() if self._slices_changed else None
         self._slices_changed = False
@@ -145,6 +148,14 @@ class DeviceIndex:
             raise
         self._grouped, self._fleet = grouped, fleet
         self._view = self._view._replace(pools=pools)
+
+    def has_slices(self) -> bool:
+        """Return whether there are slices."""
+        return bool(self.slices)
+
+    def is_outdated(self, fleet: Fleet) -> bool:
+        """Return whether a slice has changed, or the nodes are others than those of the index."""
+        return self._slices_changed or (fleet is not self._fleet and bool(self._grouped))
 
     def publishes(self, node: str) -> bool:
         """Return whether slices name a node."""

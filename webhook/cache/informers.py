@@ -334,20 +334,29 @@ class ClusterInformers:
 
 
 class InventoryInformers:
-    """Everything that the scheduler extender watches: nodes, pods and GPUNodes.
+    """Everything that the scheduler extender watches: nodes, pods, GPUNodes and ResourceSlices.
 
-    Attributes:
-        states: The status of each reflector.
+    Once there are ResourceSlices, it watches ResourceClaims, their templates and DeviceClasses too.
     """
 
     def __init__(self, api: KubeClient, inventory: NodeInventory, random: RandomSource, events: WatchEventSink) -> None:
         """Prepare; no request is sent yet."""
-        self._events = events
+        self._events, self._inventory = events, inventory
         self._reflectors = ReflectorGroup(api, random, events, max_pause=INVENTORY_PAUSE_SECONDS)
         self._reflectors.add(NODES, inventory.nodes)
         self._reflectors.add(PODS, inventory.pods)
         self._reflectors.add(GPUNODES, inventory.gpunodes)
-        self.states = self._reflectors.states
+        self._reflectors.add(RESOURCE_SLICES, inventory.devices.slices)
+        self._of_claims = ReflectorGroup(api, random, events, max_pause=INVENTORY_PAUSE_SECONDS)
+        self._of_claims.add(DEVICE_CLASSES._replace(may_be_forbidden=True), inventory.device_classes)
+        self._of_claims.add(CLAIM_TEMPLATES._replace(may_be_forbidden=True), inventory.claim_templates)
+        inventory.devices.claims_watch = self._of_claims.add(RESOURCE_CLAIMS, inventory.devices.claims)
+        self._watches_claims = False
+
+    @property
+    def states(self) -> tuple[WatchStatus, ...]:
+        """The status of each reflector that runs."""
+        return self._reflectors.states + (self._of_claims.states if self._watches_claims else ())
 
     @property
     def age(self) -> float:
@@ -359,7 +368,18 @@ class InventoryInformers:
         async with asyncio.TaskGroup() as tasks:
             self._reflectors.start(tasks)
             await self._reflectors.wait_synced()
+            if self._inventory.devices.has_slices():
+                await self._watch_claims(tasks)
             tasks.create_task(supervise("ranking", rank, self._events))
+            while not self._watches_claims:
+                await asyncio.sleep(AGE_CHECK_SECONDS)
+                if self._inventory.devices.has_slices():
+                    await self._watch_claims(tasks)
+
+    async def _watch_claims(self, tasks: asyncio.TaskGroup) -> None:
+        self._of_claims.start(tasks)
+        await self._of_claims.wait_synced()
+        self._watches_claims = True
 
 
 async def supervise(component: str, task: Callable[[], Awaitable[None]], events: WatchEventSink) -> None:

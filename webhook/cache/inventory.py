@@ -1,4 +1,4 @@
-"""Live inventory for placement: nodes, the resources that pods use there, and the GPUs that the agents report.
+"""Live inventory for placement: nodes, what pods use there, the GPUs that the agents report, and devices of slices.
 
 Pods and reports change one node, which is recorded by name. A change of a Node outdates the index of all nodes; the
 reader rebuilds that.
@@ -12,12 +12,16 @@ from itertools import islice
 from typing import TypeVar
 
 from webhook.cache.build_view import free_resources_of_node
+from webhook.cache.device_index import DeviceIndex
 from webhook.cache.gpu_pods import GpuPodIndex, GpuPodTracker
 from webhook.cache.node_usage import POD_COUNT, NodeUsage
 from webhook.cache.store import ObjectStore
-from webhook.cache.stored_objects import creation_order
+from webhook.cache.stored_objects import creation_order, object_namespace
 from webhook.kube.reflector import ReflectorStore
+from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import FreeResources
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
+from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -41,6 +45,8 @@ class NodeInventory:
     Attributes:
         nodes, gpunodes, pods: The stores, one per reflector.
         unusable_reports: Why GPUNodes cannot be used, by node.
+        devices, device_classes, claim_templates: The stores of ResourceSlices and ResourceClaims, of DeviceClasses, and
+            of ResourceClaimTemplates.
         index_outdated: A node changed, came or went; reset by the reader that rebuilds the index.
         arrivals: Pods without GPUs that came to nodes, counted by requests; cleared by the reader.
     """
@@ -53,6 +59,9 @@ class NodeInventory:
         self.arrivals: Counter[ResourceAmounts] = Counter()
         self.nodes: ObjectStore[Node] = ObjectStore(_node_key, self._on_node_change)
         self.gpunodes: ObjectStore[GPUNode] = ObjectStore(_node_key, self._on_report_change)
+        self.devices = DeviceIndex(lambda: None)
+        self.device_classes: ObjectStore[DeviceClass] = ObjectStore(_node_key, lambda *_: None)
+        self.claim_templates: ObjectStore[ResourceClaimTemplate] = ObjectStore(_template_key, lambda *_: None)
         self._tracker = GpuPodTracker(self._on_pod_change, self._on_cpu_pod, self._on_relist)
         self.pods = NodeUsage(self._tracker)
 
@@ -68,6 +77,19 @@ class NodeInventory:
     def bound_pods(self) -> tuple[PodSummary, ...]:
         """Return the summaries of all pods on nodes."""
         return tuple(each for some in self.pods.totals.summaries.values() for each in some.values() if each.node)
+
+    def device_view(self) -> DeviceView:
+        """Return the devices of ResourceSlices; none if there are none, or if the claims that have them are unknown."""
+        view = self.devices.take_view(self.device_classes.items.values())
+        return view if view.pools and view.knows_claims else NO_DEVICES
+
+    def claims_of_pod(self, pod: Pod, view: DeviceView) -> NamespaceClaims:
+        """Return the claims of a pod's namespace, and the templates that it names: claims are made from them later."""
+        namespace, templates = object_namespace(pod), self.claim_templates.items
+        names = [each.resource_claim_template_name for each in pod.spec.resource_claims]
+        known = {name: each for name in names if (each := templates.get(f"{namespace}/{name}")) is not None}
+        specs = {name: each.spec.spec for name, each in known.items()}
+        return NamespaceClaims(view.claims.get(namespace, {}), specs)
 
     def take_changed_nodes(self, limit: int) -> list[str]:
         """Return and forget the names of some changed nodes."""
@@ -138,8 +160,12 @@ class NodeInventory:
         self._changed_nodes.update(dict.fromkeys(self.nodes.items))
 
 
-def _node_key(item: Node | GPUNode) -> str:
+def _node_key(item: Node | GPUNode | DeviceClass) -> str:
     return item.metadata.name
+
+
+def _template_key(item: ResourceClaimTemplate) -> str:
+    return f"{object_namespace(item)}/{item.metadata.name}"
 
 
 def build_inventory(objects: Sequence[object]) -> NodeInventory:
@@ -147,6 +173,10 @@ def build_inventory(objects: Sequence[object]) -> NodeInventory:
     inventory = NodeInventory()
     _write_list(inventory.nodes, [item for item in objects if isinstance(item, Node)])
     _write_list(inventory.gpunodes, [item for item in objects if isinstance(item, GPUNode)])
+    _write_list(inventory.device_classes, [item for item in objects if isinstance(item, DeviceClass)])
+    _write_list(inventory.claim_templates, [item for item in objects if isinstance(item, ResourceClaimTemplate)])
+    _write_list(inventory.devices.slices, [item for item in objects if isinstance(item, ResourceSlice)])
+    _write_list(inventory.devices.claims, [item for item in objects if isinstance(item, ResourceClaim)])
     _write_list(inventory.pods, sorted((item for item in objects if isinstance(item, Pod)), key=creation_order))
     return inventory
 

@@ -12,8 +12,15 @@ from prometheus_client.core import Metric
 
 from webhook.errors import ReviewError
 from webhook.extender.state import Clock, SchedulerState
-from webhook.extender.verbs import VerbResult, handle_filter, handle_preempt, handle_prioritize
+from webhook.extender.verbs import (
+    VerbResult,
+    handle_filter,
+    handle_preempt,
+    handle_prioritize,
+    handle_prioritize_claims,
+)
 from webhook.kube.reflector import WatchStatus
+from webhook.manifests.scheduler_config import CLAIMS_VERB
 from webhook.model.fleet import Fleet
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.metrics import DurationHistogram, MetricsPage, counter_family, gauge_family, histogram_family
@@ -33,7 +40,12 @@ from webhook.web.tls import ServerTls
 
 Verb = Callable[[SchedulerState, bytes, float], VerbResult]
 
-VERBS: Mapping[str, Verb] = {"filter": handle_filter, "prioritize": handle_prioritize, "preempt": handle_preempt}
+VERBS: Mapping[str, Verb] = {
+    "filter": handle_filter,
+    "prioritize": handle_prioritize,
+    CLAIMS_VERB: handle_prioritize_claims,
+    "preempt": handle_preempt,
+}
 """By the path in the scheduler's configuration."""
 
 

@@ -15,17 +15,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from webhook.cache.inventory import NodeInventory
+from webhook.extender.reserved_devices import ReservedDevices
 from webhook.model.batch import gang_of
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import Node
 from webhook.model.pod_resources import ResourceAmounts, effective_requests
 from webhook.model.pod_summary import PodSummary
-from webhook.model.pods import Pod, pod_key
+from webhook.model.pods import Pod, pod_key, pod_uid
 from webhook.placement.capacity import IntArray
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import HALF_LIFE, MixEstimator, WorkloadMix
 from webhook.placement.nodes.device_plugin import multi_container_requests
+from webhook.placement.nodes.device_values import DeviceValueFinder, DeviceValues, NeededDevices
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.gpu_links import precompute_gpu_sets
 from webhook.placement.nodes.node_reservations import NodeReservation, NodeReservations
@@ -137,6 +139,8 @@ class SchedulerState:
     Attributes:
         ranking: None until all nodes are known for the first time.
         learning: The learned workload mix.
+        devices: The devices that pods need, and those reserved for them.
+        device_values: The values of nodes for such pods.
         is_over_share: Whether a pod's group is over its fair share; replaced by the fair-share task.
     """
 
@@ -151,6 +155,7 @@ class SchedulerState:
         self.ranking: NodeRanking | None = None
         self.reservations = NodeReservations()
         self.learning = WorkloadLearner()
+        self.devices, self.device_values = ReservedDevices(inventory), DeviceValueFinder()
         self._missed: set[str] | None = None
 
     @property
@@ -186,6 +191,12 @@ class SchedulerState:
         for_gang = [each.uid for each in self.reservations.of_gang(gang_name(pod)) if not each.pod]
         self._update_nodes({node for uid in (pod_uid(pod), *for_gang) for node in self.reservations.release(uid)})
 
+    def find_device_values(self, needed: NeededDevices | None, nodes: Iterable[int]) -> DeviceValues | None:
+        """Return the values of nodes for the devices that a pod needs; None if it needs none."""
+        if needed is None or self.ranking is None:
+            return None
+        return self.device_values.find(needed, nodes, self.fleet, self.ranking.profiles)
+
     def gang_context(self, pod: Pod) -> GangContext | None:
         """Return the known pods of its gang with their nodes or reservations; None for a pod without a gang."""
         gang = gang_of(pod)
@@ -205,8 +216,8 @@ class SchedulerState:
         """
         built_at = float("-inf")
         while True:
-            if self.inventory.index_outdated and clock() >= built_at + INDEX_SECONDS:
-                await self.rebuild_index()
+            if self._is_outdated() and clock() >= built_at + INDEX_SECONDS:
+                await self._index_changes()
                 built_at = clock()
                 indexed()
             if self.learning.has_new_mix:
@@ -218,6 +229,15 @@ class SchedulerState:
                 await asyncio.sleep(0)
             await asyncio.sleep(STEP_SECONDS)
 
+    def _is_outdated(self) -> bool:
+        return self.inventory.index_outdated or self.inventory.devices.is_outdated(self.fleet)
+
+    async def _index_changes(self) -> None:
+        if self.inventory.index_outdated:
+            await self.rebuild_index()
+        else:
+            await self.inventory.devices.update_pools(self.fleet)
+
     async def rebuild_index(self) -> None:
         """Index the nodes; changes that happen meanwhile are applied afterwards."""
         self.inventory.index_outdated = False
@@ -227,6 +247,7 @@ class SchedulerState:
             self.inventory.arrivals, running = Counter(), self.inventory.bound_pods()
         try:
             ranking = await asyncio.to_thread(self._build_ranking, self.inventory.all_nodes(), running)
+            await self.inventory.devices.update_pools(ranking.snapshot.fleet)  # positions are those of this fleet
         except BaseException:
             self.inventory.index_outdated = True
             raise
@@ -276,8 +297,3 @@ def gang_name(pod: Pod) -> str:
     """Return a name unique to the pod's gang; "" for a pod without a gang."""
     gang = gang_of(pod)
     return gang.name if gang else ""
-
-
-def pod_uid(pod: Pod) -> str:
-    """Return the pod's uid, or its name if it has none."""
-    return pod.metadata.uid or pod_key(pod)

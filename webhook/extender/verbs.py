@@ -19,13 +19,15 @@ import msgspec
 import numpy as np
 
 from webhook.errors import ReviewError, quote_text
-from webhook.extender.state import SchedulerState, pod_uid
+from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
+from webhook.manifests.scheduler_config import managed_resources
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.pod_resources import negative_resources
-from webhook.model.pods import Pod, without_nulls
+from webhook.model.pod_resources import effective_requests, negative_resources
+from webhook.model.pods import Pod, pod_uid, without_nulls
 from webhook.placement.capacity import IntArray
 from webhook.placement.devices import devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import gets_connected_gpus
+from webhook.placement.nodes.device_values import NeededDevices, without_served_resources
 from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED, unsuitable_reason
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
@@ -84,7 +86,7 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
     Raises:
         ReviewError: the body is not an ExtenderArgs.
     """
-    pod, names, requirements, ranking = _begin_verb(state, body, now)
+    pod, names, requirements, ranking, needed = _begin_verb(state, _decode_args(body, ExtenderArgs), now)
     if ranking is None:
         return VerbResult(encode_filter_result(names, {}, {}), "passed")
     state.learning.record_arrival(ranking.snapshot, pod_uid(pod), requirements)
@@ -94,7 +96,7 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
         [name for name in names if name not in failed and name not in unresolvable] if failed or unresolvable else names
     )
     if len(passed) == 1:
-        state.reserve(pod, passed[0], now)
+        _reserve(state, pod, requirements, needed, passed[0], now)
     result = "passed" if passed is names else "narrowed" if passed else "none"
     return VerbResult(encode_filter_result(passed, failed, unresolvable), result)
 
@@ -105,16 +107,37 @@ def handle_prioritize(state: SchedulerState, body: bytes, now: float) -> VerbRes
     Raises:
         ReviewError: the body is not an ExtenderArgs.
     """
-    pod, names, requirements, ranking = _begin_verb(state, body, now)
+    return _prioritize(state, _begin_verb(state, _decode_args(body, ExtenderArgs), now), now)
+
+
+def handle_prioritize_claims(state: SchedulerState, body: bytes, now: float) -> VerbResult:
+    """Return the scores for a pod that `managedResources` do not name but that needs devices; none for others.
+
+    Raises:
+        ReviewError: the body is not an ExtenderArgs.
+    """
+    args: ExtenderArgs = _decode_args(body, ExtenderArgs)
+    is_managed = not effective_requests(args.pod).keys().isdisjoint(managed_resources())
+    if is_managed or (context := _begin_verb(state, args, now)).needed is None:
+        return VerbResult(b"[]", "passed")
+    return _prioritize(state, context, now)
+
+
+def _prioritize(state: SchedulerState, context: _VerbContext, now: float) -> VerbResult:
+    pod, names, requirements, ranking, needed = context
     if ranking is None:
         return VerbResult(encode_host_priorities(names, [0] * len(names)), "passed")
-    positions, gang = state.positions(names), state.gang_context(pod)
+    positions, gang = state.positions(names), state.gang_context(pod) if requirements.count else None
     candidates = np.isin(np.arange(len(state.fleet.nodes)), positions)
-    order = ranking.order(requirements, candidates=candidates, gang=gang, over_fair_share=state.is_over_share(pod))
+    devices = state.find_device_values(needed, np.flatnonzero(candidates).tolist())
+    over_fair_share = state.is_over_share(pod)
+    order = ranking.order(
+        requirements, candidates=candidates, gang=gang, over_fair_share=over_fair_share, devices=devices
+    )
     if len(order.nodes):
         others = ranking.nodes_for_gang(requirements, gang, order) if gang is not None else []
         best, *reserved = (state.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
-        state.reserve(pod, best, now, reserved)
+        _reserve(state, pod, requirements, needed, best, now, reserved)
     scores = np.append(_extender_scores(order, len(state.fleet.nodes)), 0)  # unknown nodes have position -1
     result = "ranked" if len(order.nodes) else "none"
     return VerbResult(encode_host_priorities(names, scores[positions].tolist()), result)
@@ -139,25 +162,49 @@ def handle_preempt(state: SchedulerState, body: bytes, now: float) -> VerbResult
     return VerbResult(msgspec.json.encode({"NodeNameToMetaVictims": victims}), result)
 
 
+def _reserve(
+    state: SchedulerState,
+    pod: Pod,
+    requirements: PodRequirements,
+    needed: NeededDevices | None,
+    node: str,
+    now: float,
+    others: Sequence[str] = (),
+) -> None:
+    """Reserve a node for a pod that requests GPUs of device plugins, and the devices that the pod needs there."""
+    if requirements.count:
+        state.reserve(pod, node, now, others)
+    if needed is not None and node in state.fleet.by_name:
+        state.devices.reserve(needed, state.fleet.by_name[node], state.fleet, now + RESERVATION_SECONDS)
+
+
 class _VerbContext(NamedTuple):
-    """A request. Without a ranking, or for a pod without GPUs, `ranking` is None."""
+    """A request. Without a ranking, or for a pod without GPUs, `ranking` is None.
+
+    Attributes:
+        requirements: What the pod requires of device plugins.
+        needed: The devices of ResourceSlices that it needs.
+    """
 
     pod: Pod
     names: tuple[str, ...]
     requirements: PodRequirements
     ranking: NodeRanking | None
+    needed: NeededDevices | None = None
 
 
-def _begin_verb(state: SchedulerState, body: bytes, now: float) -> _VerbContext:
-    args: ExtenderArgs = _decode_args(body, ExtenderArgs)
+def _begin_verb(state: SchedulerState, args: ExtenderArgs, now: float) -> _VerbContext:
     if args.node_names is None:
         raise ReviewError(NODE_NAMES_REQUIRED)
     ranking, requirements = _refresh_and_require(state, args.pod, now)
-    if not requirements.count:
+    needed = state.devices.find_needed(args.pod, state.fleet, now)
+    if needed is not None:
+        requirements = without_served_resources(requirements, needed.view, state.fleet)
+    elif not requirements.count:
         ranking = None
     if ranking is not None:
         state.release(args.pod)
-    return _VerbContext(args.pod, args.node_names, requirements, ranking)
+    return _VerbContext(args.pod, args.node_names, requirements, ranking, needed)
 
 
 def _refresh_and_require(state: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:

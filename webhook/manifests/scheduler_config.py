@@ -1,11 +1,13 @@
 """KubeSchedulerConfiguration: call the extender for pods with GPUs, and ignore the accounting resource.
 
 Its list of resources supports no wildcards, so it is generated from the MIG catalogue. Extenders apply to all
-profiles of a scheduler.
+profiles of a scheduler. For pods with claims there is an entry without such a list, because a scheduler looks at names
+in requests and limits only.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
@@ -27,6 +29,14 @@ EXTENDER_CA_FILE = "/etc/kubernetes/rightslice/ca.crt"
 """Path of the CA on the scheduler's host."""
 
 
+CLAIMS_VERB = "prioritize-claims"
+"""Path that answers for pods with claims. No entry with managed resources is called for them."""
+
+
+CLAIMS_TIMEOUT = "500ms"
+"""Pods without GPUs wait for this too."""
+
+
 def extender_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
     """Return an entry of `extenders`.
 
@@ -44,16 +54,26 @@ def extender_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
         "httpTimeout": EXTENDER_TIMEOUT,
         "nodeCacheCapable": True,
         "ignorable": True,
-        "managedResources": _managed_resources(),
+        "managedResources": [
+            {"name": name} | ({"ignoredByScheduler": True} if name == ACCOUNTING_RESOURCE else {})
+            for name in managed_resources()
+        ],
     }
 
 
-def _managed_resources() -> list[Json]:
-    """Return the resources whose pods the extender handles, and the accounting resource, which schedulers ignore."""
+def claims_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
+    """Return the entry of `extenders` for pods with claims. Without managed resources, it is called for each pod."""
+    others = ("filterVerb", "preemptVerb", "managedResources")
+    entry = {key: value for key, value in extender_entry(url).items() if key not in others}
+    return entry | {"prioritizeVerb": CLAIMS_VERB, "httpTimeout": CLAIMS_TIMEOUT}
+
+
+@cache
+def managed_resources() -> tuple[str, ...]:
+    """Return the resources whose pods the extender handles: the accounting resource, which schedulers ignore, first."""
     mig = [f"{MIG_PREFIX}{name}" for name in all_mig_profiles()]
     media = [f"{name}.me" for name in mig if name.startswith(f"{MIG_PREFIX}1g.")]
-    names = [WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}", *mig, *media]
-    return [{"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True}, *({"name": name} for name in names)]
+    return (ACCOUNTING_RESOURCE, WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}", *mig, *media)
 
 
 def scheduler_configuration(**more: Any) -> Json:
@@ -66,8 +86,15 @@ def first_scheduler_config() -> Json:
     return scheduler_configuration(extenders=[extender_entry("https://ADDRESS")])
 
 
+def claims_scheduler_config() -> Json:
+    """Return what to add for pods with claims to the existing scheduler's configuration."""
+    return scheduler_configuration(extenders=[claims_entry("https://ADDRESS")])
+
+
 def second_scheduler_config() -> Json:
     """Return the configuration of a second scheduler."""
     lease = {"leaderElect": True, "resourceNamespace": SYSTEM_NAMESPACE, "resourceName": SECOND_SCHEDULER_NAME}
     profile = {"schedulerName": SECOND_SCHEDULER_NAME, "percentageOfNodesToScore": 100}
-    return scheduler_configuration(leaderElection=lease, profiles=[profile], extenders=[extender_entry()])
+    return scheduler_configuration(
+        leaderElection=lease, profiles=[profile], extenders=[extender_entry(), claims_entry()]
+    )

@@ -107,7 +107,7 @@ _SERVER_METRICS: MetricRows = (
 
 _EXTENDER_METRICS: MetricRows = (
     ("rightslice_extender_requests_total", "counter", "verb result",
-     "Scheduler requests answered, by verb: filter, prioritize or preempt."),
+     "Scheduler requests answered, by verb: filter, prioritize, prioritize-claims or preempt."),
     ("rightslice_extender_duration_seconds", "histogram", "verb",
      "Time to decode and answer one scheduler request, without the network."),
     ("rightslice_extender_reservations", "gauge", "", "Reservations for pods that are not bound to a node yet."),
