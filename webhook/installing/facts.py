@@ -303,6 +303,7 @@ async def all_have_ca_bundle(api: KubeClient) -> bool:
 
 MODE_VARIABLE = "RIGHTSLICE_MODE"
 CONTAINER = "webhook"
+HELM_RELEASE_ANNOTATION = "meta.helm.sh/release-name"
 
 
 class CurrentInstall(NamedTuple):
@@ -310,11 +311,13 @@ class CurrentInstall(NamedTuple):
 
     Attributes:
         external_certificate: True if the certificate comes from files, for example of cert-manager.
+        helm_release: Name of the Helm release that the Deployment belongs to.
     """
 
     mode: str = ""
     image: str = ""
     external_certificate: bool = False
+    helm_release: str = ""
 
 
 async def read_current_install(api: KubeClient) -> CurrentInstall:
@@ -333,4 +336,6 @@ def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:
     container: Mapping[str, Any] = next((one for one in containers if one["name"] == CONTAINER), {})
     variables = {variable["name"]: str(variable.get("value") or "") for variable in container.get("env") or ()}
     external = any(str(argument).startswith("--tls-cert") for argument in container.get("args") or ())
-    return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(container.get("image") or ""), external)
+    annotations = deployment.get("metadata", {}).get("annotations") or {}
+    release = str(annotations.get(HELM_RELEASE_ANNOTATION) or "")
+    return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(container.get("image") or ""), external, release)

@@ -49,6 +49,10 @@ CERT_MANAGER_INSTALLED = f"""the Deployment in {SYSTEM_NAMESPACE} reads its cert
 cert-manager; `rightslice install` needs managed certificates, found --tls-cert. Apply the overlay again: \
 kubectl apply --server-side -k manifests/overlays/cert-manager; or remove it first: rightslice uninstall"""
 
+HELM_INSTALLED = f"""the Deployment in {SYSTEM_NAMESPACE} must not belong to Helm, found release {{0}}. Use helm \
+upgrade {{0}} CHART --namespace {SYSTEM_NAMESPACE} --reset-then-reuse-values --set mode=enforce; or remove it first: \
+helm uninstall {{0}} --namespace {SYSTEM_NAMESPACE}"""
+
 ModeFlag = Annotated[
     InstallMode | None,
     typer.Option(
@@ -114,6 +118,8 @@ def install_command(
 
 def resolve_install(given: CurrentInstall, current: CurrentInstall) -> tuple[InstallMode, list[dict[str, Any]]]:
     """Return the mode and the manifests, and print them: what is not given stays as it is in the cluster."""
+    if current.helm_release:
+        exit_with_error(HELM_INSTALLED.format(current.helm_release))
     if current.external_certificate:
         exit_with_error(CERT_MANAGER_INSTALLED)
     current_mode = current.mode if current.mode in MANIFEST_FILES else InstallMode.AUDIT

@@ -1,0 +1,236 @@
+"""A release of the Helm chart on a real API server: install, upgrade, rollback and uninstall, with a real replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.builders import make_pod
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.installation import (
+    ALL_MANIFESTS,
+    copy_manifests,
+    dry_run_succeeds,
+    fetch_page,
+    with_local_address,
+)
+from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.cluster.processes import Process, free_port
+from tests.cluster.test_certificates import ContinuousCaller
+from tests.cluster.test_chart import CHART, ENFORCE, helm, render
+from tests.cluster.test_install import command, write_account_kubeconfig
+from tests.conftest import ROOT
+from tests.policy.policy_texts import policy_text
+from webhook import __version__
+from webhook.documents.reader import read_documents
+from webhook.errors import ApiError
+from webhook.installing.removal import uninstall_manifests
+from webhook.kube.api import KubeClient
+from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
+from webhook.well_known import SYSTEM_NAMESPACE
+
+PODS = "/api/v1/namespaces/default/pods"
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+ADDRESSES = ("base/service.yaml", "admission/webhooks.yaml")
+"""Files of the manifests that say where the API server calls the webhook."""
+
+
+class ReleasedSite(NamedTuple):
+    """A control plane with a release of the chart, the only replica, the charts of two versions, and Helm's output."""
+
+    plane: Plane
+    replica: Process
+    before: Path
+    current: Path
+    output: str
+
+    def call(self) -> None:
+        """Create a pod that both webhooks evaluate."""
+        self.plane.api.create(PODS, make_pod("probe").namespace("default").gpus(1).build(), dryRun="All")
+
+    def is_denied(self) -> bool:
+        """Return whether the webhook denies a privileged pod with a GPU."""
+        bad = make_pod("bad").namespace("default").gpus(1)
+        bad.main["securityContext"] = {"privileged": True}
+        try:
+            self.plane.api.create(PODS, bad.build(), dryRun="All")
+        except RefusedError as error:
+            return "validate.rightslice.dev" in error.message and "privileged must be false" in error.message
+        return False
+
+    def answers(self) -> bool:
+        """Return whether both webhooks answer."""
+
+        async def probe() -> bool:
+            async with await KubeClient.connect(str(self.plane.kubeconfig)) as api:
+                return await dry_run_succeeds(api)
+
+        try:
+            return asyncio.run(probe())
+        except ApiError:
+            return False
+
+    def image(self) -> str:
+        """Return the image of the webhook."""
+        container: Json = self.deployment()["template"]["spec"]["containers"][0]
+        return str(container["image"])
+
+    def deployment(self) -> Json:
+        """Return the spec of the webhook's Deployment."""
+        spec: Json = self.plane.api.get(DEPLOYMENT_PATH)["spec"]
+        return spec
+
+    def bundles(self) -> set[str]:
+        """Return the caBundles of all webhooks."""
+        configurations = [item for item in ALL_MANIFESTS if item["kind"] in WEBHOOK_KINDS]
+        webhooks = [hook for item in configurations for hook in self.plane.api.get(api_path(item))["webhooks"]]
+        return {hook["clientConfig"].get("caBundle", "") for hook in webhooks}
+
+
+def copy_chart(folder: Path, port: int, version: str) -> Path:
+    """Copy the chart as another version, whose webhook is called at a local port."""
+    shutil.copytree(CHART, folder, ignore=shutil.ignore_patterns("manifests"))
+    manifests = copy_manifests(ROOT / "manifests", folder / "manifests")
+    for name in ADDRESSES:
+        documents = read_documents((manifests / name).read_bytes(), name, aliases=True)
+        local = [json.dumps(with_local_address(document.data, port)) for document in documents]
+        (manifests / name).write_text("\n---\n".join(local), encoding="utf-8")
+    chart = yaml.safe_load((folder / "Chart.yaml").read_text(encoding="utf-8"))
+    (folder / "Chart.yaml").write_text(json.dumps(chart | {"version": version, "appVersion": version}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleasedSite]:
+    """Install the chart of an earlier version, enforced, and start its replica as in test_install."""
+    folder, port = tmp_path_factory.mktemp("release"), free_port()
+    before, current = copy_chart(folder / "before", port, "0.0.9"), copy_chart(folder / "current", port, __version__)
+    plane.wait_until_gone(SYSTEM_NAMESPACE)
+    nodes = add_nodes(plane, demo_nodes())
+    replica = Process("rightslice", command(plane.folder, port), folder / "log", lambda: fetch_page(port, "/readyz"))
+    try:
+        output = helm(plane, "install", "rightslice", str(before), "--create-namespace", ENFORCE).stdout
+        write_account_kubeconfig(plane)
+        replica.start()
+        released = ReleasedSite(plane, replica, before, current, output)
+        eventually(released.answers)
+        yield released
+    finally:
+        replica.kill()
+        asyncio.run(remove(plane))
+        remove_nodes(plane, nodes)
+
+
+async def remove(plane: Plane) -> None:
+    """Remove whatever is left."""
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        await uninstall_manifests(api, ALL_MANIFESTS, lambda _line: None, with_policies=True, seconds=120)
+
+
+def test_the_release_says_the_next_step_and_is_installed_once(site: ReleasedSite) -> None:
+    assert "Rightslice 0.0.9 is installed in mode enforce." in site.output
+    assert "rightslice doctor" in site.output
+    assert "pod-security.kubernetes.io/enforce=restricted" in site.output
+    assert site.image() == "rightslice:0.0.9"
+
+
+def test_its_pods_become_ready_and_its_webhooks_deny(site: ReleasedSite) -> None:
+    site.plane.kubectl("rollout", "status", "deployment/rightslice", "-n", SYSTEM_NAMESPACE, "--timeout=110s")
+
+    assert site.is_denied()
+
+
+def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) -> None:
+    """The replicas' caBundle, those of the autoscaler and policies that admins created stay."""
+    plane = site.plane
+    plane.api.create(POLICIES, json.loads(policy_text("mine", match={"namespaces": ["no-such-namespace"]})))
+    plane.kubectl("scale", "deployment/rightslice", "--replicas=3", "-n", SYSTEM_NAMESPACE)
+    [bundle] = site.bundles()
+    seen = []
+    with ContinuousCaller(site) as caller:
+        for change in (["upgrade", "rightslice", str(site.current), ENFORCE], ["rollback", "rightslice", "1"]):
+            caller.wait_for(10)
+            helm(plane, *change)
+            caller.wait_for(10)
+            seen.append((site.image(), site.deployment()["replicas"], site.bundles(), site.is_denied()))
+
+    assert bundle
+    assert caller.failures == []
+    assert seen == [(f"rightslice:{__version__}", 3, {bundle}, True), ("rightslice:0.0.9", 3, {bundle}, True)]
+    assert plane.api.exists(f"{POLICIES}/mine")
+    history = json.loads(helm(plane, "history", "rightslice", "--output=json").stdout)
+    assert [entry["chart"] for entry in history] == [
+        "rightslice-0.0.9",
+        f"rightslice-{__version__}",
+        "rightslice-0.0.9",
+    ]
+
+
+def test_an_upgrade_to_audit_mode_denies_nothing(site: ReleasedSite) -> None:
+    helm(site.plane, "upgrade", "rightslice", str(site.current), "--reset-then-reuse-values", "--set=mode=audit")
+
+    backstop = site.plane.api.get(
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
+    )
+    [container] = site.deployment()["template"]["spec"]["containers"]
+    assert backstop["spec"]["validationActions"] == ["Audit"]
+    assert {"name": "RIGHTSLICE_MODE", "value": "audit"} in container["env"]
+
+
+def test_a_policy_among_the_values_reaches_the_replicas(site: ReleasedSite) -> None:
+    values = "--set=policies.research.mode=audit,policies.research.limits.perPod[0].resource=nvidia.com/gpu,"
+    helm(site.plane, "upgrade", "rightslice", str(site.current), f"{values}policies.research.limits.perPod[0].max=4")
+
+    data = site.plane.api.get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/rightslice-policies")["data"]
+    assert data.keys() == {"guard.yaml", "research.yaml"}
+    assert yaml.safe_load(data["research.yaml"])["spec"]["limits"] == {
+        "perPod": [{"resource": "nvidia.com/gpu", "max": 4}]
+    }
+
+
+def test_the_command_refuses_to_change_a_release(site: ReleasedSite) -> None:
+    install = [sys.executable, "-m", "webhook.cli", "install", f"--kubeconfig={site.plane.kubeconfig}"]
+    done = subprocess.run(install, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+
+    assert done.returncode == 2
+    assert "must not belong to Helm, found release rightslice. Use helm upgrade rightslice CHART" in done.stderr
+
+
+def test_uninstall_keeps_policies_and_a_second_installation_uses_them(site: ReleasedSite) -> None:
+    plane = site.plane
+    objects = render(plane, chart=site.current)
+    site.replica.kill()
+
+    kept = helm(plane, "uninstall", "rightslice", "--wait").stdout
+
+    assert "kept due to the resource policy" in kept
+    left = {item["kind"] for item in objects if plane.api.exists(api_path(item))}
+    assert left == {"CustomResourceDefinition"}
+    assert plane.api.exists(f"{POLICIES}/mine")
+    site.call()
+    helm(plane, "install", "rightslice", str(site.current))
+    assert [item for item in objects if not plane.api.exists(api_path(item))] == []
+    helm(plane, "uninstall", "rightslice", "--wait")
+
+
+def test_helm_takes_over_what_kubectl_installed(site: ReleasedSite) -> None:
+    plane = site.plane
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests/overlays/audit-only"))
+    install = ["install", "rightslice", str(CHART), "--set=image.tag=1.2.3"]
+
+    refused = helm(plane, *install, check=False)
+    helm(plane, *install, "--take-ownership", "--force-conflicts")
+
+    assert "invalid ownership metadata" in refused.stderr
+    assert site.image() == "rightslice:1.2.3"
