@@ -218,6 +218,40 @@ def test_new_pods_with_claims(case: Admission) -> None:
     assert [each for each in codes(decision) if "GPU-Q" in each] == case.want
 
 
+A10_ONLY = f"{ATTRIBUTES}.productName == 'NVIDIA A10'"
+PRODUCTS: dict[str, tuple[list[Json], bool]] = {
+    "cards of the product": ([exactly("gpu", f"!({A10_ONLY})")], True),
+    "slices of the product": ([SMALL], True),
+    "cards of it and of another": ([GPU], True),
+    "a choice of it": ([first_available(devices("any", A10_ONLY), devices("small"))], True),
+    "cards of another product": ([exactly("any", A10_ONLY)], False),
+    "GPUs of another vendor": ([exactly("amd")], False),
+    "devices that are no GPUs": ([exactly("nic")], False),
+}
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
+@pytest.mark.parametrize(("requests", "is_reported"), PRODUCTS.values(), ids=PRODUCTS)
+def test_a_product_that_a_namespace_may_not_have(requests: list[Json], mode: str, *, is_reported: bool) -> None:
+    rules = quota(0, "NVIDIA-H100-*").replace("enforce", mode)
+    view, of_claim = view_of(*CLUSTER, template(*requests)), "warn GPU-Q303" if mode != "audit" else ""
+    assert codes(review(with_claims(OWN), rules, view=view)) == [f"{mode} GPU-Q303"] * is_reported
+    assert codes(review(template(*requests), rules, view=view)) == [of_claim] * (is_reported and bool(of_claim))
+
+
+def test_a_class_of_a_product_that_a_namespace_may_not_have() -> None:
+    pod_of_class = make_pod().requests("deviceclass.resource.kubernetes.io/small", "1")
+    assert codes(review(pod_of_class, quota(0, "NVIDIA-H100-*"), view=view_of(*CLUSTER))) == OVER
+    assert codes(review(pod_of_class, quota(0, "NVIDIA-A10"), view=view_of(*CLUSTER))) == []
+
+
+def test_a_claim_is_told_which_quota_its_pods_exceed() -> None:
+    [found] = review(resource_claim("c"), quota(0, "NVIDIA-H100-*"), view=view_of(*CLUSTER)).findings
+    assert found.message == (
+        "its pods will be denied: quota lab allows 0 thousandths of a GPU of NVIDIA-H100-*, found up to 1000"
+    )
+
+
 def test_the_message_names_pods_with_claims() -> None:
     view = view_of(*CLUSTER, template(SMALL), pod("q", OWN), resource_claim("c", CARD), pod("r", NAMED))
     found = [each for each in review(with_claims(OWN), quota(1200), view=view).findings if each.code == "GPU-Q303"]

@@ -39,7 +39,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
-from webhook.model.dra.claim_weights import count_claim_units
+from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError
 from webhook.model.dra.device_view import NamespaceClaims
@@ -52,12 +52,15 @@ from webhook.model.findings import Finding
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pods import Pod, PodResourceClaim
+from webhook.model.pools import GpuWeight
 from webhook.model.quantity import parse_whole_number
-from webhook.policy.policy_set import PolicySet
+from webhook.policy.policy_set import Policy, PolicySet
 
 CLAIM_GROUP = "resource.k8s.io"
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
+
+_OUTCOMES = {PolicyMode.ENFORCE: "be denied", PolicyMode.WARN: "get this warning"}
 
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
@@ -99,7 +102,11 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     mode, policy = fact_reporter(combine_policies(policies, matching), policies)
     mode = min(mode, PolicyMode.WARN)
     findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy) for one in problems]
-    findings += _limit_findings(units, (*path, "devices"), certain, policies)
+    if units:
+        bounding = [policies.policies[index] for index in bit_positions(certain)]
+        weight = weigh_new_claims([spec], view.devices, view.fleet)
+        findings += _limit_findings(units, (*path, "devices"), bounding)
+        findings += _shared_quota_findings(weight, (*path, "devices"), bounding, request.namespace, labels)
     sized = size_claim(request, found, policies, view)
     findings += sized.findings
     return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=sized.involves_gpus or bool(findings))
@@ -165,21 +172,38 @@ def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fi
         yield _warning("GPU-D109", path, message, "Request fewer devices, or delete claims that are not in use.")
 
 
-def _limit_findings(units: Mapping[str, int], path: FieldPath, matching: int, policies: PolicySet) -> Iterator[Finding]:
+def _shared_quota_findings(
+    weight: GpuWeight, path: FieldPath, policies: Sequence[Policy], namespace: str, labels: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield the shared quotas that a claim alone exceeds, also one of its products, whatever is in use.
+
+    Args:
+        weight: The most that it may weigh.
+    """
+    sections = [(one.name, one.quotas) for one in policies if one.quotas and one.quotas.mode is not PolicyMode.AUDIT]
+    for policy, quota, mode in ((name, one, section.mode) for name, section in sections for one in section.shared):
+        milli = quota.pool.counted_milli(weight) if quota.pool.includes_namespace(namespace, labels) else 0
+        if milli > quota.gpu_milli:
+            of_product = f" of {quota.product}" if quota.product else ""
+            allowed = f"{quota.gpu_milli} thousandths of a GPU{of_product}"
+            message = f"its pods will {_OUTCOMES[mode]}: quota {quota.name} allows {allowed}, found up to {milli}"
+            fix = "Request fewer devices, or smaller or other ones."
+            yield Finding("GPU-Q303", PolicyMode.WARN, path, message, fix, policy)
+
+
+def _limit_findings(units: Mapping[str, int], path: FieldPath, policies: Sequence[Policy]) -> Iterator[Finding]:
     """Yield the limits of policies for all pods of a namespace that a pod exceeds by a claim alone.
 
     Args:
         units: The most units that the claim may get.
-        matching: The policies, as a mask.
     """
-    for index in bit_positions(matching) if units else ():
-        policy = policies.policies[index]
+    for policy in policies:
         if policy.limits is None or policy.limits.mode is PolicyMode.AUDIT:
             continue
         for name in sorted(units):
             most = most_units_of_pod(policy.limits, name)
             if most is not None and units[name] > most:
-                outcome = "be denied" if policy.limits.mode is PolicyMode.ENFORCE else "get this warning"
+                outcome = _OUTCOMES[policy.limits.mode]
                 message = f"its pods will {outcome}: a pod's {name} must be at most {most}, found up to {units[name]}"
                 yield Finding("GPU-L103", PolicyMode.WARN, path, message, f"Request at most {most}.", policy.name)
 
