@@ -528,6 +528,7 @@ LIVE_COMMANDS = (
     ("lint", "--cluster", "live"),
     ("undo", "pod"),
     ("doctor",),
+    ("layout", "status"),
     ("accounting", "check"),
     ("install",),
     ("uninstall",),

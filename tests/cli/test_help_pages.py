@@ -25,7 +25,7 @@ def commands() -> Iterator[tuple[str, Any, Any]]:
         context = command.context_class(command, parent=parent, info_name=names.rpartition(" ")[2] or "rightslice")
         children = getattr(command, "commands", {})
         pending += [(f"{names} {name}".strip(), command.get_command(context, name), context) for name in children]
-        if not children:
+        if not children or (names and command.invoke_without_command):
             yield names, command, context
 
 

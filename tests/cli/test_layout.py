@@ -235,3 +235,13 @@ def test_a_cluster_is_required(rightslice: Run) -> None:
 
     assert result.code == 2
     assert "no cluster given. Write --cluster live" in result.err
+
+
+def test_the_status_needs_a_folder_with_a_plan(rightslice: Run, tmp_path: Path) -> None:
+    absent = rightslice("layout", "status", str(tmp_path))
+    (tmp_path / "apply.sh").write_text("#!/bin/sh\n")
+    other = rightslice("layout", "status", str(tmp_path))
+
+    assert (absent.code, other.code) == (2, 2)
+    assert "apply.sh: cannot be read: No such file or directory" in absent.err
+    assert "apply.sh: must be a script of layout --write, found no node. Write it again" in other.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -164,6 +165,30 @@ def test_a_node_that_runs_a_pod_with_gpus_is_not_changed(
     assert done.returncode == 1
     assert f"a new layout of card-a would kill pods: {namespace}/busy. Run kubectl uncordon card-a" in done.stderr
     assert node_state(operator, "card-a") == (None, None, True)
+
+
+def test_the_status_follows_the_script(operator: Plane, cards: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "webhook.cli", "layout", "status", str(tmp_path)]
+    for name, text in layout_files(list(map(change, cards)), 1).items():
+        (tmp_path / name).write_text(text)
+    environment = operator.kubectl_environment()
+    before = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    watch = [*command, "--watch", "--timeout", str(COMMAND_SECONDS)]
+    with subprocess.Popen(watch, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as following:
+        done = run_script(operator, tmp_path, *map(change, cards))
+        lines, _ = following.communicate(timeout=COMMAND_SECONDS)
+
+    assert done.returncode == 0, done.stderr
+    assert before.returncode == 1, before.stderr
+    assert [line.split()[:4] for line in before.stdout.splitlines()[1:]] == [
+        [name, DONE[0], "not", "requested"] for name in cards
+    ]
+    assert following.returncode == 0
+    found = [line.split() for line in lines.splitlines()]
+    assert found[0] == ["NODE", "CONFIG", "STATE", "SINCE", "CORDONED"]
+    last = {words[0]: words for words in found[1:]}
+    assert {name: words[2] for name, words in last.items()} == dict.fromkeys(cards, "success")
+    assert all(re.fullmatch(r"[0-9-]+T[0-9:]+Z", words[3]) for words in last.values())
 
 
 CLAIMED: dict[str, tuple[Json, bool]] = {

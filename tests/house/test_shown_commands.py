@@ -33,7 +33,7 @@ def unknown_words(program: Any, call: str) -> list[str]:
     """Return the commands and flags of a call that do not exist."""
     words = shlex.split(call)
     command = program
-    while words and hasattr(command, "commands"):
+    while words and hasattr(command, "commands") and not (command.invoke_without_command and words[0].startswith("-")):
         name = words.pop(0)
         if name not in command.commands:
             return [name]

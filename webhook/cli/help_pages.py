@@ -31,6 +31,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "layout --cluster live --usage usage.json -o json",
         "layout --cluster live --write layout --allow-drain --max-unavailable 2",
     ),
+    "layout status": ("layout status", "layout status layout/ --watch --timeout 3600"),
     "lint": ("lint --cluster demo", "lint -f quotas.yaml", "lint --cluster live -n research -o yaml"),
     "capacity": ("capacity --cluster demo", "capacity a100-mixed-1 --cluster demo", "capacity --cluster live -o wide"),
     "place": ("place -f pod.yaml --cluster demo", "place -f pod.yaml --cluster live -o json"),

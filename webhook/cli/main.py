@@ -25,7 +25,7 @@ COMMANDS = {
     "fairshare": "webhook.cli.commands.fairshare:fairshare_command",
     "audit": "webhook.cli.commands.audit:audit_command",
     "rightsize": "webhook.cli.commands.rightsize:rightsize_command",
-    "layout": "webhook.cli.commands.layout:layout_command",
+    "layout": "webhook.cli.commands.layout:layout_group",
     "lint": "webhook.cli.commands.lint:lint_command",
     "capacity": "webhook.cli.commands.capacity:capacity_command",
     "place": "webhook.cli.commands.place:place_command",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from shlex import quote
+from shlex import quote, split
 
 from webhook.placement.layout_plan import WHOLE_CARD
 from webhook.placement.mig import MigLayout
@@ -46,6 +46,12 @@ def layout_files(changes: Sequence[NodeChange], max_unavailable: int, policies: 
     if policies:
         files[POLICY_FILE] = POLICY_HEAD + "---\n".join(map(yaml_text, policies))
     return files
+
+
+def planned_configs(script: str) -> dict[str, str]:
+    """Return the configuration of each node that a written script sets; empty for other text."""
+    steps = (line.split(" ") for line in script.splitlines() if line.startswith("set_layout "))
+    return {unquoted: config for _, name, config in steps for unquoted in split(name)}
 
 
 def config_name(layouts: Sequence[MigLayout]) -> str:

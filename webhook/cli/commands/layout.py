@@ -1,9 +1,11 @@
-"""`layout`: plan the MIG layouts of a cluster from what its pods need."""
+"""`layout`: plan the MIG layouts of a cluster from what its pods need, and follow them while they are applied."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -12,9 +14,10 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import DemandCollector, enforced_policies, view_with_slices
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
+    EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
     document_reports,
@@ -23,16 +26,23 @@ from webhook.cli.output import (
     paint_for,
     parse_targets,
     print_note,
+    print_result,
     write_reports,
 )
 from webhook.errors import SolverError
+from webhook.installing.facts import list_all
 from webhook.model.cluster_view import ClusterView
 from webhook.placement.layout_plan import UnitDemand, plan_layouts
 from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, node_layouts
 from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
-from webhook.report.layout_files import layout_files
+from webhook.report.layout_files import SCRIPT_FILE, layout_files, planned_configs
+from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
+from webhook.report.serialization import json_text
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
+
+if TYPE_CHECKING:
+    from webhook.kube.api import KubeClient
 
 FORMATS = ("table", "json", "yaml")
 
@@ -81,7 +91,32 @@ AllowDrain = Annotated[
 ]
 
 
+layout_group = typer.Typer(invoke_without_command=True)
+
+LayoutFolder = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="DIR",
+        help="The folder that layout --write wrote. Default: all nodes with the label nvidia.com/mig.config.",
+        show_default=False,
+    ),
+]
+Watch = Annotated[
+    bool,
+    typer.Option("-w", "--watch", help="Also print changes, until the layouts of all nodes are set or one fails."),
+]
+WatchTimeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="With --watch: its longest duration. 0: no limit.")
+]
+StatusOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="The output format.")]
+
+POLL_SECONDS = 2.0
+"""Time between two reads of the nodes."""
+
+
+@layout_group.callback()
 def layout_command(
+    called: typer.Context,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
@@ -110,6 +145,8 @@ def layout_command(
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
+    if called.invoked_subcommand:
+        return
     targets = parse_targets(output, FORMATS)
     if write is None and (allow_drain or max_unavailable != 1):
         exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
@@ -214,3 +251,59 @@ def _demand(
     from webhook.audit.recorded_demand import record_demand  # numpy is slow to import
 
     return record_demand(demand, collector, record, context, options.quantile, options.headroom)
+
+
+@layout_group.command("status")
+def show_status(
+    folder: LayoutFolder = None,
+    watch: Watch = False,
+    timeout: WatchTimeout = 0.0,
+    output: StatusOutput = "table",
+    no_color: flags.NoColor = False,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+) -> None:
+    """Show which nodes of a cluster have their MIG layout: what the MIG manager reports in nvidia.com/mig.config.state.
+
+    Exit code: 0 all have it, 1 some do not (yet), 2 invalid input, 3 the cluster did not answer.
+    """
+    if output not in ("table", "json"):
+        exit_with_error(f"-o: must be table or json, found {output!r}. Write -o table")
+    planned = None if folder is None else _read_planned_configs(folder)
+    paint, shown = paint_for(no_color=no_color), set[LayoutProgress]()
+
+    def print_changes(rows: list[LayoutProgress]) -> None:
+        changed = [row for row in rows if row not in shown]
+        if changed and output == "table":
+            print_result(PROGRESS.to_lines(changed, paint)[bool(shown) :])
+        shown.update(changed)
+
+    async def follow(api: KubeClient) -> list[LayoutProgress]:
+        clock = asyncio.get_running_loop().time
+        end = clock() + timeout if timeout else math.inf
+        while True:
+            rows = layout_progress(await list_all(api, "/api/v1/nodes"), planned)
+            print_changes(rows)
+            states = {row.state for row in rows}
+            if not watch or states <= {SUCCESS} or FAILED in states or clock() >= end:
+                return rows
+            await asyncio.sleep(min(POLL_SECONDS, end - clock()))
+
+    rows = call_api(ClusterFlags(kubeconfig, context), follow)
+    if output == "json":
+        print_result(json_text(list(map(PROGRESS.to_document, rows))))
+    elif not rows:
+        print_result(["No node has the label nvidia.com/mig.config."])
+    raise typer.Exit(EXIT_OK if all(row.state == SUCCESS for row in rows) else EXIT_FINDINGS)
+
+
+def _read_planned_configs(folder: Path) -> dict[str, str]:
+    """Return the configuration of each planned node. Exits if the folder has no plan."""
+    file = folder / SCRIPT_FILE
+    try:
+        planned = planned_configs(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        exit_with_error(f"{sanitize(str(file))}: cannot be read: {getattr(error, 'strerror', error)}")
+    if not planned:
+        exit_with_error(f"{sanitize(str(file))}: must be a script of layout --write, found no node. Write it again")
+    return planned

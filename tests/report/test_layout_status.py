@@ -1,0 +1,69 @@
+"""The state of nodes whose MIG layout is set by labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.placement.node_layouts import NodeChange, NodeLayout
+from webhook.report.layout_files import SCRIPT_FILE, config_name, layout_files, planned_configs
+from webhook.report.layout_status import CONFIG_LABEL, STATE_LABEL, LayoutProgress, layout_progress
+
+NOON, LATER = "2026-06-01T12:00:00Z", "2026-06-01T12:10:00Z"
+
+
+def node(labels: dict[str, str], times: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A node, with the time when each label was set."""
+    fields = [
+        {"time": time, "fieldsV1": {"f:metadata": {"f:labels": {f"f:{label}": {}}}}}
+        for label, time in (times or {}).items()
+    ]
+    return {"metadata": {"name": "n", "labels": labels, "managedFields": fields}, "spec": spec}
+
+
+STATES: dict[str, tuple[dict[str, Any], LayoutProgress]] = {
+    "the label is not set yet": (node({}), LayoutProgress("n", "new", "not requested")),
+    "another layout": (
+        node({CONFIG_LABEL: "old", STATE_LABEL: "success"}, {STATE_LABEL: NOON}),
+        LayoutProgress("n", "new", "not requested"),
+    ),
+    "no result yet": (
+        node({CONFIG_LABEL: "new"}, {CONFIG_LABEL: NOON}, unschedulable=True),
+        LayoutProgress("n", "new", "pending", NOON, cordoned=True),
+    ),
+    "the word of the MIG manager, since it was set": (
+        node({CONFIG_LABEL: "new", STATE_LABEL: "rebooting"}, {CONFIG_LABEL: NOON, STATE_LABEL: LATER}),
+        LayoutProgress("n", "new", "rebooting", LATER),
+    ),
+    "done, and nobody knows since when": (
+        node({CONFIG_LABEL: "new", STATE_LABEL: "success"}),
+        LayoutProgress("n", "new", "success"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), STATES.values(), ids=STATES.keys())
+def test_the_state_of_a_planned_node(found: dict[str, Any], expected: LayoutProgress) -> None:
+    assert layout_progress([found], {"n": "new"}) == [expected]
+
+
+def test_a_planned_node_that_is_gone() -> None:
+    assert layout_progress([], {"n": "new"}) == [LayoutProgress("n", "new", "no such node")]
+
+
+def test_without_a_plan_all_nodes_with_a_configuration_are_shown() -> None:
+    other = {"metadata": {"name": "plain"}}
+
+    assert layout_progress([other, node({CONFIG_LABEL: "any", STATE_LABEL: "failed"})]) == [
+        LayoutProgress("n", "any", "failed")
+    ]
+
+
+def test_the_planned_nodes_are_read_from_a_written_script() -> None:
+    layouts = ((("1g.10gb", 7),), ())
+    names = ("gpu-1", "gpu-2.example.com")
+    changes = [NodeChange(NodeLayout(name, "NVIDIA-A30", ((), ())), layouts) for name in names]
+
+    assert planned_configs(layout_files(changes, 2)[SCRIPT_FILE]) == dict.fromkeys(names, config_name(layouts))
+    assert planned_configs("#!/bin/sh\necho set_layout a b\n") == {}
