@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from webhook.audit.gpu_time import PodLifetime, fair_share_group, gpu_time_of_pod
 from webhook.cache.informers import PODS
-from webhook.engine.fair_share import rank_fair_shares
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
 from webhook.kube.backoff import RandomSource
@@ -21,7 +20,7 @@ from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
-from webhook.policy.fair_share import FairShare, PodGpuTime
+from webhook.policy.fair_share import FairShare, PodGpuTime, rank_fair_shares
 from webhook.web.health import HealthCheck
 
 REFRESH_SECONDS = 600.0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.cache.stored_objects import StoredPod
+from webhook.cache.stored_objects import NamespacedObject, StoredPod
 from webhook.errors import QuantityError, SnapshotError, SourceLocation, shorten_text
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, claim_amounts
 from webhook.model.dra.resource_slices import ResourceSlice, slice_amounts
@@ -77,20 +77,7 @@ ClusterScoped = (
 )
 """The objects of a snapshot that have no namespace."""
 
-SnapshotObject = (
-    ClusterScoped
-    | LimitRange
-    | ResourceQuota
-    | Pod
-    | ResourceClaim
-    | ResourceClaimTemplate
-    | PersistentVolumeClaim
-    | CSIStorageCapacity
-    | LocalQueue
-    | MachineDeployment
-    | Service
-    | StatefulSet
-)
+SnapshotObject = ClusterScoped | NamespacedObject
 """The objects of a snapshot."""
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (

@@ -38,10 +38,8 @@ class StoredPod(Pod, frozen=True):
     spec: StoredPodSpec
 
 
-def object_namespace(
-    item: LimitRange
-    | Service
-    | StatefulSet
+NamespacedObject = (
+    LimitRange
     | ResourceQuota
     | Pod
     | ResourceClaim
@@ -49,8 +47,13 @@ def object_namespace(
     | PersistentVolumeClaim
     | CSIStorageCapacity
     | LocalQueue
-    | MachineDeployment,
-) -> str:
+    | MachineDeployment
+    | Service
+    | StatefulSet
+)
+
+
+def object_namespace(item: NamespacedObject) -> str:
     """Return the namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE
 

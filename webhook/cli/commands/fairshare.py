@@ -30,8 +30,7 @@ from webhook.cli.output import (
     print_note,
     write_reports,
 )
-from webhook.engine.fair_share import rank_fair_shares
-from webhook.policy.fair_share import BY_NAMESPACE, FairShare, GroupShare
+from webhook.policy.fair_share import BY_NAMESPACE, FairShare, GroupShare, rank_fair_shares
 from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import Paint, format_percent, pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.engine.fair_share import HOUR_SECONDS, decay_gpu_time, rank_fair_shares
-from webhook.policy.fair_share import FairShare, PodGpuTime
+from webhook.policy.fair_share import HOUR_SECONDS, FairShare, PodGpuTime, decay_gpu_time, rank_fair_shares
 
 NOW = 1_000_000_000.0
 WEEK = 168
