@@ -73,6 +73,7 @@ def apiserver(
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
+        "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",  # it converts claims of these
         "--shutdown-watch-termination-grace-period=2s",  # otherwise it waits a minute for watchers to disconnect
         "--request-timeout=10m",  # a busy machine may need more than the usual minute to delete a thousand pods
         "--delete-collection-workers=8",

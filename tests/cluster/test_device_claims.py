@@ -12,8 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from tests.audit.test_claim_validation import ACCEPTED as ACCEPTED_CLAIMS
+from tests.audit.test_claim_validation import REJECTED as REJECTED_CLAIMS
+from tests.audit.test_claim_validation import VERSIONS
 from tests.builders import Json, make_namespace, make_node, make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.nodes import add_nodes, remove_nodes
@@ -36,7 +40,10 @@ from tests.device_builders import (
 from tests.example_cluster import apply_patch, policies_of, request_of, review, view_of
 from webhook.engine.claim_review import review_claim
 from webhook.manifests.scheduler_config import claims_entry
+from webhook.model.claims import ClaimSpec, DeviceRequest, with_requests_of_v1
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
+from webhook.model.pod_fields import CLAIM_FIELDS
+from webhook.model.pods import without_nulls
 
 GPU, MIG, AMD_GPU, SMALL = "gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com", "mig-1g.10gb"
 ATTRIBUTES, CAPACITY = f"device.attributes['{NVIDIA}']", f"device.capacity['{NVIDIA}']"
@@ -404,6 +411,41 @@ def test_what_the_api_server_rejects_is_said(case: tuple[Wish, str, str], plane:
         plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template("gpus", wish))
     assert refused.value.status == 422
     assert [each.code for each in findings(wish, make_node("node"), *cards("node"))] == [code]
+
+
+@pytest.mark.parametrize("data", [data for data, _ in REJECTED_CLAIMS.values()], ids=REJECTED_CLAIMS)
+def test_the_api_server_rejects_claims_as_check_does(data: Json, plane: Plane, namespace: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        _create_dry(data, plane, namespace)
+    assert refused.value.status in (400, 422)
+
+
+@pytest.mark.parametrize("data", [*ACCEPTED_CLAIMS.values(), *VERSIONS.values()], ids=[*ACCEPTED_CLAIMS, *VERSIONS])
+def test_the_api_server_stores_claims_as_check_reads_them(data: Json, plane: Plane, namespace: str) -> None:
+    stored = _create_dry(data, plane, namespace)
+    assert _choices_of(stored) == _choices_of(data)
+
+
+def _create_dry(data: Json, plane: Plane, namespace: str) -> Json:
+    """Return a claim or template as the API server would store it if kubectl sent it."""
+    version, kind = data["apiVersion"], f"{data['kind'].lower()}s"
+    named = data | {"metadata": data["metadata"] | {"namespace": namespace}}
+    path = f"/apis/{version}/namespaces/{namespace}/{kind}"
+    return plane.api.create(path, named, dryRun="All", fieldValidation="Strict")
+
+
+def _choices_of(data: Json) -> list[tuple[DeviceRequest, ...]]:
+    """Return what the requests of a claim or template are read as."""
+    spec = with_requests_of_v1(data)["spec"]
+    read = msgspec.convert(without_nulls(spec.get("spec", spec)), ClaimSpec)
+    return [request.choices for request in read.devices.requests]
+
+
+@pytest.mark.parametrize("type_name", CLAIM_FIELDS)
+def test_check_knows_every_field_of_claims(plane: Plane, type_name: str) -> None:
+    schemas = plane.api.get(f"/openapi/v3{API}")["components"]["schemas"]
+    served = schemas[f"io.k8s.api.resource.v1.{type_name}"]["properties"]
+    assert served.keys() - CLAIM_FIELDS[type_name].keys() == set()
 
 
 def test_a_missing_template_is_only_an_event(plane: Plane, namespace: str) -> None:

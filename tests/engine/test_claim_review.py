@@ -57,6 +57,11 @@ def claim(*requests: Json, **devices: Any) -> Json:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 
+def at_least(memory: str) -> str:
+    """Return the selector of devices with so much memory."""
+    return f"{MEMORY}.compareTo(quantity('{memory}')) >= 0"
+
+
 def template(*requests: Json) -> Json:
     """Return a ResourceClaimTemplate."""
     return claim() | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}

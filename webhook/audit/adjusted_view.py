@@ -13,11 +13,13 @@ from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import (
     CLAIM_KINDS,
+    CLAIM_VERSIONS,
     ClaimSpec,
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
     device_classes_by_name,
+    with_requests_of_v1,
 )
 from webhook.model.cluster_view import MAX_NAMESPACE_VIEWS, NAMESPACE_NAME, ClusterView
 from webhook.model.dra.extended_resources import classes_by_resource
@@ -26,7 +28,7 @@ from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pod_volumes import pod_volumes
-from webhook.model.pods import ObjectMeta, Pod
+from webhook.model.pods import ObjectMeta, Pod, without_nulls
 from webhook.model.storage_view import ClaimKey, StorageView, VolumeUsers
 
 
@@ -131,9 +133,9 @@ def with_claim_objects(view: ClusterView, objects: Iterable[Mapping[str, Any]], 
 def _read_claim_object(data: Mapping[str, Any]) -> ResourceClaim | ResourceClaimTemplate | DeviceClass | None:
     kinds: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate] | type[DeviceClass]]
     kinds = {**CLAIM_KINDS, "DeviceClass": DeviceClass}
-    read_as = kinds.get(data["kind"]) if data["apiVersion"] == "resource.k8s.io/v1" else None
+    read_as = kinds.get(data["kind"]) if data["apiVersion"] in CLAIM_VERSIONS else None
     try:
-        return msgspec.convert(data, read_as) if read_as is not None else None
+        return msgspec.convert(without_nulls(with_requests_of_v1(dict(data))), read_as) if read_as is not None else None
     except msgspec.ValidationError:
         return None
 

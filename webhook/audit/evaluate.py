@@ -15,13 +15,13 @@ from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.null_amounts import find_null_amounts, with_null_amounts
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
-from webhook.audit.validation import KUBERNETES_GROUPS, check_counts, check_fields, check_pod
+from webhook.audit.validation import KUBERNETES_GROUPS, check_claim, check_counts, check_fields, check_pod
 from webhook.engine.claim_review import CLAIM_GROUP
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation, quote_text
 from webhook.model.admission import AdmissionRequest
-from webhook.model.claims import CLAIM_KINDS
+from webhook.model.claims import CLAIM_KINDS, with_requests_of_v1
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.decisions import NEEDS_NODES
@@ -107,6 +107,12 @@ def with_admission_defaults(source: SourceObject, context: EvaluationContext) ->
 def unreadable_result(source: SourceObject, context: EvaluationContext) -> CheckResult | None:
     """Return the error of an object whose pods cannot be read; None if they can, or if it has none."""
     kind = _group_kind(source)
+    try:
+        if kind in CLAIMS:
+            check_claim(source.data)
+            return None
+    except ReviewError as error:
+        return _invalid_result(source, error)
     if kind != POD and kind not in context.policies.workload_kinds:
         return _miswritten_kind(source, context)
     try:
@@ -133,12 +139,13 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
 def _miswritten_kind(source: SourceObject, context: EvaluationContext) -> CheckResult | None:
     """Return the error of a kind that is known in another case or group; None for any other kind."""
     group, kind = _group_kind(source)
-    known = (POD, *context.policies.workload_kinds)
+    known = (POD, *CLAIMS, *context.policies.workload_kinds)
     meant = {each: name for each, name in known if name.casefold() == kind.casefold()}
     if group in meant:
         return _miswritten_result(source, "kind", meant[group], kind)
-    served = next((each for each in KUBERNETES_GROUPS if each in meant), None)
-    if served is None or group.casefold() not in KUBERNETES_GROUPS:
+    groups = (*KUBERNETES_GROUPS, CLAIM_GROUP)
+    served = next((each for each in groups if each in meant), None)
+    if served is None or group.casefold() not in groups:
         return None
     return _miswritten_result(source, "apiVersion", f"{served}/v1".removeprefix("/"), source.data["apiVersion"])
 
@@ -228,7 +235,7 @@ def build_admission_request(
     """Build the request that the API server would send. Raises ReviewError for an invalid Pod."""
     metadata = _object_metadata(data)
     namespace = written_namespace(data) or context.namespace
-    stored = default_object(data, namespace)
+    stored = with_requests_of_v1(default_object(data, namespace))
     group, kind = api_group(data["apiVersion"]), data["kind"]
     return AdmissionRequest(
         operation=operation,

@@ -10,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from webhook.audit.claim_errors import find_claim_errors
 from webhook.engine.limitrange.validation import InvalidAmount, find_invalid_amounts
 from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
 from webhook.errors import ReviewError, quote_text
+from webhook.model.claims import CLAIM_KINDS, CLAIM_VERSIONS, ResourceClaim, with_requests_of_v1
+from webhook.model.conversion_errors import describe_mismatch
 from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges
-from webhook.model.pod_fields import find_wrong_fields
+from webhook.model.pod_fields import CLAIM_FIELDS, WrongField, find_wrong_fields
 from webhook.model.pod_resources import find_unreadable_amounts
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, without_nulls
 from webhook.model.quantity import suggest_quantity
+from webhook.well_known import Json
 
 KUBERNETES_GROUPS = ("", "apps", "batch")
 """API groups of workloads that are Kubernetes' own: no cluster has other kinds or fields in them."""
@@ -61,16 +67,55 @@ def check_fields(group: str, data: Any, locate: Locate = tuple) -> None:
         locate: Where the object has a field of the pod.
     """
     for wrong in find_wrong_fields(data) if group in KUBERNETES_GROUPS else ():
-        if wrong.meant:
-            _reject(locate(wrong.path), _UNKNOWN_FIELD, f"Write {wrong.meant}")
-        must = f"must be {_list_choices(wrong.values)}, found {quote_text(wrong.value)}: the API server rejects it"
-        _reject(locate(wrong.path), must, "Write one of them")
+        _reject_wrong_field(wrong, locate)
 
 
 def check_counts(data: Any, template: PodTemplate) -> None:
     """Raise ReviewError for a number of pods that the API server rejects."""
     for path, value in invalid_counts(data, template):
         _reject(path, f"must be a whole number from 0 to {MAX_PODS}, found {quote_text(value)}", "Write a number")
+
+
+def check_claim(data: Json) -> None:
+    """Raise ReviewError for the first field of a resource claim or template by which the API server rejects it."""
+    kind, is_template = data["kind"], data["kind"] == "ResourceClaimTemplate"
+    path = ("spec", "spec") if is_template else ("spec",)
+    if data["apiVersion"] not in CLAIM_VERSIONS:
+        found = f"must be {CLAIM_VERSIONS[0]}, found {quote_text(data['apiVersion'])}"
+        _reject(("apiVersion",), f"{found}: the API server serves no such version", f"Write {CLAIM_VERSIONS[0]}")
+    if is_template and "devices" in map_at(data, "spec"):
+        must = "must be in spec.spec: kubectl rejects it here"
+        _reject(("spec", "devices"), must, "Write spec: {spec: {devices: ...}}")
+    converted = with_requests_of_v1(data)
+    _reject_flat_requests(converted, (*path, "devices"))
+    for field in find_wrong_fields(converted, kind):
+        _reject_wrong_field(field)
+    read = without_nulls(converted)
+    try:
+        claim = msgspec.convert(read, CLAIM_KINDS[kind])
+    except msgspec.ValidationError as error:
+        mismatch = describe_mismatch(str(error), read)
+        raise ReviewError(mismatch.sentence, mismatch.path) from None
+    spec = claim.spec if isinstance(claim, ResourceClaim) else claim.spec.spec
+    for wrong in find_claim_errors(spec, map_at(read, *path)):
+        _reject((*path, *wrong.path), f"the API server rejects it: {wrong.message}")
+
+
+def _reject_flat_requests(data: Json, path: tuple[str, ...]) -> None:
+    """Raise ReviewError for the first field of a request that has none of its own since v1beta2."""
+    requests = map_at(data, *path).get("requests")
+    for index, one in enumerate(requests if isinstance(requests, list) else ()):
+        for key in map_at(one):
+            if key in CLAIM_FIELDS["ExactDeviceRequest"]:
+                must = "must be in exactly: kubectl rejects it here"
+                _reject((*path, "requests", index, key), must, "Write exactly: {deviceClassName: ...}")
+
+
+def _reject_wrong_field(wrong: WrongField, locate: Locate = tuple) -> None:
+    if wrong.meant:
+        _reject(locate(wrong.path), _UNKNOWN_FIELD, f"Write {wrong.meant}")
+    must = f"must be {_list_choices(wrong.values)}, found {quote_text(wrong.value)}: the API server rejects it"
+    _reject(locate(wrong.path), must, "Write one of them")
 
 
 def _list_choices(words: Sequence[str]) -> str:

@@ -19,9 +19,10 @@ from msgspec import field
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.bounded_cache import request_cache
-from webhook.model.field_paths import FieldPath
+from webhook.model.field_paths import FieldPath, map_at
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pods import NodeSelector, ObjectMeta, QuantityText, Toleration
+from webhook.well_known import Json
 
 MAX_DEVICES = 32
 """Count of a request for all devices: no claim gets more."""
@@ -182,6 +183,29 @@ CLAIM_KINDS: Mapping[str, type[ResourceClaim] | type[ResourceClaimTemplate]] = {
     "ResourceClaim": ResourceClaim,
     "ResourceClaimTemplate": ResourceClaimTemplate,
 }
+
+
+FLAT_VERSION = "resource.k8s.io/v1beta1"
+CLAIM_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", FLAT_VERSION)
+"""The versions of claims that API servers may serve; in v1beta1, requests have the fields of `exactly` themselves."""
+
+
+def with_requests_of_v1(data: Json) -> Json:
+    """Return a claim or template with requests as in v1, to which the API server converts one of v1beta1."""
+    path = ("spec", "spec", "devices") if data.get("kind") == "ResourceClaimTemplate" else ("spec", "devices")
+    requests = map_at(data, *path).get("requests")
+    if data.get("apiVersion") != FLAT_VERSION or not isinstance(requests, list):
+        return data
+    converted: Json = {"requests": [_request_of_v1(one) if isinstance(one, dict) else one for one in requests]}
+    for depth in range(len(path), 0, -1):
+        converted = {path[depth - 1]: {**map_at(data, *path[:depth]), **converted}}
+    return {**data, **converted}
+
+
+def _request_of_v1(request: Json) -> Json:
+    kept = {key: value for key, value in request.items() if key in ("name", "firstAvailable")}
+    moved = {key: value for key, value in request.items() if key not in kept}
+    return {**kept, "exactly": moved} if moved else kept
 
 
 def claim_amounts(claim: ResourceClaim) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:

@@ -1,9 +1,9 @@
-"""The fields of a pod that Kubernetes knows, and the values of those that have a fixed set, to find wrong ones.
+"""The fields of a pod or resource claim that Kubernetes knows, and the values of those that have a fixed set.
 
 Alpha fields and volume sources of single vendors are left out: what is in them is not checked. The fields of
 `resources` are checked by `audit.validation`.
 
-Source: `k8s.io/api/core/v1/types.go` of Kubernetes 1.37, and `workloadRef` of 1.35.
+Source: `types.go` of `k8s.io/api/core/v1` and `k8s.io/api/resource/v1` of Kubernetes 1.37, and `workloadRef` of 1.35.
 """
 
 from __future__ import annotations
@@ -190,11 +190,38 @@ _FIELDS = {
 }
 """Fields by type, each with its type if that is here too, or with the name of its values."""
 
+_CLAIM_FIELDS = {
+    "ResourceClaim": "apiVersion kind metadata:ObjectMeta spec:ResourceClaimSpec status",
+    "ResourceClaimTemplate": "apiVersion kind metadata:ObjectMeta spec:ResourceClaimTemplateSpec",
+    "ResourceClaimTemplateSpec": "metadata:ObjectMeta spec:ResourceClaimSpec",
+    "ResourceClaimSpec": "devices:DeviceClaim",
+    "DeviceClaim": "config:DeviceClaimConfiguration constraints:DeviceConstraint requests:DeviceRequest",
+    "DeviceClaimConfiguration": "opaque:OpaqueDeviceConfiguration requests",
+    "OpaqueDeviceConfiguration": "driver parameters",
+    "DeviceConstraint": "distinctAttribute matchAttribute requests",
+    "DeviceRequest": "exactly:ExactDeviceRequest firstAvailable:DeviceSubRequest name",
+    "ExactDeviceRequest": """
+        adminAccess allocationMode=DeviceAllocationMode capacity:CapacityRequirements count deviceClassName
+        selectors:DeviceSelector tolerations:DeviceToleration
+    """,
+    "DeviceSubRequest": """
+        allocationMode=DeviceAllocationMode capacity:CapacityRequirements count deviceClassName name
+        selectors:DeviceSelector tolerations:DeviceToleration
+    """,
+    "CapacityRequirements": "requests",
+    "DeviceSelector": "cel:CELDeviceSelector",
+    "CELDeviceSelector": "expression",
+    "DeviceToleration": "effect=DeviceTaintEffect key operator=DeviceTolerationOperator tolerationSeconds value",
+}
+
 FIELD_VALUES: Mapping[str, tuple[str, ...]] = {
     "ContainerRestartPolicy": ("Always", "Never", "OnFailure"),
     "ContainerRestartRuleAction": ("Restart", "RestartAllContainers"),
     "ContainerRestartRuleOnExitCodesOperator": ("In", "NotIn"),
     "DNSPolicy": ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "DeviceAllocationMode": ("", "All", "ExactCount"),
+    "DeviceTaintEffect": ("", "NoExecute", "NoSchedule", "None"),
+    "DeviceTolerationOperator": ("", "Equal", "Exists"),
     "HostPathType": (
         "",
         "BlockDevice",
@@ -236,7 +263,7 @@ class FieldKind(NamedTuple):
     """The kind of a field.
 
     Attributes:
-        type_name: A type of `POD_FIELDS`; "" where its fields are not checked.
+        type_name: A type of `POD_FIELDS` or `CLAIM_FIELDS`; "" where its fields are not checked.
         values: Its values; () for any.
     """
 
@@ -250,10 +277,16 @@ def _field_kind(field: str) -> tuple[str, FieldKind]:
     return name, FieldKind(type_name, FIELD_VALUES[values] if values else ())
 
 
-POD_FIELDS: Mapping[str, Mapping[str, FieldKind]] = {
-    name: dict(map(_field_kind, fields.split())) for name, fields in _FIELDS.items()
-}
+FieldKinds = Mapping[str, Mapping[str, FieldKind]]
 """Kinds of the fields by type."""
+
+
+def _parse_fields(fields_by_type: Mapping[str, str]) -> FieldKinds:
+    return {name: dict(map(_field_kind, fields.split())) for name, fields in fields_by_type.items()}
+
+
+POD_FIELDS, CLAIM_FIELDS = _parse_fields(_FIELDS), _parse_fields(_CLAIM_FIELDS)
+_KNOWN_FIELDS: FieldKinds = {**POD_FIELDS, **CLAIM_FIELDS}
 
 
 class WrongField(NamedTuple):
@@ -271,9 +304,9 @@ class WrongField(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-def find_wrong_fields(pod: Any) -> Iterator[WrongField]:
-    """Yield the fields of a pod or template that nearly are fields of Kubernetes, and those with a wrong value."""
-    for wrong in islice(_find_wrong(pod, FieldKind("Pod"), ()), MAX_WRONG_FIELDS):
+def find_wrong_fields(data: Any, type_name: str = "Pod") -> Iterator[WrongField]:
+    """Yield the fields of an object that nearly are fields of its type, and those with a wrong value."""
+    for wrong in islice(_find_wrong(data, FieldKind(type_name), ()), MAX_WRONG_FIELDS):
         if wrong.meant or wrong.values:
             yield wrong
 
@@ -286,7 +319,7 @@ def _find_wrong(data: Any, kind: FieldKind, path: FieldPath) -> Iterator[WrongFi
     elif isinstance(data, str) and kind.values and data not in kind.values:
         yield WrongField(path, value=data, values=tuple(filter(None, kind.values)))
     elif isinstance(data, dict) and kind.type_name:
-        fields = POD_FIELDS[kind.type_name]
+        fields = _KNOWN_FIELDS[kind.type_name]
         for key, value in data.items():
             if key in fields:
                 yield from _find_wrong(value, fields[key], (*path, key))
@@ -296,6 +329,6 @@ def _find_wrong(data: Any, kind: FieldKind, path: FieldPath) -> Iterator[WrongFi
 
 @request_cache(1024)
 def _closest_field(found: str, type_name: str) -> str:
-    fields = {field.lower(): field for field in POD_FIELDS[type_name]}
+    fields = {field.lower(): field for field in _KNOWN_FIELDS[type_name]}
     close = get_close_matches(found.lower(), fields, n=1, cutoff=MIN_SIMILARITY)
     return fields[close[0]] if close else ""

@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.cluster.client import Json
 from tests.cluster.end_to_end.test_changes import rejection_message
 from tests.cluster.installation import Installation
+from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API
 from tests.device_builders import NVIDIA, card, device_class, mig_device, resource_slice
@@ -24,9 +25,9 @@ NOTHING_MATCHES = f"device.attributes['{NVIDIA}'].productName == 'NVIDIA B200'"
 
 @pytest.fixture(scope="module", autouse=True)
 def published(site: Installation) -> Iterator[None]:
-    """A slice with two cards and a part of another one, and their class; deleted afterwards."""
+    """A node whose slice has two cards and a part of another one, and their class; deleted afterwards."""
     devices = [card("gpu-0"), card("gpu-1"), mig_device("gpu-2-mig-0", "1g.10gb", "GPU-2")]
-    node = site.plane.api.get("/api/v1/nodes")["items"][0]["metadata"]["name"]
+    [node] = add_nodes(site.plane, [make_node("published-cards", {})])
     created = {
         "resourceslices": resource_slice("published", NVIDIA, node, nodeName=node, devices=devices),
         "deviceclasses": device_class(CLASS, f"device.driver == '{NVIDIA}'"),
@@ -36,6 +37,7 @@ def published(site: Installation) -> Iterator[None]:
     yield
     for plural, each in created.items():
         site.plane.api.delete(f"{API}/{plural}/{each['metadata']['name']}")
+    remove_nodes(site.plane, [node])
 
 
 def claim_spec(expression: str) -> Json:
@@ -64,8 +66,17 @@ def test_a_claim_that_matches_nothing_is_warned_about_and_accepted(site: Install
         return printed_by(site, harmful, "--dry-run=server")
 
     eventually(dry_run, until=lambda text: "[GPU-D101]" in text)
-    assert printed_by(site, claim_object(kind, team, "true"), "--dry-run=server") == ""
+    harmless = partial(printed_by, site, claim_object(kind, team, "true"), "--dry-run=server")
+    eventually(harmless, until=lambda text: text == "")
     assert "Warning: [GPU-D101]" in printed_by(site, harmful)
+
+
+def test_a_claim_of_an_older_version_is_reviewed_as_the_api_server_converts_it(site: Installation, team: str) -> None:
+    """In v1beta1, a request has the fields of `exactly` itself."""
+    claim = claim_object("ResourceClaim", team, NOTHING_MATCHES) | {"apiVersion": "resource.k8s.io/v1beta1"}
+    request = claim["spec"]["devices"]["requests"][0]
+    request |= request.pop("exactly")
+    eventually(partial(printed_by, site, claim, "--dry-run=server"), until=lambda text: "[GPU-D101]" in text)
 
 
 def test_a_workload_with_claims_is_warned_about(site: Installation, team: str) -> None:
