@@ -77,10 +77,10 @@ format: $(VENV)/.dev ## Fix style automatically
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, install.yaml
+manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, install.yaml, the schema of the chart's values
 	$(BIN)/python -m tests.manifests
 
-release: $(VENV)/.dev ## Build the files of a release into dist/: packages, manifests, bill of materials, checksums
+release: $(VENV)/.dev ## Build the files of a release into dist/: packages, manifests, chart, bill of materials, checksums
 	@$(BIN)/python -m tests.release dist
 
 # The vulnerability database of osv.dev for PyPI: a folder of its files, or the archive that holds all of them

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tarfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.test_manifests import kustomize_build
 from tests.conftest import ROOT
 from tests.controlplane.build import helm_program
+from tests.release.__main__ import write_chart
 from webhook import __version__
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import display_name
@@ -255,6 +258,33 @@ def test_shipped_policies_can_be_values(plane: Plane, tmp_path: Path) -> None:
     assert {name: item["spec"] for name, item in written.items()} == {f"{name}.yaml": specs[name] for name in specs}
     assert {(item["apiVersion"], item["kind"]) for item in written.values()} == {
         ("rightslice.dev/v1alpha1", "GPUPolicy")
+    }
+
+
+def test_the_packed_chart_is_that_of_helm_package_and_renders_the_same(plane: Plane, tmp_path: Path) -> None:
+    write_chart(tmp_path, datetime(2026, 6, 1, tzinfo=UTC))
+    helm(plane, "package", str(CHART), f"--destination={tmp_path / 'by-helm'}")
+    ours, by_helm = (folder / f"rightslice-{__version__}.tgz" for folder in (tmp_path, tmp_path / "by-helm"))
+
+    assert contents(ours) == contents(by_helm)
+    assert render(plane, ENFORCE, chart=ours) == render(plane, ENFORCE)
+
+
+def contents(archive: Path) -> dict[str, bytes]:
+    """Return the files of a packed chart; Helm writes Chart.yaml again."""
+    with tarfile.open(archive) as opened:
+        files = {item.name: opened.extractfile(item) for item in opened.getmembers()}
+        return {name: file.read() for name, file in files.items() if file and name != "rightslice/Chart.yaml"}
+
+
+def test_the_page_of_artifact_hub_lists_the_kinds(plane: Plane) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    listed = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    defined = [item for item in render(plane) if item["kind"] == "CustomResourceDefinition"]
+
+    assert {(each["kind"], each["name"], each["version"]) for each in listed} == {
+        (item["spec"]["names"]["kind"], item["metadata"]["name"], item["spec"]["versions"][0]["name"])
+        for item in defined
     }
 
 

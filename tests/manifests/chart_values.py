@@ -55,8 +55,9 @@ def values_page() -> str:
     return (
         "<!-- Generated from charts/rightslice/values.yaml by `make manifests`. -->\n\n"
         "# Values of the Helm chart\n\n"
-        "`helm install` and `helm upgrade` reject a value that is not in this list or has another type. "
-        "[Installing](install.md#with-helm) has examples.\n\n"
+        "```\nhelm install rightslice CHART --namespace rightslice-system --create-namespace --set mode=audit\n```\n\n"
+        "CHART is `charts/rightslice` in a checkout, or the file `rightslice-VERSION.tgz` of a release. Helm rejects a "
+        "value that is not in this list\nor has another type.\n\n"
         "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
     )
 
