@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.test_manifests import kustomize_build
 from tests.conftest import ROOT
 from tests.controlplane.build import helm_program
+from tests.house.checkout import read_checkout_file
 from tests.release.__main__ import write_chart
 from webhook import __version__
 from webhook.documents.reader import read_documents
@@ -47,6 +49,13 @@ def render(plane: Plane, *flags: str, chart: Path = CHART) -> list[Json]:
     """Return the objects of the chart."""
     text = helm(plane, "template", "rightslice", str(chart), *flags).stdout
     return [document.data for document in read_documents(text, "chart", aliases=True)]
+
+
+def documented(command: str, chart: Path, page: str = "docs/install.md") -> list[str]:
+    """Return the arguments of a documented Helm command, for another chart."""
+    text = read_checkout_file(page).replace("\\\n", "")
+    [line] = re.findall(rf"^helm {command} .*", text, re.MULTILINE)
+    return [str(chart) if word == "charts/rightslice" else word for word in shlex.split(line, comments=True)[1:]]
 
 
 ENFORCE, NOT_KEPT = "--set=mode=enforce", "--set=crds.keep=false"
@@ -101,15 +110,16 @@ def test_the_chart_renders_what_kustomize_builds(
     assert {name: item for name, item in rendered.items() if item != expected[name]} == {}
 
 
-SECURED = (
-    "--set=prometheus.secretName=rightslice-prometheus,prometheus.url=https://prometheus-operated.monitoring.svc:9090"
-)
-COMPONENTS = {"prometheus": (), "prometheus-secured": (SECURED,)}
+COMPONENTS = {
+    "prometheus": ["--set=prometheus.enabled=true"],
+    "prometheus-secured": documented("upgrade", CHART, "docs/usage.md")[6:],
+}
+"""Components, and values that add the same."""
 
 
 @pytest.mark.parametrize(("component", "flags"), COMPONENTS.items(), ids=COMPONENTS)
 def test_the_chart_renders_the_components_of_kustomize(
-    plane: Plane, tmp_path: Path, component: str, flags: tuple[str, ...]
+    plane: Plane, tmp_path: Path, component: str, flags: list[str]
 ) -> None:
     copy_manifests(ROOT / "manifests", tmp_path)
     text = f"resources: [../overlays/enforce]\ncomponents: [../components/{component}]\n"
@@ -118,7 +128,7 @@ def test_the_chart_renders_the_components_of_kustomize(
     built = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
     expected = [document.data for document in read_documents(built, "built", aliases=True)]
 
-    rendered = render(plane, NOT_KEPT, ENFORCE, "--set=prometheus.enabled=true", *flags)
+    rendered = render(plane, NOT_KEPT, ENFORCE, *flags)
 
     assert by_display_name(rendered) == by_display_name(expected)
 

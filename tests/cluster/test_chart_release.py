@@ -24,11 +24,12 @@ from tests.cluster.installation import (
     with_local_address,
 )
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
+from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import ContinuousCaller
-from tests.cluster.test_chart import CHART, ENFORCE, helm, render
+from tests.cluster.test_chart import CHART, ENFORCE, documented, helm, render
 from tests.cluster.test_install import command, write_account_kubeconfig
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
@@ -37,8 +38,8 @@ from webhook.documents.reader import read_documents
 from webhook.errors import ApiError
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
-from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name
+from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
 PODS = "/api/v1/namespaces/default/pods"
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
@@ -120,7 +121,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rel
     nodes = add_nodes(plane, demo_nodes())
     replica = Process("rightslice", command(plane.folder, port), folder / "log", lambda: fetch_page(port, "/readyz"))
     try:
-        output = helm(plane, "install", "rightslice", str(before), "--create-namespace", ENFORCE).stdout
+        output = helm(plane, *documented("install", before), ENFORCE).stdout
         write_account_kubeconfig(plane)
         replica.start()
         released = ReleasedSite(plane, replica, before, current, output)
@@ -142,7 +143,8 @@ def test_the_release_says_the_next_step_and_is_installed_once(site: ReleasedSite
     assert "Rightslice 0.0.9 is installed in mode enforce." in site.output
     assert "rightslice doctor" in site.output
     assert "pod-security.kubernetes.io/enforce=restricted" in site.output
-    assert site.image() == "rightslice:0.0.9"
+    assert site.image() == "registry.example.com/rightslice:0.0.9"
+    assert documented("install", CHART) == documented("install", CHART, "README.md")
 
 
 def test_its_pods_become_ready_and_its_webhooks_deny(site: ReleasedSite) -> None:
@@ -159,7 +161,7 @@ def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) ->
     [bundle] = site.bundles()
     seen = []
     with ContinuousCaller(site) as caller:
-        for change in (["upgrade", "rightslice", str(site.current), ENFORCE], ["rollback", "rightslice", "1"]):
+        for change in (documented("upgrade", site.current), ["rollback", "rightslice", "1"]):
             caller.wait_for(10)
             helm(plane, *change)
             caller.wait_for(10)
@@ -167,7 +169,8 @@ def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) ->
 
     assert bundle
     assert caller.failures == []
-    assert seen == [(f"rightslice:{__version__}", 3, {bundle}, True), ("rightslice:0.0.9", 3, {bundle}, True)]
+    images = [f"registry.example.com/rightslice:{version}" for version in (__version__, "0.0.9")]
+    assert seen == [(image, 3, {bundle}, True) for image in images]
     assert plane.api.exists(f"{POLICIES}/mine")
     history = json.loads(helm(plane, "history", "rightslice", "--output=json").stdout)
     assert [entry["chart"] for entry in history] == [
@@ -222,6 +225,33 @@ def test_uninstall_keeps_policies_and_a_second_installation_uses_them(site: Rele
     helm(plane, "install", "rightslice", str(site.current))
     assert [item for item in objects if not plane.api.exists(api_path(item))] == []
     helm(plane, "uninstall", "rightslice", "--wait")
+
+
+def test_everything_can_be_installed_and_removed(site: ReleasedSite) -> None:
+    plane = site.plane
+    monitoring = ("servicemonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com")
+    with (
+        serve_operator_kinds(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
+        serve_operator_kinds(plane, "prometheus-operator", *monitoring),
+    ):
+        install = helm(plane, "install", "rightslice", str(CHART), f"--set={EVERYTHING}")
+        for owner in ("deployment/rightslice", "deployment/rightslice-extender", "deployment/rightslice-scheduler"):
+            plane.kubectl("rollout", "status", owner, "-n", SYSTEM_NAMESPACE, "--timeout=110s")
+        plane.kubectl("rollout", "status", "daemonset/rightslice-agent", "-n", AGENT_NAMESPACE, "--timeout=110s")
+        objects = render(plane, f"--set={EVERYTHING}")
+        missing = [display_name(item) for item in objects if not plane.api.exists(api_path(item))]
+        helm(plane, "uninstall", "rightslice", "--wait")
+        left = {item["kind"] for item in objects if plane.api.exists(api_path(item))}
+
+    assert missing == []
+    assert left == {"CustomResourceDefinition"}
+    assert [line for line in install.stderr.splitlines() if "symbolic link" not in line] == []
+
+
+EVERYTHING = (
+    "agent.enabled=true,extender.enabled=true,scheduler.enabled=true,prometheus.enabled=true,certManager.enabled=true,"
+    "monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true"
+)
 
 
 def test_helm_takes_over_what_kubectl_installed(site: ReleasedSite) -> None:
