@@ -87,6 +87,12 @@ def loads(replica: str, **results: Course) -> tuple[Series, ...]:
     return tuple(Series(metric, course, {"instance": replica, "result": name}) for name, course in results.items())
 
 
+def needs(**states: float) -> tuple[Series, ...]:
+    """The need of created pods per minute, by the availability of a slice."""
+    metric = "rightslice_right_sizable_need_bytes_total"
+    return tuple(Series(metric, rises(amount), {"slice": name}) for name, amount in states.items())
+
+
 SITUATIONS = {
     "no targets exist": Situation("RightsliceDown", True, ()),
     "a replica does not answer": Situation("RightsliceDown", False, (
@@ -127,6 +133,8 @@ SITUATIONS = {
     ),
     "two slow reviews of a hundred": Situation("RightsliceSlow", True, reviews(2)),
     "one slow review of two hundred": Situation("RightsliceSlow", False, reviews(0.5)),
+    "no slice for half of the need": Situation("RightsliceSlicesMissing", True, needs(free=1000, missing=1000)),
+    "no slice for a tenth of the need": Situation("RightsliceSlicesMissing", False, needs(free=9, missing=1)),
     "usage that was never loaded": Situation("RightsliceUsageNotRefreshed", True, loads("a", error=rises(0.1))),
     "usage that is no longer loaded": Situation(
         "RightsliceUsageNotRefreshed", True, loads("b", error=rises(0.1), success=is_so(4))
@@ -141,8 +149,8 @@ SITUATIONS = {
 
 START = now()
 MOMENTS = {name: START - (index + 1) * 2 * HISTORY * MINUTE for index, name in enumerate(SITUATIONS)}
-"""The end of each situation; samples of one do not affect the next. The alert on usage looks
-back further than one situation, so those in which it does not fire are last, which makes them the oldest."""
+"""The end of each situation; samples of one do not affect the next. The alerts on usage and
+on slices look back further than one situation, so those in which they do not fire are last, and so the oldest."""
 
 
 def samples(situation: Situation, end: float) -> Iterator[Sample]:

@@ -189,6 +189,25 @@ def test_metrics_count_the_responses(site: Site) -> None:
     assert site.metric("rightslice_admission_duration_seconds_count", route="validate") == after
 
 
+UNPARTITIONED: dict[str, tuple[str, str, float]] = {
+    "a need that half of a card covers": ("NVIDIA-A100-SXM4-80GB", "30Gi", 30 * 2**30),
+    "a need that only a whole card covers": ("NVIDIA-A100-SXM4-80GB", "60Gi", 0),
+    "a card that cannot be partitioned": ("NVIDIA-L40S", "30Gi", 0),
+}
+
+
+@pytest.mark.parametrize(("product", "need", "missing"), UNPARTITIONED.values(), ids=UNPARTITIONED)
+def test_metrics_count_the_need_for_which_no_card_is_partitioned(product: str, need: str, missing: float) -> None:
+    memory = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81920"}
+    view = view_of_objects([(make_node("a", memory, **{"nvidia.com/gpu": 2}), PLACE), (make_namespace("team"), PLACE)])
+    sizing = policies_of(policy("mode: enforce\nrightSizing: {}"))
+    state = AdmissionState(sizing, view, UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        site.evaluate(review(make_pod("a").gpus(1).needs(need).build()), "/mutate")
+
+        assert site.metric("rightslice_right_sizable_need_bytes_total", slice="missing") == missing
+
+
 def test_untrusted_names_create_no_series() -> None:
     with serve_site(nothing) as site:
         connection = site.connect()

@@ -14,8 +14,8 @@ from tests.builders import make_pod
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
-from webhook.model.decisions import Decision, KeepReason, KeepRequest, patch_add
-from webhook.model.enums import PolicyMode
+from webhook.model.decisions import Decision, GpuNeed, KeepReason, KeepRequest, OfferChoice, patch_add
+from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import parse_pod
 from webhook.telemetry.logs import make_logger
@@ -104,6 +104,35 @@ def test_outcome_of_right_sizing_is_counted_for_each_created_pod_with_gpus() -> 
     recorded.telemetry.record_decision("mutate", request(), Decision(), 0.1)
     outcomes = {name: count for name, count in recorded.samples().items() if "right_sizing_outcomes_total" in name}
     assert outcomes == {'rightslice_right_sizing_outcomes_total{outcome="QueuedWorkload"}': 1}
+
+
+SLICE = OfferChoice("nvidia.com/mig-1g.10gb", (), GpuNeed(8, None, EvidenceSource.DECLARED, "8Mi declared"), "p")
+NEEDS: dict[str, tuple[OfferChoice | KeepRequest, dict[str, int]]] = {
+    "a slice, given or audited": (
+        OfferChoice("nvidia.com/mig-1g.10gb", (), GpuNeed(8, None, EvidenceSource.DECLARED, "8Mi declared"), "p"),
+        {"free": 8},
+    ),
+    "all such slices are allocated": (KeepRequest(KeepReason.NO_FREE_CAPACITY), {"full": 8}),
+    "no card is partitioned for it": (KeepRequest(KeepReason.NO_OFFER), {"missing": 8}),
+    "another reason": (KeepRequest(KeepReason.QUEUED), {}),
+}
+
+
+@pytest.mark.parametrize(("outcome", "expected"), NEEDS.values(), ids=NEEDS)
+@pytest.mark.parametrize("largest", [8, 7])
+def test_needs_are_counted_by_the_availability_of_a_slice(
+    outcome: OfferChoice | KeepRequest, expected: dict[str, int], largest: int
+) -> None:
+    recorded = RecordedTelemetry()
+    recorded.telemetry.metrics.largest_slice_mib = lambda: largest
+    decision = Decision(outcome=outcome, needed_mib=8, gpu_milli_before=1000)
+
+    recorded.telemetry.record_decision("mutate", request(), decision, 0.1)
+
+    metric, samples = "rightslice_right_sizable_need_bytes_total", recorded.samples()
+    found = {name: samples[f'{metric}{{slice="{name}"}}'] for name in ("free", "full", "missing")}
+    covered = expected if largest == 8 else {name: mib for name, mib in expected.items() if name != "missing"}
+    assert found == {"free": 0, "full": 0, "missing": 0} | {name: mib << 20 for name, mib in covered.items()}
 
 
 def test_dry_run_counts_no_gpu_capacity() -> None:

@@ -14,10 +14,11 @@ import msgspec
 
 from webhook.model.advertised_resources import advertised_resources, gpu_units, implausible_gpu_units, node_hardware
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.derived_values import DerivedValues
+from webhook.model.derived_values import DerivedValues, derived_value
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.filters.node_declared_features import SCHEDULING_FEATURES
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.mig_catalogue import mig_card_spec
 from webhook.model.node_labels import PRODUCT_LABEL, Labels
 from webhook.model.node_masks import (
     EMPTY_INDEX,
@@ -438,3 +439,12 @@ def _advertises_accounting(node: Node) -> bool:
 
 def _readable_amount(amount: QuantityText) -> int:
     return max(0, parse_nano_or_none(amount) or 0)
+
+
+@derived_value()
+def largest_slice_mib(fleet: Fleet) -> int:
+    """Return the memory of the largest MIG slice that the cards of the nodes could have, in MiB; 0 for none."""
+    products = {node.labels.get(PRODUCT_LABEL, "") for node in fleet.nodes if node.gpus}
+    cards = filter(None, map(mig_card_spec, products))
+    slices = (each for card in cards for each in card.profiles.values() if each.memory_units < card.memory_units)
+    return max((each.memory_mib for each in slices), default=0)

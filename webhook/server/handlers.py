@@ -25,6 +25,7 @@ from webhook.model.bounded_cache import CacheBudget, clear_request_caches
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.dra.published_devices import MANY_SLICES, MAX_SLICES
+from webhook.model.fleet import largest_slice_mib
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import pluralize
 from webhook.server.admission_request import (
@@ -71,7 +72,7 @@ def admission_routes(
     cpu_limit: CpuLimit,
 ) -> Mapping[str, HttpRoute]:
     """Return all routes; a request must arrive within `receive_timeout` seconds."""
-
+    telemetry.metrics.largest_slice_mib = lambda: largest_slice_mib(state.view.fleet)
     handlers = [
         AdmissionHandler(each, state, clock, decide, telemetry, receive_timeout, cpu_limit)
         for each in (MUTATE, VALIDATE)

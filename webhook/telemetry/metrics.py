@@ -67,6 +67,9 @@ _WEBHOOK_METRICS: MetricRows = (
      "GPU capacity of the same pods after right-sizing, in thousandths of a GPU."),
     ("rightslice_right_sizing_outcomes_total", "counter", "outcome",
      "Created pods that request a GPU, by outcome: RightSized, AuditMode, or the reason why they keep their request."),
+    ("rightslice_right_sizable_need_bytes_total", "counter", "slice",
+     "GPU memory that created pods need and a slice of the cluster's cards covers, by whether there is such a slice: "
+     "free, full (all are allocated) or missing (no card is partitioned for it)."),
     ("rightslice_policies_last_load_successful", "gauge", "",
      "1 if the active policies are the current files and objects, 0 if the last valid set is used."),
     ("rightslice_policies_last_load_timestamp_seconds", "gauge", "", "When the active policies were loaded."),
@@ -141,6 +144,11 @@ QUERIES = (
     (
         "Share of requested GPU capacity saved by right-sizing",
         "1 - sum(rate(rightslice_gpu_milli_admitted_total[1d])) / sum(rate(rightslice_gpu_milli_requested_total[1d]))",
+    ),
+    (
+        "Share of the need for slices for which no card is partitioned",
+        'sum(rate(rightslice_right_sizable_need_bytes_total{slice="missing"}[1d]))'
+        " / sum(rate(rightslice_right_sizable_need_bytes_total[1d]))",
     ),
     (
         "99th percentile of the decision time",

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
-from webhook.model.decisions import Decision
+from webhook.model.decisions import Decision, KeepReason, OfferChoice
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.metrics import (
     DurationHistogram,
@@ -30,6 +30,9 @@ MAX_POLICY_SERIES = 100
 
 OTHER_POLICIES = "(others)"
 """Not a valid policy name."""
+SLICE_STATES = ("free", "full", "missing")
+"""Whether there is a slice for a need: one is free, all are allocated, or no card is partitioned for it."""
+
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -62,6 +65,7 @@ class Telemetry(ServerTelemetry):
             metrics.gpu_milli_admitted += decision.gpu_milli_after
             if decision.gpu_milli_before:
                 metrics.right_sizing_outcomes[decision.right_sizing_outcome] += 1
+                metrics.count_need(decision)
         if route == "validate":
             for policy in decision.policies:
                 metrics.matches[policy] += 1
@@ -178,6 +182,8 @@ class WebhookMetrics(Collector):
         rollouts: Whether the rollout is halted, by the name of each policy that has one.
         matches, denials: Reviews on /validate by policy name; also written to the status of policies.
         usage_age: Seconds; None if usage is not loaded.
+        needs: GPU memory in MiB that created pods need, by the availability of a slice.
+        largest_slice_mib: Memory of the largest MIG slice that the cluster's cards could have, in MiB.
     """
 
     def __init__(self) -> None:
@@ -189,6 +195,8 @@ class WebhookMetrics(Collector):
         self.gpu_milli_requested = 0
         self.gpu_milli_admitted = 0
         self.right_sizing_outcomes: Counter[str] = Counter()
+        self.needs: Counter[str] = Counter(dict.fromkeys(SLICE_STATES, 0))
+        self.largest_slice_mib: Callable[[], int] = int
         self.policy_loads: Counter[str] = Counter()
         self.policies_current = 0
         self.active_policies = 0
@@ -205,6 +213,16 @@ class WebhookMetrics(Collector):
         self.usage_age: Callable[[], float | None] | None = None
         self.usage_containers: Callable[[], int] = int
 
+    def count_need(self, decision: Decision) -> None:
+        """Count the need of a created pod, if a slice of the cluster's cards would cover it."""
+        outcome = decision.outcome
+        if isinstance(outcome, OfferChoice):
+            self.needs["free"] += decision.needed_mib
+        elif outcome.reason in (KeepReason.NO_FREE_CAPACITY, KeepReason.NO_GROWTH):
+            self.needs["full"] += decision.needed_mib
+        elif outcome.reason is KeepReason.NO_OFFER and decision.needed_mib <= self.largest_slice_mib():
+            self.needs["missing"] += decision.needed_mib
+
     def collect(self) -> Iterator[Metric]:
         """Return all metrics."""
         yield counter_family("rightslice_admission_requests_total", self.requests)
@@ -215,6 +233,8 @@ class WebhookMetrics(Collector):
         yield counter_family("rightslice_gpu_milli_requested_total", self.gpu_milli_requested)
         yield counter_family("rightslice_gpu_milli_admitted_total", self.gpu_milli_admitted)
         yield counter_family("rightslice_right_sizing_outcomes_total", self.right_sizing_outcomes)
+        needs = {(name,): mib << 20 for name, mib in self.needs.items()}
+        yield counter_family("rightslice_right_sizable_need_bytes_total", needs)
         yield counter_family("rightslice_policy_loads_total", self.policy_loads)
         yield gauge_family("rightslice_policies_last_load_successful", self.policies_current)
         yield gauge_family("rightslice_active_policies", self.active_policies)
