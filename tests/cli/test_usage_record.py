@@ -21,7 +21,7 @@ from tests.builders import make_pod
 from tests.cli.conftest import INPUTS, JUNE, Run
 from tests.house.checkout import read_checkout_file as read_page
 from tests.usage.hostile_servers import fake_prometheus, fixed_answer, serve_answer
-from webhook.cli.inputs import read_usage_view
+from webhook.cli.usage_inputs import estimate_view, read_usage_file
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
 from webhook.usage.record_file import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record
 
@@ -51,9 +51,9 @@ def recorded(folder: Path, ago: timedelta) -> str:
 def test_an_old_record_is_noted_and_a_stale_one_is_not_used(
     ago: timedelta, used: bool, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    view = read_usage_view(recorded(tmp_path, ago), NOW)
+    record = read_usage_file(recorded(tmp_path, ago), NOW)
 
-    assert bool(view.observed) is used
+    assert (record is not None) is used
     error = capsys.readouterr().err
     assert message in error
     assert bool(error) is bool(message)
@@ -64,7 +64,9 @@ def test_a_pod_of_two_containers_is_one_pod(tmp_path: Path, capsys: pytest.Captu
     [one] = read_record(file).histories
     write_record(file, UsageRecord([one, msgspec.structs.replace(one, container="side")], NOW.timestamp()))
 
-    read_usage_view(str(file), NOW, verbose=True)
+    record = read_usage_file(str(file), NOW)
+    assert record is not None
+    estimate_view(record, verbose=True)
 
     assert "usage: 2 containers of 1 pod, recorded " in capsys.readouterr().err
 

@@ -51,10 +51,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @contextmanager
-def serve_proxy(port: int, backends: list[int]) -> Iterator[TcpProxy]:
-    """Serve a proxy on a local port for the block."""
+def serve_proxy(port: int, backends: list[int], address: str = "127.0.0.1") -> Iterator[TcpProxy]:
+    """Serve a proxy on a port of this machine for the block."""
     proxy, loop = TcpProxy(backends), asyncio.new_event_loop()
-    server = loop.run_until_complete(_listen(proxy, port))
+    server = loop.run_until_complete(_listen(proxy, port, address))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
@@ -67,8 +67,8 @@ def serve_proxy(port: int, backends: list[int]) -> Iterator[TcpProxy]:
         loop.close()
 
 
-async def _listen(proxy: TcpProxy, port: int) -> asyncio.Server:
-    return await asyncio.start_server(proxy.serve, "127.0.0.1", port)
+async def _listen(proxy: TcpProxy, port: int, address: str) -> asyncio.Server:
+    return await asyncio.start_server(proxy.serve, address, port)
 
 
 async def _cancel_other_tasks() -> None:

@@ -38,8 +38,10 @@ from webhook.report.text import pluralize, sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import AdjustView, ClusterAudit
+    from webhook.usage.record_file import UsageRecord
 
 NO_PRICES = "none"
+NO_PROMETHEUS = "none"
 
 AuditPaths = Annotated[
     list[str] | None,
@@ -75,7 +77,22 @@ class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
     paths: Sequence[str] | None
     since: datetime | None = None
     prices: str
+    prometheus: str | None = None
     write_reports: bool = False
+
+    def read_record(self) -> UsageRecord | None:
+        """Read recorded usage, else that of the named Prometheus, else that of a live cluster's own."""
+        from webhook.cli import usage_inputs  # numpy is slow to import
+
+        if self.usage is not None and self.prometheus is not None:
+            exit_with_error("--usage and --prometheus: are mutually exclusive, found both. Use only one")
+        if self.usage is not None or self.prometheus == NO_PROMETHEUS:
+            return super().read_record()
+        if self.prometheus is not None:
+            return usage_inputs.read_prometheus(self.prometheus, self.now)
+        if self.cluster != LIVE or self.paths:
+            return super().read_record()
+        return usage_inputs.read_cluster_prometheus(self.access, self.now)
 
 
 def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> ClusterAudit:

@@ -213,6 +213,14 @@ MaxInFlight = Annotated[
 
 # Prometheus
 
+Prometheus = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus",
+        metavar="URL|none",
+        help="Read GPU usage from here, instead of --usage. Default: with --cluster live the cluster's own, if found.",
+    ),
+]
 PrometheusCa = Annotated[
     Path | None,
     typer.Option("--prometheus-ca", metavar="FILE", help="CA of its certificate, PEM. Default: the system's CAs."),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,13 +54,20 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_usage(self) -> UsageView:
         """Read the recorded usage, and estimate from it."""
-        return _estimate_view(self.read_record(), verbose=self.verbose and self.usage is not None)
+        record = self.read_record()
+        if record is None:
+            return UsageView()
+        from webhook.cli.usage_inputs import estimate_view  # numpy is slow to import
+
+        return estimate_view(record, verbose=self.verbose)
 
     def read_record(self) -> UsageRecord | None:
         """Read the recorded usage; for the example cluster, by default the example's."""
+        from webhook.cli import usage_inputs  # numpy is slow to import
+
         if self.usage is None and self.cluster == DEMO:
-            return read_demo_record(self.now)
-        return read_usage_record(self.usage, self.now) if self.usage is not None else None
+            return usage_inputs.read_demo_record(self.now)
+        return usage_inputs.read_usage_file(self.usage, self.now) if self.usage is not None else None
 
 
 def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> EvaluationContext:
@@ -260,54 +266,6 @@ def note_cluster(name: str, fleet: Fleet, skipped: Iterable[str] = ()) -> None:
     print_note(f"cluster: {sanitize(name)} ({pluralize(nodes, 'node')}, {pluralize(offers, 'offer')})")
     for sentence in skipped:
         print_note(f"cluster: {sanitize(sentence)}")
-
-
-@cache
-def read_usage_record(name: str, moment: datetime) -> UsageRecord | None:
-    """Read a file of recorded GPU usage; None if it is too old. Exits if it cannot be used."""
-    from webhook.usage import loader
-    from webhook.usage.record_file import read_record  # numpy is slow to import
-
-    try:
-        recorded = read_record(Path(name))
-    except RightsliceError as error:
-        exit_with_error(f"--usage {error}")
-    now = moment.timestamp()
-    if error_text := loader.future_record_error(recorded.now, now):
-        exit_with_error(f"--usage {sanitize(name)}: {error_text}")
-    too_old = loader.old_record_error(recorded.now, now)
-    if note := too_old or loader.record_age_note(recorded.now, now):
-        print_note(f"note: --usage {sanitize(name)}: {note}")
-    return None if too_old else recorded
-
-
-@cache
-def read_demo_record(moment: datetime) -> UsageRecord:
-    """Read the usage of the example cluster, as if it had been recorded now."""
-    from webhook.usage.record_file import read_record  # numpy is slow to import
-
-    print_note("note: demo: an example cluster with example usage of three weeks, not yours")
-    return read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
-
-
-def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False) -> UsageView:
-    """Read recorded GPU usage; empty if no file is named or the record is too old. Exits if it cannot be used."""
-    return _estimate_view(read_usage_record(name, moment) if name is not None else None, verbose=verbose)
-
-
-def _estimate_view(recorded: UsageRecord | None, *, verbose: bool) -> UsageView:
-    if recorded is None:
-        return UsageView()
-    from webhook.usage.estimator import estimate_usage  # numpy is slow to import
-    from webhook.usage.history import count_pods
-
-    view = estimate_usage(recorded.histories, recorded.now)
-    if verbose:
-        recorded_at = datetime.fromtimestamp(recorded.now, UTC)
-        pods, containers = count_pods(recorded.histories), len(view.observed)
-        of_pods = f"{pluralize(containers, 'container')} of {pluralize(pods, 'pod')}"
-        print_note(f"usage: {of_pods}, recorded {recorded_at:%Y-%m-%dT%H:%M:%SZ}")
-    return view
 
 
 # Files

@@ -105,6 +105,11 @@ class KubeClient:
         return cls(await ClusterAccess(kubeconfig, context).read())
 
     @property
+    def access(self) -> ClusterAccess:
+        """Address and credentials of the API server."""
+        return self._access
+
+    @property
     def server(self) -> str:
         """The server's URL."""
         return self._access.server

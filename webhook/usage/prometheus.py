@@ -17,7 +17,7 @@ import msgspec
 
 from webhook.errors import UsageError, quote_text, shorten_text
 from webhook.report.text import sanitize
-from webhook.usage.prometheus_source import PrometheusSource
+from webhook.usage.prometheus_source import PrometheusEndpoint, PrometheusSource
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Size limit of one answer: three times the largest expected."""
@@ -58,12 +58,13 @@ class ScalarSample(NamedTuple):
 
 
 class PrometheusResponse(msgspec.Struct, frozen=True, rename="camel"):
-    """Envelope of every answer."""
+    """Envelope of every answer. The Status of an API server whose proxy fails has the same field, and a message."""
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"null")
     error_type: str = ""
     error: str = ""
+    message: str = ""
     warnings: list[str] | None = None
 
 
@@ -74,25 +75,28 @@ class PrometheusClient:
         warnings: Warnings in its answers, for example that a store did not answer; without duplicates, limited.
     """
 
-    def __init__(self, source: PrometheusSource) -> None:
+    def __init__(self, source: PrometheusSource, endpoint: PrometheusEndpoint | None = None) -> None:
         """Read the credentials; no request is sent yet.
+
+        Args:
+            endpoint: How to reach it; None: as the source says.
 
         Raises:
             UsageError: The address, the CA file or the credentials are invalid.
         """
         self.source = source
-        self._base = source.base_url
-        self._tls = source.tls_context()
-        self._headers = {"Authorization": header} if (header := source.authorization_header()) else {}
+        self._endpoint = endpoint or source.endpoint()
+        self._base = self._endpoint.base_url
         self._http: aiohttp.ClientSession | None = None
         self.warnings: list[str] = []
 
     async def __aenter__(self) -> Self:
         # No compression, so that the limit on bytes also limits memory.
         plain = {"User-Agent": "rightslice", "Accept": "application/json", "Accept-Encoding": "identity"}
+        authorization = self._endpoint.authorization
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls or True),
-            headers=plain | self._headers,
+            connector=aiohttp.TCPConnector(ssl=self._endpoint.tls or True),
+            headers=plain | ({"Authorization": authorization} if authorization else {}),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=CHUNK,
             auto_decompress=False,
@@ -150,6 +154,7 @@ class PrometheusClient:
         url = f"{self._base}/api/v1/{path}"
         timeout = aiohttp.ClientTimeout(total=self.source.call_seconds, sock_connect=CONNECT_SECONDS)
         send: dict[str, Any] = {"params": params} if get else {"data": params}
+        send |= {"server_hostname": self._endpoint.server_name, "proxy": self._endpoint.proxy}
         assert self._http is not None
         try:
             request = self._http.request("GET" if get else "POST", url, timeout=timeout, allow_redirects=False, **send)
@@ -168,7 +173,8 @@ class PrometheusClient:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._query_error(query, _unusable_answer(answer, body, error)) from error
         if response.status != "success":
-            cause = f"{response.error_type}: {response.error}" if response.error else quote_text(response.status)
+            cause = f"{response.error_type}: {response.error}" if response.error else ""
+            cause = cause or response.message or quote_text(response.status)
             raise self._query_error(query, f"answered with an error ({answer.status}): {shorten_text(cause, 300)}")
         for warning in (response.warnings or [])[:MAX_WARNINGS]:
             text = shorten_text(warning, 200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from base64 import b64encode
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,24 @@ DAY = 24 * HOUR
 DEFAULT_DAYS, MAX_DAYS = 7, 90
 MAX_SECRET_BYTES = 64 * 1024
 """Size limit of a file with a token or password."""
+
+
+class PrometheusEndpoint(NamedTuple):
+    """An address with all that a connection needs.
+
+    Attributes:
+        base_url: URL without a trailing slash and without `/api/v1`.
+        tls: TLS context; None for plain HTTP.
+        authorization: The header of this name; "" for none.
+        server_name: Name in the certificate, if it differs from the address.
+        proxy: URL of an HTTP proxy.
+    """
+
+    base_url: str
+    tls: ssl.SSLContext | None = None
+    authorization: str = ""
+    server_name: str | None = None
+    proxy: str | None = None
 
 
 class PrometheusSource(msgspec.Struct, frozen=True):
@@ -51,6 +70,14 @@ class PrometheusSource(msgspec.Struct, frozen=True):
             UsageError: It is invalid.
         """
         return parse_base_url(self.url)
+
+    def endpoint(self) -> PrometheusEndpoint:
+        """Return how to reach it; secrets are read now.
+
+        Raises:
+            UsageError: The address, the CA file or the credentials are invalid.
+        """
+        return PrometheusEndpoint(self.base_url, self.tls_context(), self.authorization_header())
 
     def check(self) -> None:
         """Validate everything, without a request.

@@ -75,6 +75,7 @@ def audit_command(
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
+    prometheus: flags.Prometheus = None,
     now: flags.Now = "",
     since: Since = "",
     prices: PriceFile = "",
@@ -122,6 +123,7 @@ def audit_command(
             since=parse_since(since, moment),
             prices=prices,
             usage=usage,
+            prometheus=prometheus,
             verbose=verbose,
             write_reports=write,
         )

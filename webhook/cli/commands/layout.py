@@ -123,6 +123,7 @@ def layout_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     usage: flags.Usage = None,
+    prometheus: flags.Prometheus = None,
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
@@ -160,6 +161,7 @@ def layout_command(
         now=parse_now(now),
         prices=prices,
         usage=usage,
+        prometheus=prometheus,
         verbose=verbose,
     )
     try:

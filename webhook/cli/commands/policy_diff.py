@@ -21,7 +21,7 @@ from webhook.audit.policy_diff import (
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, without_duplicate_pods
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view, read_usage_view
+from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -34,6 +34,8 @@ from webhook.cli.output import (
     show_progress,
     write_reports,
 )
+from webhook.cli.usage_inputs import estimate_view, read_usage_file
+from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
@@ -69,7 +71,8 @@ def diff_policies(
     targets = parse_targets(output, FORMATS)
     before, after = (load_policies_or_empty(path, verbose=verbose) for path in (old, new))
     labels, access, moment = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context), parse_now(now)
-    observed = read_usage_view(usage, moment, verbose=verbose)
+    record = read_usage_file(usage, moment) if usage is not None else None
+    observed = estimate_view(record, verbose=verbose) if record else UsageView()
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             view = read_live_view(live, labels, verbose=verbose)

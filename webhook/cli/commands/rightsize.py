@@ -58,6 +58,7 @@ def rightsize_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     usage: flags.Usage = None,
+    prometheus: flags.Prometheus = None,
     namespace: OnlyNamespace = "",
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
@@ -86,6 +87,7 @@ def rightsize_command(
             now=parse_now(now),
             prices=prices,
             usage=usage,
+            prometheus=prometheus,
             verbose=verbose,
         )
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +10,9 @@ import typer
 
 from webhook.cli import flags
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note, print_result
+from webhook.cli.usage_inputs import read_usage_history
 from webhook.errors import UsageError
 from webhook.report.text import pluralize, sanitize
-from webhook.usage.history_reader import PrometheusReading, read_histories
 from webhook.usage.prometheus import PrometheusClient
 from webhook.usage.prometheus_source import DEFAULT_DAYS, PrometheusSource
 from webhook.usage.record_file import UsageRecord, check_record_writable, write_record
@@ -63,14 +61,10 @@ def record_usage(
         exit_with_error(sanitize(str(error)))
     except OSError as error:
         exit_with_error(f"{sanitize(str(file))}: cannot be written: {error.strerror or error}")
-    days_read = pluralize(source.days, "day")
-    if sys.stderr.isatty():
-        print_note(f"reading {days_read} of usage from {source.base_url}; this may take minutes")
     try:
-        reading = asyncio.run(_read_usage_history(client))
-    except (UsageError, TimeoutError) as error:
-        timeout = f"{source.base_url}: must answer within {source.seconds:g} s in total, did not"
-        exit_with_error(sanitize(str(error)) or timeout, EXIT_NO_ANSWER)
+        reading = asyncio.run(read_usage_history(client))
+    except UsageError as error:
+        exit_with_error(sanitize(str(error)), EXIT_NO_ANSWER)
     for note in reading.notes:
         print_note(f"note: {sanitize(note)}")
     try:
@@ -78,9 +72,4 @@ def record_usage(
     except OSError as error:
         exit_with_error(f"{sanitize(str(file))}: cannot be written: {error.strerror or error}")
     containers = pluralize(len(reading.histories), "container")
-    print_result([f"{containers} of pods, {days_read}, written to {sanitize(str(file))}"])
-
-
-async def _read_usage_history(client: PrometheusClient) -> PrometheusReading:
-    async with client, asyncio.timeout(client.source.seconds):
-        return await read_histories(client, time.time)
+    print_result([f"{containers} of pods, {pluralize(source.days, 'day')}, written to {sanitize(str(file))}"])

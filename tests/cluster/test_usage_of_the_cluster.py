@@ -1,0 +1,120 @@
+"""Commands on a live cluster find its Prometheus, and read usage from it through the API server."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.builders import make_pod
+from tests.cluster.client import RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.processes import free_port
+from tests.cluster.proxy import serve_proxy
+from tests.cluster.test_commands import rightslice
+from tests.usage.fleets import Use, dcgm, owner_samples
+from tests.usage.prometheus import PrometheusServer, now
+
+LABELS = {"app": "kube-prometheus-stack-prometheus"}
+PORT = 9090
+
+
+def machine_address() -> str:
+    """Return an address of this machine that an EndpointSlice may contain: not of the loopback interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def is_served(plane: Plane, path: str) -> bool:
+    """Return whether the API server answers with an object."""
+    try:
+        return bool(plane.api.get(path))
+    except RefusedError:
+        return False
+
+
+def create_server_pod(plane: Plane, namespace: str, address: str) -> None:
+    """Create a pod with an address: the proxy of the API server connects to addresses of pods only."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(path, make_pod("prometheus-0").namespace(namespace).spec(schedulerName="none").build())
+    status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
+    plane.api.patch(f"{path}/prometheus-0/status", status)
+
+
+@pytest.fixture
+def service(plane: Plane, namespace: str, prometheus: PrometheusServer) -> Iterator[str]:
+    """Create the Service of a Prometheus; return its name for people."""
+    address, port = machine_address(), int(prometheus.url.rsplit(":", 1)[1])
+    listening = free_port()
+    with serve_proxy(listening, [port], address):
+        spec = {"ports": [{"name": "http-web", "port": PORT, "targetPort": listening}]}
+        metadata = {"name": "prometheus", "namespace": namespace}
+        service = {"metadata": {**metadata, "labels": LABELS}, "spec": spec}
+        plane.api.create(f"/api/v1/namespaces/{namespace}/services", service)
+        create_server_pod(plane, namespace, address)
+        target = {"kind": "Pod", "name": "prometheus-0", "namespace": namespace}
+        subset = {
+            "addresses": [{"ip": address, "targetRef": target}],
+            "ports": [{"name": "http-web", "port": listening}],
+        }
+        plane.api.create(f"/api/v1/namespaces/{namespace}/endpoints", {"metadata": metadata, "subsets": [subset]})
+        ready = f"/api/v1/namespaces/{namespace}/services/prometheus:{PORT}/proxy/api/v1/status/buildinfo"
+        eventually(lambda: is_served(plane, ready))  # the API server reads endpoints from a cache
+        yield f"{namespace}/prometheus:{PORT}"
+        plane.api.delete(f"/api/v1/namespaces/{namespace}/services/prometheus")
+
+
+@pytest.fixture
+def workload(plane: Plane, nodes: list[str], namespace: str, prometheus: PrometheusServer) -> str:
+    """Run a pod that used 3 of 80 GiB for a day; return the workload."""
+    end, name = now(), "serve-0"
+    gpus = dcgm([Use(name, [3000] * 240, engine=0.1, capacity=80_000, namespace=namespace)], end)
+    prometheus.feed({"dcgm": gpus, "ksm": owner_samples(name, (), end, namespace=namespace)})
+    on_nodes = {
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+    }
+    pod = make_pod(name).namespace(namespace).gpus(1).spec(**on_nodes).build()
+    pod["spec"]["containers"][0]["name"] = "main"
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(path, pod)
+    eventually(lambda: plane.api.get(f"{path}/{name}")["spec"].get("nodeName"))
+    return f"Pod/{name}"
+
+
+@pytest.mark.parametrize("command", ["rightsize", "audit"])
+def test_a_command_reads_usage_from_the_prometheus_of_the_cluster(
+    plane: Plane, namespace: str, service: str, workload: str, command: str
+) -> None:
+    ran = rightslice(plane, command, "-o", "json")
+    assert f"usage: Prometheus {service}, found by app=kube-prometheus-stack-prometheus" in ran.stderr, ran.stderr
+    rows = [each for each in json.loads(ran.stdout)["workloads"] if each["namespace"] == namespace]
+    assert [each["workload"] for each in rows] == [workload]
+    if command == "audit":
+        assert (rows[0]["idleUnknownMilli"], rows[0]["idle"]["milli"]) == (0, 0)
+    else:
+        assert rows[0]["containers"][0]["usedMemoryMiB"] == 3000, rows
+
+
+def test_a_cluster_without_a_prometheus_has_no_usage_and_says_so(plane: Plane, workload: str) -> None:
+    ran = rightslice(plane, "rightsize", "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    assert "no Prometheus was found in the cluster. Name one: --prometheus URL, or --usage FILE" in ran.stderr
+    assert workload in ran.stdout
+
+
+def test_a_prometheus_that_does_not_answer_stops_no_command(plane: Plane, namespace: str) -> None:
+    service = {
+        "metadata": {"name": "prometheus-server", "labels": {"app": "prometheus-server"}},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    }
+    services = f"/api/v1/namespaces/{namespace}/services"
+    plane.api.create(services, service)
+    ran = rightslice(plane, "audit", "-o", "json")
+    plane.api.delete(f"{services}/prometheus-server")
+    assert ran.returncode == 0, ran.stderr
+    assert f"note: usage: {namespace}/prometheus-server:80, found by its labels, was not read: " in ran.stderr
