@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,35 @@ def test_requests_without_cards_are_reported_with_the_reason(planned: Any) -> No
         (1, 1, "no node that it may use can have such a slice"),
     }
     assert (found["waitingPods"], found["cardsUsed"]["today"], found["freed"]["gpus"]) == (4, 0, -1)
+
+
+def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: Any) -> None:
+    cordoned = hopper("cordoned")
+    cordoned["spec"]["unschedulable"] = True
+    sharing = {
+        "nvidia.com/gpu.product": f"{H100}-SHARED",
+        "nvidia.com/gpu.replicas": "4",
+        "nvidia.com/gpu.memory": "81559",
+    }
+    shared = make_node("shared", sharing, **{"nvidia.com/gpu": 32})
+    other = make_node(
+        "other", {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}, **{"nvidia.com/gpu": 2}
+    )
+    media = hopper("media", **{"nvidia.com/mig-1g.10gb.me": 1})
+    pods = [running(f"p{i}", "8Gi", "a") for i in range(7)]
+    page = planned([hopper("a"), cordoned, shared, other, media], pods, "-o", "html")
+
+    assert "<title>MIG layouts of " in page
+    assert 'aria-label="7 x 1g.10gb"' in page
+    assert 'aria-label="card, shared by 4"' in page
+    found = re.findall(r"<p>1 node: (\w+)<span class=\"faint\">; (.*?)</span>", page)
+    assert dict(found) == {
+        "a": "7 pods with GPUs, to be drained",
+        "cordoned": "it is cordoned, not ready or being reconfigured",
+        "shared": "its GPUs are shared",
+        "other": "no MIG profiles of its product are known",
+        "media": "its slices are not those of the mixed strategy, or have media engines",
+    }
 
 
 def test_cards_that_must_stay_whole_are_not_partitioned(planned: Any) -> None:

@@ -19,6 +19,7 @@ from webhook.placement.mig import (
     MigPlacement,
     MigProfile,
     RepartitionPlan,
+    arrange_instances,
     count_instances,
     free_starts,
     legal_layouts,
@@ -140,6 +141,20 @@ def test_legal_and_maximal_layouts_equal_brute_force(geometry: MigGeometry) -> N
     assert set(maximal_layouts(geometry)) == {
         one for one in every if not any(counts[one] < counts[other] for other in every)
     }
+
+
+@pytest.mark.parametrize("geometry", [geometry for _, geometry in COUNTS], ids=[key for key, _ in COUNTS])
+def test_each_legal_layout_is_arranged_legally(geometry: MigGeometry) -> None:
+    every = all_layouts(geometry)
+    for layout in legal_layouts(geometry):
+        placed = arrange_instances(geometry, layout)
+
+        assert frozenset(placed) in every
+        assert Counter(instance.profile for instance in placed) == Counter(dict(layout))
+
+
+def test_a_layout_that_is_not_legal_has_no_arrangement() -> None:
+    assert arrange_instances(geometry_of(A100), (("3g.40gb", 1), ("7g.80gb", 1))) == ()
 
 
 def test_instance_counts_equal_brute_force() -> None:

@@ -26,7 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "rightsize": ("rightsize --cluster demo", "rightsize --cluster live -n research --usage usage.json -o yaml"),
     "layout": (
-        "layout --cluster demo",
+        "layout --cluster demo -o html=layout.html",
         "layout --cluster live --usage usage.json --quantile 0.95",
         "layout --cluster live --usage usage.json -o json",
         "layout --cluster live --write layout --allow-drain --max-unavailable 2",

@@ -151,6 +151,34 @@ def maximal_layouts(geometry: MigGeometry) -> tuple[MigLayout, ...]:
     return tuple(sorted(one for one in every if not any(add_instance(one, name) in every for name in names)))
 
 
+@lru_cache(maxsize=1024)
+def arrange_instances(geometry: MigGeometry, layout: MigLayout) -> tuple[MigPlacement, ...]:
+    """Return a place for each instance of a legal layout, by start; () if the layout is not legal.
+
+    Of several arrangements, the one with the largest instances first.
+
+    >>> geometry = mig_geometry("NVIDIA-A30")
+    >>> [(each.profile, each.start) for each in arrange_instances(geometry, (("1g.6gb", 1), ("2g.12gb", 1)))]
+    [('2g.12gb', 0), ('1g.6gb', 2)]
+    """
+    named = [(geometry.profile(name), count) for name, count in layout]
+    instances = [profile for profile, count in named if profile for _ in range(min(count, geometry.units))]
+    instances.sort(key=lambda profile: (-profile.memory_units, -profile.slices))
+    return tuple(sorted(_place_instances(tuple(instances), 0) or (), key=lambda placed: placed.start))
+
+
+def _place_instances(instances: tuple[MigProfile, ...], mask: int) -> tuple[MigPlacement, ...] | None:
+    """Return a place for each of some instances beside occupied units; None if there is none."""
+    if not instances:
+        return ()
+    profile, *rest = instances
+    for start in free_starts(profile, mask):
+        placed = _place_instances(tuple(rest), mask | profile.unit_mask(start))
+        if placed is not None:
+            return MigPlacement(profile.name, start), *placed
+    return None
+
+
 def add_instance(layout: MigLayout, profile: str) -> MigLayout:
     """Return the layout with one more instance."""
     counts = dict(layout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
+from webhook.model.offers import GpuOffer
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import WHOLE_CARD, CardGroup
@@ -54,6 +55,29 @@ class NodeLayout(NamedTuple):
         return Counter() if self.fixed else self.planned_layouts()
 
 
+class AdvertisedGpus(NamedTuple):
+    """Units of one resource on a node: whole cards, slices, or shares of one of these.
+
+    Attributes:
+        profile: "" for a whole card.
+        replicas: Shares of each card or slice; 1 if it is not shared.
+    """
+
+    resource: str
+    units: int
+    profile: str
+    replicas: int
+
+
+class UnplannedNode(NamedTuple):
+    """A node with GPUs that does not take part, and why."""
+
+    node: str
+    product: str
+    gpus: tuple[AdvertisedGpus, ...]
+    reason: str
+
+
 class NodeChange(NamedTuple):
     """A node whose cards get other layouts: today's and the new ones, card by card."""
 
@@ -67,29 +91,64 @@ def node_layouts(fleet: Fleet) -> dict[int, NodeLayout]:
     Raises:
         SolverError: The solver is not installed.
     """
-    found = ((index, _node_layout(fleet, index)) for index, node in enumerate(fleet.nodes) if node.usable)
+    found = ((index, _node_layout(fleet, index)) for index in range(len(fleet.nodes)))
     return {index: layout for index, layout in found if layout is not None}
+
+
+def unplanned_nodes(fleet: Fleet, planned: Container[int]) -> tuple[UnplannedNode, ...]:
+    """Return the other nodes with GPUs.
+
+    Args:
+        planned: Indexes of the nodes whose layouts are planned.
+    """
+    others = ((index, node) for index, node in enumerate(fleet.nodes) if node.gpus and index not in planned)
+    return tuple(
+        UnplannedNode(
+            node.name,
+            node.labels.get(PRODUCT_LABEL, ""),
+            tuple(_advertised_gpus(fleet, index)),
+            _unplanned_reason(fleet, index) or "it advertises no cards",
+        )
+        for index, node in others
+    )
+
+
+def _advertised_gpus(fleet: Fleet, index: int) -> Iterator[AdvertisedGpus]:
+    for resource, units in sorted(fleet.nodes[index].gpus.items()):
+        offer = fleet.offer_on(resource, index)
+        yield AdvertisedGpus(resource, units, offer.profile if offer else "", offer.replicas if offer else 1)
+
+
+def _unplanned_reason(fleet: Fleet, index: int) -> str:
+    """Return why the layouts of a node with GPUs are not planned; "" if they are."""
+    node = fleet.nodes[index]
+    geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
+    if not node.usable:
+        return "it is cordoned, not ready or being reconfigured"
+    offers = {resource: fleet.offer_on(resource, index) for resource in node.gpus}
+    if any(offer and offer.replicas > 1 for offer in offers.values()):
+        return "its GPUs are shared"
+    if geometry is None:
+        return "no MIG profiles of its product are known"
+    names = {profile.name for profile in geometry.profiles}
+    if all(offer and _is_plannable(resource, offer, names) for resource, offer in offers.items()):
+        return ""
+    return "its slices are not those of the mixed strategy, or have media engines"
+
+
+def _is_plannable(resource: str, offer: GpuOffer, profiles: Container[str]) -> bool:
+    return offer.form is GpuForm.WHOLE if resource == WHOLE_GPU else offer.profile in profiles
 
 
 def _node_layout(fleet: Fleet, index: int) -> NodeLayout | None:
     node = fleet.nodes[index]
     product = node.labels.get(PRODUCT_LABEL, "")
-    geometry, slices = mig_geometry(product), dict[str, int]()
-    if geometry is None:
+    geometry = mig_geometry(product)
+    if geometry is None or _unplanned_reason(fleet, index):
         return None
-    names = {profile.name for profile in geometry.profiles}
-    for resource, units in node.gpus.items():
-        offer = fleet.offer_on(resource, index)
-        if offer is None or offer.replicas > 1 or (offer.form is GpuForm.WHOLE) != (resource == WHOLE_GPU):
-            return None
-        if resource != WHOLE_GPU:
-            if offer.profile not in names:
-                return None
-            slices[offer.profile] = units
+    slices = sorted((each.profile, each.units) for each in _advertised_gpus(fleet, index) if each.profile)
     whole = node.gpus.get(WHOLE_GPU, 0)
-    partitioned: tuple[MigLayout, ...] = split_slices(
-        geometry, tuple(sorted(slices.items())), _label_count(node) - whole
-    )
+    partitioned = split_slices(geometry, tuple(slices), _label_count(node) - whole)
     if not whole + len(partitioned):
         return None
     return NodeLayout(node.name, product, (*partitioned, *[WHOLE_CARD] * whole))

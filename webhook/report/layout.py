@@ -14,7 +14,7 @@ from webhook.errors import abbreviate_names
 from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan
 from webhook.placement.mig import CARD_MILLI, MigLayout
-from webhook.placement.node_layouts import NodeChange, NodeLayout
+from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
 from webhook.report.costs import NO_COST, GpuCost, cost_text
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, pluralize, sanitize, without_style
@@ -145,12 +145,28 @@ class NeedRow(NamedTuple):
         return NO_CARD if self.need.units else NO_NODE
 
 
+class CardUse(NamedTuple):
+    """Used cards of one product: partitioned, or allocated as a whole."""
+
+    product: str
+    partitioned: bool
+    today: int
+    planned: int
+
+    @property
+    def change(self) -> int:
+        """The number of cards that the plan uses in addition."""
+        return self.planned - self.today
+
+
 class ClusterLayout(NamedTuple):
     """The layouts of a cluster, with the demand and the nodes that change.
 
     Attributes:
         prices: Prices of the GPUs; None if no cost is shown.
         policies: Policies to write, with right-sizing that is counted here and not enforced yet.
+        cluster: A URL, or the names of files.
+        unplanned: Nodes with GPUs that keep what they advertise.
     """
 
     demand: LayoutDemand
@@ -158,6 +174,8 @@ class ClusterLayout(NamedTuple):
     changes: Sequence[NodeChange]
     prices: NodePrices | None
     policies: Sequence[Json] = ()
+    cluster: str = ""
+    unplanned: Sequence[UnplannedNode] = ()
 
     def layout_rows(self) -> list[LayoutRow]:
         """Return the cards by product and layout, whole cards first."""
@@ -178,24 +196,35 @@ class ClusterLayout(NamedTuple):
         ]
         return sorted(rows, key=lambda row: (-row.requests, row.need))
 
-    def used_today(self) -> Counter[str]:
-        """Return the cards that are partitioned or allocated as a whole today, by product."""
-        used = Counter(self.demand.allocated_cards)
+    def card_uses(self) -> list[CardUse]:
+        """Return the used cards by product, whole cards first."""
+        today, planned = Counter[tuple[str, bool]](), Counter[tuple[str, bool]]()
+        for product, cards in self.demand.allocated_cards.items():
+            today[product, False] += cards
         for node in self.demand.nodes:
-            used[node.product] += sum(layout != WHOLE_CARD for layout in node.layouts)
-        return used
-
-    def used_planned(self) -> Counter[str]:
-        """Return the same under the plan."""
-        used = Counter[str]()
-        for node in self.demand.nodes:
-            used[node.product] += node.kept_whole
+            today[node.product, True] += sum(layout != WHOLE_CARD for layout in node.layouts)
+            planned[node.product, False] += node.kept_whole
         for group in self.plan.cards:
-            used[group.product] += group.cards if group.layout != WHOLE_CARD else 0
+            planned[group.product, True] += group.cards if group.layout != WHOLE_CARD else 0
         for served in self.plan.served:
             for unit, requests in served.items():
-                used[unit.product] += 0 if unit.profile else requests
-        return used
+                planned[unit.product, False] += 0 if unit.profile else requests
+        return [CardUse(*key, today[key], planned[key]) for key in sorted(today | planned)]
+
+    @property
+    def cards(self) -> int:
+        """All cards of the nodes that can be partitioned."""
+        return sum(len(node.layouts) for node in self.demand.nodes)
+
+    @property
+    def used_today(self) -> int:
+        """Cards that are partitioned or allocated as a whole today."""
+        return sum(use.today for use in self.card_uses())
+
+    @property
+    def used_planned(self) -> int:
+        """Cards that the plan partitions or allocates as a whole."""
+        return sum(use.planned for use in self.card_uses())
 
     @property
     def lower_bound(self) -> int:
@@ -204,12 +233,11 @@ class ClusterLayout(NamedTuple):
 
     def freed(self) -> GpuCost:
         """Return the GPUs that the plan frees, with their price; negative if it needs more than today."""
-        today, planned, total = self.used_today(), self.used_planned(), NO_COST
-        for product in sorted(today | planned):
-            cards = today[product] - planned[product]
-            price = self.prices.by_product.get(product) if self.prices else None
-            milli = cards * CARD_MILLI
-            total += GpuCost(milli, cards * price if price else 0, milli if price is None else 0)
+        total = NO_COST
+        for use in self.card_uses():
+            price = self.prices.by_product.get(use.product) if self.prices else None
+            milli = -use.change * CARD_MILLI
+            total += GpuCost(milli, -use.change * price if price else 0, milli if price is None else 0)
         return total
 
 
@@ -321,12 +349,16 @@ def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterato
 
 
 def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
-    today, planned = layout.used_today().total(), layout.used_planned().total()
-    cards = sum(len(node.layouts) for node in layout.demand.nodes)
-    yield f"Cards used             {planned} of {cards} in place of {today}: {_freed_text(layout)}"
-    yield f"Lower bound            {layout.lower_bound}: {_proof_text(layout)}"
-    yield f"Changes                {_changes_text(layout)}"
+    used = f"{layout.used_planned} of {layout.cards} in place of {layout.used_today}"
+    yield f"Cards used             {used}: {freed_text(layout)}"
+    yield f"Lower bound            {layout.lower_bound}: {proof_text(layout)}"
+    yield f"Changes                {changes_text(layout)}"
     yield f"Unserved               {layout.plan.unserved.value} of {sum(layout.demand.needs.values())} requests"
+    yield from note_lines(layout)
+
+
+def note_lines(layout: ClusterLayout) -> Iterator[str]:
+    """Yield further facts about the plan."""
     if layout.demand.record:
         yield from _record_lines(layout.demand.record)
     if layout.demand.waiting_pods:
@@ -376,7 +408,8 @@ def _share_text(served: int, requests: int) -> str:
     return f"{(1000 * served // requests if requests else 1000) / 10:.1f} %"
 
 
-def _changes_text(layout: ClusterLayout) -> str:
+def changes_text(layout: ClusterLayout) -> str:
+    """Return the number of changes, and what must be drained for them."""
     if not layout.changes:
         return "none"
     cards, nodes = pluralize(layout.plan.changed, "card"), pluralize(len(layout.changes), "node")
@@ -384,7 +417,8 @@ def _changes_text(layout: ClusterLayout) -> str:
     return f"{cards} on {nodes}, of which {busy} must be drained" if busy else f"{cards} on {nodes} without GPU pods"
 
 
-def _freed_text(layout: ClusterLayout) -> str:
+def freed_text(layout: ClusterLayout) -> str:
+    """Return the GPUs that the plan frees, with their price if there are prices."""
     freed = layout.freed()
     gpus = pluralize(abs(freed.milli) // CARD_MILLI, "GPU")
     text = f"{gpus} {'freed' if freed.milli >= 0 else 'more'}"
@@ -397,7 +431,8 @@ def _freed_text(layout: ClusterLayout) -> str:
     return f"{text}, costs {cost_text(more, more, f'{unit} more')}"
 
 
-def _proof_text(layout: ClusterLayout) -> str:
+def proof_text(layout: ClusterLayout) -> str:
+    """Return the meaning of the lower bound: that the plan is proved best, or what another could save."""
     if layout.plan.is_optimal:
         return "no layouts serve as much with fewer cards"
     unserved, used = layout.plan.unserved, layout.plan.used
@@ -411,8 +446,8 @@ def layout_document(layout: ClusterLayout) -> Json:
     freed = layout.freed()
     return {
         "cardsUsed": {
-            "today": layout.used_today().total(),
-            "planned": layout.used_planned().total(),
+            "today": layout.used_today,
+            "planned": layout.used_planned,
             "lowerBound": layout.lower_bound,
         },
         "optimal": layout.plan.is_optimal,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
+from webhook import __version__
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import DemandCollector, enforced_policies, view_with_slices
 from webhook.cli import flags
@@ -33,7 +35,14 @@ from webhook.errors import SolverError
 from webhook.installing.facts import list_all
 from webhook.model.cluster_view import ClusterView
 from webhook.placement.layout_plan import UnitDemand, plan_layouts
-from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, node_layouts
+from webhook.placement.node_layouts import (
+    NodeLayout,
+    UnplannedNode,
+    assign_layouts,
+    card_groups,
+    node_layouts,
+    unplanned_nodes,
+)
 from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
 from webhook.report.layout_files import SCRIPT_FILE, layout_files, planned_configs
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
@@ -44,7 +53,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 if TYPE_CHECKING:
     from webhook.kube.api import KubeClient
 
-FORMATS = ("table", "json", "yaml")
+FORMATS = ("table", "json", "yaml", "html")
 
 LayoutOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 Headroom = Annotated[
@@ -173,12 +182,19 @@ def layout_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines(layout_lines(layout, paint)),
+        "html": lambda: _render_html(layout, audited.now),
         **document_reports(lambda: layout_document(layout)),
     }
     write_reports(targets, reports)
     if write is not None:
         _write_files(write, layout, max_unavailable)
     raise typer.Exit(EXIT_INVALID_INPUT if invalid else EXIT_OK)
+
+
+def _render_html(layout: ClusterLayout, moment: datetime) -> str:
+    from webhook.report.layout_html import layout_page  # templates are slow to import
+
+    return layout_page(layout, moment, __version__)
 
 
 def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> None:
@@ -219,9 +235,11 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     """
     nodes: dict[int, NodeLayout] = {}
     evaluated: list[ClusterView] = []
+    unplanned: list[UnplannedNode] = []
 
     def offer_slices(view: ClusterView) -> ClusterView:
         nodes.update(node_layouts(view.fleet))
+        unplanned.extend(unplanned_nodes(view.fleet, nodes))
         evaluated.append(view_with_slices(view, nodes))
         return evaluated[0]
 
@@ -235,7 +253,8 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     plan = plan_layouts(card_groups(demand.nodes), wanted)
     changes = assign_layouts(demand.nodes, plan.cards)
     policies = enforced_policies(audit.results, audit.context.policies)
-    return ClusterLayout(demand, plan, changes, audit.prices, policies), any(each.invalid for each in audit.results)
+    layout = ClusterLayout(demand, plan, changes, audit.prices, policies, audit.cluster, unplanned)
+    return layout, any(each.invalid for each in audit.results)
 
 
 def _demand(

@@ -1,0 +1,227 @@
+"""The HTML page of a plan of MIG layouts: each card today and as planned, and the cards that the plan frees.
+
+A card is drawn as in NVIDIA's MIG guide: its compute slices above its memory slots, and each instance over those that
+it has. Equal cards of a node, and equal nodes, are drawn once, with their number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from webhook.model.mig_catalogue import mig_card_spec
+from webhook.placement.layout_plan import WHOLE_CARD
+from webhook.placement.mig import MigLayout, arrange_instances, mig_geometry
+from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode
+from webhook.report.charts import Bar, WaterfallStep, waterfall_chart
+from webhook.report.html import render_page
+from webhook.report.layout import (
+    CHANGES,
+    LAYOUTS,
+    NEEDS,
+    CardUse,
+    ClusterLayout,
+    changes_text,
+    freed_text,
+    layout_text,
+    note_lines,
+    proof_text,
+)
+from webhook.report.text import pluralize, sanitize
+
+MAX_GROUPS = 50
+"""Groups of equal nodes that are drawn, and of nodes that are not planned."""
+
+MAX_CARDS = 16
+"""Different cards of one node that are drawn."""
+
+MAX_NAMES = 8
+"""Names of equal nodes that are shown."""
+
+MAX_STEPS = 16
+"""Steps of the waterfall."""
+
+MAX_ROWS = 1000
+"""Rows of a table."""
+
+MAX_SHARES = 10
+"""Shares of a card that are drawn each."""
+
+
+class DrawnCards(NamedTuple):
+    """Equal cards of one node."""
+
+    number: str
+    today: Markup
+    planned: Markup | None
+
+
+class DrawnNodes(NamedTuple):
+    """Nodes that are drawn once."""
+
+    product: str
+    names: str
+    notes: tuple[str, ...]
+    cards: tuple[DrawnCards, ...]
+    hidden: int
+
+
+def layout_page(layout: ClusterLayout, moment: datetime, version: str) -> str:
+    """Return the plan as HTML."""
+    groups = sorted(_groups(layout), key=lambda group: all(card.planned is None for card in group.cards))
+    unplanned = list(_unplanned_groups(layout.unplanned))
+    context = {
+        "layout": layout,
+        "moment": moment.isoformat(timespec="seconds"),
+        "version": version,
+        "freed": freed_text(layout),
+        "proof": proof_text(layout),
+        "changes": changes_text(layout),
+        "requests": sum(layout.demand.needs.values()),
+        "notes": [re.sub(" {2,}", ": ", line, count=1) for line in note_lines(layout)],
+        "waterfall": _freed_waterfall(layout),
+        "groups": groups[:MAX_GROUPS],
+        "all_groups": len(groups),
+        "unplanned": unplanned[:MAX_GROUPS],
+        "all_unplanned": len(unplanned),
+        "max_groups": MAX_GROUPS,
+        "layouts": LAYOUTS.to_html(layout.layout_rows()[:MAX_ROWS]),
+        "needs": NEEDS.to_html(layout.need_rows()[:MAX_ROWS]),
+        "changed": CHANGES.to_html(layout.changes[:MAX_ROWS]),
+        "max_rows": MAX_ROWS,
+    }
+    return render_page("layout.html", context)
+
+
+def _freed_waterfall(layout: ClusterLayout) -> Markup:
+    """Return a waterfall from the cards that are used today to those of the plan."""
+    left = layout.used_today
+    steps = [WaterfallStep("used today", 0, Bar("all", left, pluralize(left, "card")))]
+    changed = sorted((use for use in layout.card_uses() if use.change), key=lambda use: (use.change, use.product))
+    for use in changed[:MAX_STEPS]:
+        kind = "recommended" if use.change < 0 else "over"
+        start, left = min(left, left + use.change), left + use.change
+        steps.append(WaterfallStep(_use_text(use), start, Bar(kind, abs(use.change), f"{use.change:+d}")))
+    planned = layout.used_planned
+    if left != planned:
+        start, change = min(left, planned), planned - left
+        steps.append(WaterfallStep("others", start, Bar("free", abs(change), f"{change:+d}")))
+    steps.append(WaterfallStep("used as planned", 0, Bar("used", planned, pluralize(planned, "card"))))
+    steps.append(
+        WaterfallStep("lower bound", 0, Bar("free", layout.lower_bound, pluralize(layout.lower_bound, "card")))
+    )
+    return waterfall_chart("From the cards that are used today to those of the plan", steps)
+
+
+def _use_text(use: CardUse) -> str:
+    return f"{use.product}, {'partitioned' if use.partitioned else 'allocated as a whole'}"
+
+
+def _groups(layout: ClusterLayout) -> Iterator[DrawnNodes]:
+    """Yield the nodes of the plan by product and cards, the most equal ones first."""
+    changes = {change.node.node: change for change in layout.changes}
+    members: defaultdict[tuple[object, ...], list[NodeLayout]] = defaultdict(list)
+    for node in layout.demand.nodes:
+        members[node.product, tuple(sorted(_card_changes(node, changes.get(node.node)).items()))].append(node)
+    for nodes in sorted(members.values(), key=lambda nodes: (-len(nodes), nodes[0].product, nodes[0].node)):
+        yield _node_group(nodes, changes.get(nodes[0].node))
+
+
+def _card_changes(node: NodeLayout, change: NodeChange | None) -> Counter[tuple[MigLayout, MigLayout]]:
+    """Return how many cards of a node have a layout today and another as planned."""
+    return Counter(zip(node.layouts, change.layouts if change else node.layouts, strict=True))
+
+
+def _node_group(nodes: list[NodeLayout], change: NodeChange | None) -> DrawnNodes:
+    cards, product = _card_changes(nodes[0], change), nodes[0].product
+    drawn = sorted(cards.items(), key=lambda each: (each[0][0] == each[0][1], -each[1], each[0]))
+    return DrawnNodes(
+        product,
+        _names_text([node.node for node in nodes]),
+        tuple(_node_notes(nodes, is_changed=change is not None)),
+        tuple(
+            DrawnCards(
+                pluralize(number, "card"),
+                draw_card(product, today),
+                draw_card(product, planned) if planned != today else None,
+            )
+            for (today, planned), number in drawn[:MAX_CARDS]
+        ),
+        sum(number for _, number in drawn[MAX_CARDS:]),
+    )
+
+
+def _node_notes(nodes: Iterable[NodeLayout], *, is_changed: bool) -> Iterator[str]:
+    pods, kept = sum(node.pods for node in nodes), sum(node.kept_whole for node in nodes)
+    if pods:
+        yield f"{pluralize(pods, 'pod')} with GPUs{', to be drained' if is_changed else ''}"
+    if kept:
+        yield f"{pluralize(kept, 'whole card')} kept"
+
+
+def _unplanned_groups(nodes: Iterable[UnplannedNode]) -> Iterator[DrawnNodes]:
+    """Yield the nodes that are not planned by what they advertise, the most equal ones first."""
+    members: defaultdict[tuple[object, ...], list[UnplannedNode]] = defaultdict(list)
+    for node in nodes:
+        members[node.product, node.gpus, node.reason].append(node)
+    for equal in sorted(members.values(), key=lambda equal: (-len(equal), equal[0].product, equal[0].node)):
+        first = equal[0]
+        cards = tuple(map(_advertised_group, first.gpus[:MAX_CARDS]))
+        names = _names_text([node.node for node in equal])
+        product = first.product or "product not labeled"
+        yield DrawnNodes(product, names, (first.reason,), cards, sum(gpus.units for gpus in first.gpus[MAX_CARDS:]))
+
+
+def _advertised_group(gpus: AdvertisedGpus) -> DrawnCards:
+    """Return the drawing of what a node advertises. The cards of slices are unknown: they are a text."""
+    shared = f", shared by {gpus.replicas}" if gpus.replicas > 1 else ""
+    number = pluralize(max(1, gpus.units // gpus.replicas), "slice" if gpus.profile else "card")
+    if not gpus.profile and 1 < gpus.replicas <= MAX_SHARES:
+        shares = [_block(i, 1, f"1/{gpus.replicas}", "shared") for i in range(gpus.replicas)]
+        return DrawnCards(number, _card(gpus.replicas, shares, f"card{shared}"), None)
+    kind = "shared" if shared else "instance" if gpus.profile else "whole"
+    text = f"{gpus.profile or 'whole card'}{shared}"
+    return DrawnCards(number, _card(1, [_block(0, 1, text, kind)], text), None)
+
+
+def _names_text(names: list[str]) -> str:
+    """Return the number of nodes, and the first names."""
+    shown = ", ".join(islice(sorted(names), MAX_NAMES))
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{pluralize(len(names), 'node')}: {shown}{more}"
+
+
+def draw_card(product: str, layout: MigLayout) -> Markup:
+    """Draw one card: its compute slices, and below them its memory slots with the instances."""
+    geometry, spec = mig_geometry(product), mig_card_spec(product)
+    if geometry is None or spec is None or layout == WHOLE_CARD:
+        return _card(1, [_block(0, 1, "whole card", "whole")], "whole card")
+    placed = [(each.start, geometry.profile(each.profile)) for each in arrange_instances(geometry, layout)]
+    instances = [(start, profile) for start, profile in placed if profile]
+    computing = {start + i for start, profile in instances for i in range(profile.slices)}
+    filled = {start + i for start, profile in instances for i in range(profile.memory_units)}
+    slices = [_cell(i, "compute" if i in computing else "empty") for i in range(spec.compute_slices)]
+    blocks = [_block(start, profile.memory_units, profile.name, "instance") for start, profile in instances]
+    free = [_block(i, 1, "", "empty") for i in range(spec.memory_units) if i not in filled]
+    return _card(spec.memory_units, [*slices, *blocks, *free], layout_text(layout))
+
+
+def _card(columns: int, cells: Iterable[str], label: str) -> Markup:
+    head = f'<div class="card" style="--columns:{columns}" role="img" aria-label="{escape(sanitize(label))}">'
+    return Markup(f"{head}{''.join(cells)}</div>")  # noqa: S704 - every text in it is escaped
+
+
+def _cell(start: int, kind: str) -> str:
+    return f'<i class="{kind}" style="grid-column:{start + 1}"></i>'
+
+
+def _block(start: int, columns: int, text: str, kind: str) -> str:
+    """Return the part of a card that one instance or share has; a long name is set in two lines."""
+    name = escape(sanitize(text)).replace(".", Markup(".<wbr>"))
+    return f'<b class="{kind}" style="grid-column:{start + 1}/span {columns}">{name}</b>'
