@@ -12,6 +12,8 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cli.conftest import FILES, INPUTS, Run
 from tests.conftest import ROOT
+from tests.device_builders import partitionable_gpus
+from tests.engine.test_claim_review import CLASSES, claim, request, template
 from tests.report.browser import evaluate_in_browser
 
 HERE = ("audit", "cluster.yaml", "--policies", "policies")
@@ -61,6 +63,37 @@ def test_since_excludes_older_pods(rightslice: Run, tmp_path: Path) -> None:
     assert not json.loads(rightslice(*audit, "--since", "30d").out).get("utilization")
     assert "note: 1 pod without metadata.creationTimestamp: --since" in rightslice(*audit, "--since", "30d").err
     assert "note:" not in rightslice(*audit).err
+
+
+def with_a_claim_that_waits(folder: Path) -> str:
+    """Return the name of a snapshot with a claim that no device matches, and no pod."""
+    found = [make_node("h100", {}), *partitionable_gpus("h100"), *CLASSES, *CLAIMS_THAT_WAIT]
+    (folder / "devices.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    return str(folder / "devices.json")
+
+
+CLAIMS_THAT_WAIT = [claim(request("device.driver == 'other'")), template(request())]
+
+
+def test_audit_and_lint_review_claims_that_wait(rightslice: Run, tmp_path: Path) -> None:
+    cluster = with_a_claim_that_waits(tmp_path)
+    audit = rightslice("audit", "--cluster", cluster)
+    assert "resourceclaim/team/c  warn  GPU-D101  ResourceClaim team/c\n" in audit.out
+    assert "0 pods: GPUs requested 0" in audit.out
+    assert rightslice("audit", "--cluster", cluster, "--fail-on", "warn").code == 1
+    [found] = json.loads(rightslice("audit", "--cluster", cluster, "-o", "json").out)["claims"]
+    assert (found["name"], [each["code"] for each in found["findings"]]) == ("c", ["GPU-D101"])
+    assert json.loads(rightslice("audit", "--cluster", cluster, "--since", "1d", "-o", "json").out)["claims"] == []
+
+    linted = rightslice("lint", "--cluster", cluster)
+    assert linted.code == 1
+    assert linted.out.startswith("resourceclaim/team/c: ResourceClaim c\n  GPU-D101 spec.devices.requests[0]")
+    assert "1 object: 1 finding" in linted.err
+    assert rightslice("lint", "--cluster", cluster, "-n", "other").code == 2
+    assert rightslice("lint", "--cluster", cluster, "-o", "yaml").out == ""
+
+    notes = rightslice("policy", "lint", "policies", "--cluster", cluster).err
+    assert "note: ResourceClaim team/c: [GPU-D101] spec.devices.requests[0]" in notes
 
 
 def test_partial_reports_are_not_stored(rightslice: Run) -> None:

@@ -12,6 +12,7 @@ from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.conftest import ROOT
 from tests.device_builders import (
     NVIDIA,
+    allocated,
     card,
     device_class,
     mig_device,
@@ -20,6 +21,7 @@ from tests.device_builders import (
 )
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import NO_USAGE, NOW, policies_of, request_of, review, view_of
+from webhook.audit.pod_audit import audit_claims
 from webhook.documents.reader import read_documents
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
@@ -402,6 +404,32 @@ def test_a_workload_is_told_about_the_claims_of_its_pods() -> None:
     [found] = findings(deployment, *CLUSTER, template(request("device.driver == 'other'")))
     assert (found.code, found.mode) == ("GPU-D101", PolicyMode.WARN)
     assert format_path(found.path) == "spec.template.spec.resourceClaims[0]"
+
+
+WAITING = claim(request("device.driver == 'other'"))
+MADE = "resource.kubernetes.io/pod-claim-name"
+STORED: dict[str, tuple[Json, list[tuple[str, str]]]] = {
+    "a claim that waits for devices that do not exist": (WAITING, [("ResourceClaim team/c", "GPU-D101")]),
+    "a template of such claims": (
+        template(request("device.driver == 'other'")),
+        [("ResourceClaimTemplate team/c", "GPU-D101")],
+    ),
+    "a claim with devices": (
+        WAITING | {"status": {"allocation": {"devices": {"results": [allocated("h100", "gpu-0")]}}}},
+        [],
+    ),
+    "a claim that was made from a template for a pod": (
+        WAITING | {"metadata": {**WAITING["metadata"], "annotations": {MADE: "gpu"}}},
+        [],
+    ),
+    "a claim that fits": (claim(request()), []),
+}
+
+
+@pytest.mark.parametrize(("data", "expected"), STORED.values(), ids=STORED)
+def test_stored_claims_that_wait_and_templates_are_reviewed(data: Json, expected: list[tuple[str, str]]) -> None:
+    found = list(audit_claims(view_of(*CLUSTER, data)))
+    assert [(each.title, located.finding.code) for each in found for located in each.findings] == expected
 
 
 MISSING: dict[str, tuple[Json, str]] = {

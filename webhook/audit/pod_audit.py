@@ -36,17 +36,29 @@ from webhook.audit.gpu_time import ClaimHolders, allocated_milli, bound_node
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
+from webhook.engine.claim_review import stored_claim_findings
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
-from webhook.errors import ReviewError
+from webhook.errors import ReviewError, SourceLocation
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
+from webhook.model.claims import CLAIM_VERSIONS
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
-from webhook.model.enums import EvidenceSource
+from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.field_paths import map_at
+from webhook.model.findings import Finding
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
-from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason, skipped_result
+from webhook.report.results import (
+    CheckResult,
+    CheckVerdict,
+    ClusterPodDetails,
+    ContainerUsage,
+    LocatedFinding,
+    UnevaluatedReason,
+    skipped_result,
+)
 from webhook.well_known import EXCLUDED_NAMESPACES
 
 MeasureMilli = Callable[[Mapping[str, int]], int]
@@ -151,6 +163,17 @@ def _result_of_equal_pod(result: CheckResult, source: SourceObject) -> CheckResu
     if result.pod_details is None or (name, node) == (result.name, result.node):
         return result
     return msgspec.structs.replace(result, location=source.locate(), name=str(name), node=node, stored=source.data)
+
+
+def audit_claims(view: ClusterView) -> Iterator[CheckResult]:
+    """Yield the claims that wait for devices, and the templates, with which something is wrong."""
+    for kind, namespace, name, found in stored_claim_findings(view):
+        place = SourceLocation(f"{kind.lower()}/{namespace}/{name}")
+        findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in found]
+        located = tuple([LocatedFinding(one, place) for one in findings])
+        decision = Decision(findings=tuple(findings), involves_gpus=True)
+        if findings:
+            yield CheckResult(place, CLAIM_VERSIONS[0], kind, namespace, name, CheckVerdict.WARNED, located, decision)
 
 
 def evaluate_for_explain(

@@ -27,6 +27,7 @@ from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
     CLAIM_KINDS,
     EXTENDED_RESOURCE_CLAIM,
+    MADE_CLAIM_ANNOTATIONS,
     ClaimRequest,
     ClaimSpec,
     DeviceClasses,
@@ -133,6 +134,32 @@ def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[
             is_twice = is_twice or each.code == TWICE
             message = f"{format_path(each.path)} of {source} {each.message}"
             yield msgspec.structs.replace(each, path=path, message=message)
+
+
+class ClaimFindings(NamedTuple):
+    """A stored claim or template, and what is wrong with it."""
+
+    kind: str
+    namespace: str
+    name: str
+    findings: Sequence[PolicyFinding]
+
+
+def stored_claim_findings(view: ClusterView) -> Iterator[ClaimFindings]:
+    """Yield what is wrong with the templates of a cluster and with the claims that wait for devices.
+
+    Claims that were made for a pod are as their template, or as the resources of the pod.
+    """
+    claims = view.all_claims
+    for namespace in sorted({*claims.devices.claims, *claims.templates}):
+        known = claims.in_namespace(namespace)
+        for name, claim in sorted(known.claims.items()):
+            if claim.status.allocation is None and claim.metadata.annotations.keys().isdisjoint(MADE_CLAIM_ANNOTATIONS):
+                found = claim_findings(claim.spec, view, namespace, ("spec",))
+                yield ClaimFindings("ResourceClaim", namespace, name, found)
+        for name, spec in sorted(known.templates.items()):
+            found = claim_findings(spec, view, namespace, ("spec", "spec"))
+            yield ClaimFindings("ResourceClaimTemplate", namespace, name, found)
 
 
 def class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:

@@ -8,7 +8,7 @@ import msgspec
 
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
-from webhook.report.check import check_document
+from webhook.report.check import check_document, finding_document
 from webhook.report.costs import prices_document
 from webhook.report.reach import ReachReport, reach_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
@@ -147,6 +147,12 @@ def audit_mode_summary(results: Iterable[CheckResult]) -> str:
     )
 
 
+def claim_document(result: CheckResult) -> Json:
+    """Return a claim or template of claims with its findings."""
+    about = {"kind": result.kind, "namespace": result.namespace, "name": result.name}
+    return about | {"findings": list(map(finding_document, result.findings))}
+
+
 def audit_document(
     results: Sequence[CheckResult],
     rows: Iterable[WorkloadReport] = (),
@@ -154,14 +160,16 @@ def audit_document(
     prices: NodePrices | None = None,
     policies: Sequence[str] = (),
     reach: ReachReport | None = None,
+    claims: Sequence[CheckResult] = (),
 ) -> Json:
-    """Return what `check` returns, with namespaces, workloads (as an iterator) and utilization.
+    """Return what `check` returns, with namespaces, workloads (as an iterator), claims and utilization.
 
     The prices are part of the utilization; without it they are a part of their own.
     """
     document = check_document(results, policies) | {
         "namespaces": list(map(NAMESPACES.to_document, totals_by_namespace(results))),
         "workloads": (WORKLOADS.to_document(row) for row in rows if row.touches_gpus),
+        "claims": list(map(claim_document, claims)),
     }
     if reach is not None:
         document["reach"] = reach_document(reach)

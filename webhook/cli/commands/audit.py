@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from webhook import __version__
+from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, AuditPaths, PriceFile, Since, parse_since, run_audit
 from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api
@@ -36,10 +37,10 @@ from webhook.report.audit import (
     sum_all_namespaces,
     totals_by_namespace,
 )
-from webhook.report.check import PoliciesUsed, audit_findings_line, skip_line
+from webhook.report.check import PoliciesUsed, audit_findings_line, finding_lines, skip_line
 from webhook.report.policy_reports import NO_KIND, ReportApi, build_policy_reports
 from webhook.report.reach import ReachReport, reach_lines, summarize_reach
-from webhook.report.results import CheckVerdict, summarize_results
+from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.serialization import json_chunks, yaml_text
 from webhook.report.text import Paint
 from webhook.report.utilization import ClusterUtilization, compute_utilization, utilization_lines
@@ -102,7 +103,8 @@ def audit_command(
     GPUS is what a pod holds or waits for. nvidia.com/gpu can be a whole card, a MIG instance or a share, so it is
     measured on the pod's own node. IDLE is the part without GPU activity. SAVED counts pods that would be admitted with
     less than they hold. AUDIT-SAVED is what right-sizing in audit or warn mode would save in addition if enforced.
-    Pending pods are not part of the summary figures, which docs/audit.md defines.
+    Pending pods are not part of the summary figures, which docs/audit.md defines. Without --since, resource claims that
+    wait for devices and templates of claims are reviewed too.
 
     Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer, or --write skipped an
     object of another tool.
@@ -131,13 +133,15 @@ def audit_command(
     paint, results, nodes = paint_for(no_color=no_color), audit.results, audit.capacities
     workloads = workload_reports(results, audit.prices, nodes or None)
     figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
+    claims = list(audit_claims(audit.context.view)) if not since else []
     names, reach = audit.context.policies.names, summarize_reach(results, audit.context.view.fleet)
-    reports = check_reports(results, PoliciesUsed(names, audit.cluster), paint, fail_on) | {
+    objects = [*results, *claims]
+    reports = check_reports(objects, PoliciesUsed(names, audit.cluster), paint, fail_on) | {
         "table": lambda: join_lines(
-            _audit_table_lines(audit, workloads, figures, reach, paint, quiet=quiet, verbose=verbose)
+            _audit_table_lines(audit, claims, workloads, figures, reach, paint, quiet=quiet, verbose=verbose)
         ),
-        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names, reach)),
-        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names, reach)),
+        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names, reach, claims)),
+        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names, reach, claims)),
         "csv": lambda: workload_columns(audit.prices).to_csv(workloads),
         "html": lambda: _render_html(audit, workloads, figures, reach, since, moment),
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
@@ -146,14 +150,15 @@ def audit_command(
     if write:
         from webhook.audit.report_writer import publish_reports  # the HTTP client is slow to import
 
-        objects, apis = build_policy_reports(workloads, moment, audit.report_apis[0]), audit.report_apis
-        if not call_api(access, lambda api: publish_reports(api, objects, apis, print_note, dry_run=dry_run)):
+        policy_reports, apis = build_policy_reports(workloads, moment, audit.report_apis[0]), audit.report_apis
+        if not call_api(access, lambda api: publish_reports(api, policy_reports, apis, print_note, dry_run=dry_run)):
             raise typer.Exit(EXIT_NO_ANSWER)
-    raise typer.Exit(exit_code_of_checks(results, fail_on))
+    raise typer.Exit(exit_code_of_checks(objects, fail_on))
 
 
 def _audit_table_lines(
     audit: ClusterAudit,
+    claims: Sequence[CheckResult],
     workloads: Sequence[WorkloadReport],
     figures: ClusterUtilization | None,
     reach: ReachReport | None,
@@ -166,6 +171,7 @@ def _audit_table_lines(
     results, least = audit.results, PolicyMode.AUDIT if verbose else PolicyMode.WARN
     skipped = [skip_line(each, paint) for each in results if each.verdict is CheckVerdict.SKIPPED and not each.quiet]
     findings = [*skipped, *workload_finding_lines(workloads, paint, least=least)]
+    findings += [line for each in claims for found in each.findings for line in finding_lines(found, each.title, paint)]
     if quiet:
         yield from findings
         return

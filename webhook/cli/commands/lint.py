@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
+from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import snapshot_path
+from webhook.cli.inputs import read_cluster_view, snapshot_path
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -21,6 +23,8 @@ from webhook.cli.output import (
 )
 from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
+from webhook.errors import ApiError
+from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import format_path, map_at
 from webhook.model.findings import Finding
 from webhook.report.serialization import json_text, location_document, yaml_text
@@ -36,11 +40,11 @@ LintFormat = Annotated[
 
 
 class LintResult(NamedTuple):
-    """An object, its findings, and the corrected object."""
+    """An object, its findings, and the corrected object; None of a claim, which has no single correction."""
 
     source: SourceObject
-    findings: list[Finding]
-    fixed: dict[str, Any]
+    findings: Sequence[Finding]
+    fixed: dict[str, Any] | None = None
 
 
 def lint_command(
@@ -54,10 +58,12 @@ def lint_command(
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
 
-    Finds settings that do not do what they appear to do. Other objects are skipped.
+    Finds settings that do not do what they appear to do. Other objects are skipped, but with --cluster resource claims
+    that wait for devices and templates of claims are reviewed.
 
-    Each finding comes with the whole corrected object, ready to apply. With --cluster live the objects of a cluster are
-    read and not changed. Files that cannot be read, and objects that no API server accepts, are errors.
+    Each finding of a LimitRange or ResourceQuota comes with the whole corrected object, ready to apply. With --cluster
+    live the objects of a cluster are read and not changed. Files that cannot be read, and objects that no API server
+    accepts, are errors.
 
     Exit code: 0 no findings, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """
@@ -74,13 +80,15 @@ def lint_command(
             skipped.append(SkippedDocument(each.locate(error.path), reason, invalid=error.rejected))
     classes = [map_at(each.data, "metadata") for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
+    claims = list(_lint_claims(cluster, ClusterFlags(kubeconfig, context), namespace)) if classes and cluster else []
+    results += claims
     print_result(LINT_RENDERERS[output](results))
     for document in skipped:
         print_note(f"{sanitize(str(document.location))}: {sanitize(document.reason)}")
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
     totals = pluralize(findings, "finding") if findings else "no findings"
     totals += f", {pluralize(errors, 'error')}" if errors else ""
-    print_note(f"{pluralize(len(linted), 'object')}: {totals}")
+    print_note(f"{pluralize(len(linted) + len(claims), 'object')}: {totals}")
     if files and (other := sorted({each.data["kind"] for each in objects if each.data["kind"] not in LINTED_KINDS})):
         print_note(f"not checked: {sanitize(', '.join(other))}. lint checks {', '.join(sorted(LINTED_KINDS))}")
     raise typer.Exit(EXIT_INVALID_INPUT if errors else EXIT_FINDINGS if results else EXIT_OK)
@@ -94,7 +102,31 @@ def _lint_objects(sources: Sequence[SourceObject], classes: Sequence[str]) -> li
         for source, findings in zip(sources, findings_of_each, strict=True)
         if findings
     ]
-    return [each for each in results if not any(error.rejected for error in find_object_errors(each.fixed))]
+    return [each for each in results if not any(error.rejected for error in find_object_errors(each.fixed or {}))]
+
+
+def _lint_claims(cluster: str, access: ClusterFlags, namespace: str | None) -> Iterator[LintResult]:
+    """Yield the claims that wait for devices, and the templates, with which something is wrong."""
+    from webhook.audit.cluster_reader import object_of_cluster  # the HTTP client is slow to import
+
+    view = _view_of_live_claims(access) if cluster == LIVE else read_cluster_view(cluster, {}, access)
+    for result in audit_claims(view) if view is not None else ():
+        if namespace in (None, result.namespace):
+            metadata = {"name": result.name, "namespace": result.namespace}
+            source = object_of_cluster({"apiVersion": result.api_version, "metadata": metadata}, result.kind)
+            yield LintResult(source, [each.finding for each in result.findings])
+
+
+def _view_of_live_claims(access: ClusterFlags) -> ClusterView | None:
+    """Return a live cluster; None, with a note, if it does not permit listing what is needed."""
+    with open_live_cluster(access) as live:
+        try:
+            return live.view()
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            print_note(f"note: resource claims are not reviewed: {sanitize(str(error))}")
+            return None
 
 
 def _lint_inputs(
@@ -145,7 +177,9 @@ def _lint_text(results: list[LintResult]) -> str:
         name = map_at(source.data, "metadata").get("name", "(no name)")
         lines.append(f"{sanitize(str(source.locate()))}: {source.data['kind']} {sanitize(str(name))}")
         lines += [f"  {f.code} {sanitize(format_path(f.path))}: {sanitize(f.message)}. {f.fix}" for f in findings]
-        lines += ["  Write instead:", *(f"    {line}" for line in yaml_text(fixed).splitlines()), ""]
+        if fixed is not None:
+            lines += ["  Write instead:", *(f"    {line}" for line in yaml_text(fixed).splitlines())]
+        lines.append("")
     return "\n".join(lines)
 
 
@@ -158,6 +192,6 @@ def _lint_document(result: LintResult) -> dict[str, Any]:
 
 LINT_RENDERERS: dict[str, Callable[[list[LintResult]], str]] = {
     "text": _lint_text,
-    "yaml": lambda results: "---\n".join(yaml_text(each.fixed) for each in results),
+    "yaml": lambda results: "---\n".join(yaml_text(each.fixed) for each in results if each.fixed is not None),
     "json": lambda results: json_text([_lint_document(each) for each in results]),
 }

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.commands.policy_diff import diff_policies
@@ -77,7 +78,8 @@ def lint_policies(
     """Check policy files: every error with its position and a fix.
 
     Also lists expired exemptions, and policies that match no pod; with --cluster, policies that match no pod of that
-    cluster, node groups that cannot grow for what policies assign, and GPUs that are published twice.
+    cluster, node groups that cannot grow for what policies assign, GPUs that are published twice, and resource claims
+    that wait and templates of claims with which something is wrong.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -136,6 +138,8 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
         yield from (f"{summary}: {advice}" for summary, advice in find_group_problems(policies.policies, view))
         problems = find_device_problems(view.devices.pools, view.classes, view.fleet)
         yield from (f"{summary}: {advice}" for summary, advice in problems)
+        for result in audit_claims(view):
+            yield from (f"{result.title}: {found.finding}" for found in result.findings)
 
 
 @policy.command("list")
