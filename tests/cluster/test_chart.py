@@ -25,6 +25,7 @@ from tests.release.__main__ import write_chart
 from webhook import __version__
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import display_name
+from webhook.settings import WebhookSettings
 from webhook.well_known import SYSTEM_NAMESPACE
 
 CHART = ROOT / "charts" / "rightslice"
@@ -216,6 +217,24 @@ def parts_of(item: object) -> Iterator[Json]:
         yield from parts_of(part)
 
 
+def test_files_among_the_values_are_mounted_where_the_settings_name_them(plane: Plane, tmp_path: Path) -> None:
+    files = {name: json.dumps({"kind": name}) for name in ("kueue_config", "node_groups", "scheduler_config")}
+    (tmp_path / "values.json").write_text(json.dumps({"webhook": {"files": files}}))
+    objects = {display_name(item): item for item in render(plane, f"--values={tmp_path / 'values.json'}")}
+
+    pod = objects[f"Deployment {SYSTEM_NAMESPACE}/rightslice"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    [volume] = [each for each in pod["volumes"] if each["name"] == "files"]
+    [mount] = [each for each in container["volumeMounts"] if each["name"] == "files"]
+    mounted = objects[f"ConfigMap {SYSTEM_NAMESPACE}/{volume['configMap']['name']}"]["data"]
+    variables = {each["name"].lower(): each["value"] for each in container["env"]}
+    assert files.keys() <= WebhookSettings.model_fields.keys()
+    assert mounted == files
+    assert {name: variables[f"rightslice_{name}"] for name in files} == {
+        name: f"{mount['mountPath']}/{name}" for name in files
+    }
+
+
 OMITTED = {
     "CRDs": ("crds.enabled=false", "CustomResourceDefinition"),
     "network policies": ("networkPolicy.enabled=false,agent.enabled=true,prometheus.enabled=true", "NetworkPolicy"),
@@ -232,6 +251,8 @@ INVALID = {
     "an unknown mode": ("mode=enforced", "at '/mode': value must be one of 'audit', 'enforce'"),
     "a misspelled value": ("webhok.resources=1", "additional properties 'webhok' not allowed"),
     "a misspelled setting": ("webhook.settings.log_lvl=debug", "additional properties 'log_lvl' not allowed"),
+    "a setting that is out of bounds": ("webhook.settings.prometheus_days=365", "maximum: got 365, want 90"),
+    "a file that no flag names": ("webhook.files.prices=1", "at '/webhook/files': additional properties 'prices'"),
     "a text for a switch": ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
     "an unknown field of a policy": ("policies.x.securty=1", "at '/policies/x': additional properties 'securty'"),
     "an unknown mode of a policy": ("policies.x.mode=on", "at '/policies/x/mode': value must be one of 'enforce'"),

@@ -180,6 +180,17 @@ def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) ->
     ]
 
 
+def test_doctor_finds_nothing_to_fix(site: ReleasedSite) -> None:
+    helm(site.plane, *documented("upgrade", site.current))
+    doctor = [sys.executable, "-m", "webhook.cli", "doctor", "-o", "json", f"--kubeconfig={site.plane.kubeconfig}"]
+
+    def problems() -> list[Json]:
+        done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+        return [line for line in json.loads(done.stdout) if line["state"] in ("warn", "fail")]
+
+    assert eventually(problems, until=lambda found: not found) == []
+
+
 def test_an_upgrade_to_audit_mode_denies_nothing(site: ReleasedSite) -> None:
     helm(site.plane, "upgrade", "rightslice", str(site.current), "--reset-then-reuse-values", "--set=mode=audit")
 

@@ -65,16 +65,20 @@ def values_page() -> str:
 _STRINGS = {"additionalProperties": {"type": "string"}}
 _AMOUNTS = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
 _RESOURCES = {"properties": {"requests": _AMOUNTS, "limits": _AMOUNTS}, "additionalProperties": False}
-_SET_BY_CHART = {"policies", "listen", "cluster", "mode", "tls_cert", "tls_key", "tls_secret", "tls_names",
-                 "self_signed", "managed_tls", "prometheus", "prometheus_ca", "prometheus_token_file"}  # fmt: skip
-"""Settings that other values set."""
+_SETTINGS = ("drain_seconds", "log_level", "max_connections", "max_in_flight", "prometheus_days",
+             "prometheus_selector", "usage_minutes")  # fmt: skip
+"""Settings of the webhook that neither the chart sets nor need a file."""
+_FILES = ("kueue_config", "node_groups", "scheduler_config")
+"""Settings whose value is a file."""
 
 
 def _constraints() -> dict[str, Json]:
     """Return what a value must be, beside the type of its default, by its path."""
     [spec] = [_strict(_spec_schema(crd)) for crd in policy_crds() if crd["spec"]["names"]["kind"] == "GPUPolicy"]
-    names = sorted(WebhookSettings.model_fields.keys() - _SET_BY_CHART)
-    settings: Json = {name: {"type": ["string", "number", "boolean"]} for name in names}
+    fields = WebhookSettings.model_json_schema()["properties"]
+    settings = {name: {key: fields[name][key] for key in fields[name] if key not in ("title", "default")}
+                for name in _SETTINGS}  # fmt: skip
+    files = {name: {"type": "string", "minLength": 1} for name in _FILES}
     return {
         "mode": {"enum": ["audit", "enforce"]},
         "availability": {"enum": ["standard", "single-node", "high"]},
@@ -89,6 +93,7 @@ def _constraints() -> dict[str, Json]:
             "additionalProperties": spec,
         },
         "webhook.settings": {"properties": settings, "additionalProperties": False},
+        "webhook.files": {"properties": files, "additionalProperties": False},
         "webhook.resources": _RESOURCES,
         "webhook.nodeSelector": _STRINGS,
         "webhook.tolerations": {"items": {"type": "object"}},
