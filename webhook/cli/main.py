@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from webhook import __version__
 
@@ -44,6 +45,7 @@ COMMANDS = {
 """Functions or groups of commands, in the order of the help page."""
 
 PROGRAM = "rightslice"
+PROJECT_FILE = ".rightslice.yaml"
 COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
 """Set by a shell that asks for completions; read by typer."""
 
@@ -61,7 +63,25 @@ def run() -> None:
         return
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    build_app_for(arguments)(arguments, prog_name=PROGRAM if completing else program_name(sys.argv[0]))
+    defaults = {} if completing or "--help" in arguments else _default_flags(arguments)
+    name = PROGRAM if completing else program_name(sys.argv[0])
+    build_app_for(arguments)(arguments, prog_name=name, default_map=defaults)
+
+
+def _default_flags(arguments: list[str]) -> Mapping[str, Any]:
+    """Return the defaults that a file of the repository sets for the called command."""
+    folders = (Path.cwd(), *Path.cwd().parents)
+    file = next((each / PROJECT_FILE for each in folders if (each / PROJECT_FILE).is_file()), None)
+    if file is None:
+        return {}
+    from typer import Exit
+
+    from webhook.cli.project_file import default_flags  # its models are slow to import
+
+    try:
+        return default_flags(called_command(arguments), file)
+    except Exit as ended:
+        sys.exit(ended.exit_code)
 
 
 def version_command() -> None:
@@ -76,8 +96,13 @@ def program_name(program: str) -> str:
 
 def build_app_for(arguments: list[str]) -> typer.Typer:
     """Build the app with the called command, or with all commands if none is called."""
-    called = next((each for each in arguments if not each.startswith("-")), "")
+    called = called_command(arguments)
     return build_app([called] if called in COMMANDS else list(COMMANDS))
+
+
+def called_command(arguments: list[str]) -> str:
+    """Return the first argument that is no flag; "" if there is none."""
+    return next((each for each in arguments if not each.startswith("-")), "")
 
 
 def build_app(names: list[str]) -> typer.Typer:

@@ -313,7 +313,9 @@ def _missing_field_error(document: Document, path: FieldPath, field: str) -> Pol
 def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecModel]) -> PolicyFileError:
     field, parents = str(path[-1]), _models_at(model, path[:-1])
     known = [_field_alias(name, parent) for parent in parents for name in parent.model_fields]
-    section = next((step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind"))
+    section = next(
+        (step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind", "this file")
+    )
     likely = closest_word(field, known)
     hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
     message = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
