@@ -135,6 +135,8 @@ return {
   cut: every.filter((each) => cut(each) || out(each)).map((each) => each.outerHTML.slice(0, 80)),
   repeated: heads.map((head) => style(head).display),
   together: [...document.querySelectorAll("tbody tr, .chart div")].map((each) => style(each).breakInside),
+  numbers: [...document.querySelectorAll("td.n")].map((each) => style(each).whiteSpace),
+  headers: [...document.querySelectorAll("th button")].map((each) => style(each).overflowWrap),
   arrows: [...document.querySelectorAll("th button")].map((each) => style(each, "::after").content),
 };
 """
@@ -150,6 +152,7 @@ def test_print_cuts_nothing_off_and_repeats_headers(pages: dict[str, str], dark:
         assert found["cut"] == []
         assert set(found["repeated"]) == {"table-header-group"}
         assert set(found["together"]) == {"avoid"}
+        assert (set(found["numbers"]), set(found["headers"])) == ({"nowrap"}, {"normal"})
         assert set(found["arrows"]) == {"none"}
 
 
