@@ -440,3 +440,29 @@ def test_free_devices_are_counted_as_the_scheduler_gives_them(world: World) -> N
                 given_out, devices = given_out + 1, left
             assert count_free_devices(offered, node, view.devices) == given_out
             assert known_free_devices(offered, node, view.devices) == given_out
+
+
+IN_ZONE = "injection: {nodeAffinity: {required: [{key: zone, operator: In, values: [z]}]}}"
+INCOMPLETE = {"name": "z", "generation": 1, "resourceSliceCount": 2}
+ZONED: dict[str, tuple[Json, str, bool]] = {
+    "a free device": (slices("z"), SMALL, True),
+    "a card alone": (slices("z", 0, card("gpu-0")), SMALL, False),
+    "no device at all": (device_class("other", "false"), SMALL, False),
+    "devices of a pool that is not complete": (
+        slices("z") | {"spec": slices("z")["spec"] | {"pool": INCOMPLETE}},
+        GPU,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("published", "resource", "is_required"), ZONED.values(), ids=ZONED)
+def test_nodes_are_required_only_if_they_have_a_free_device_of_the_class(
+    published: Json, resource: str, *, is_required: bool
+) -> None:
+    zoned = device_node("z")
+    zoned["metadata"]["labels"]["zone"] = "z"
+    cluster = (NODE, slices("a", 7, card("gpu-0")), zoned, published, *CLASSES)
+    spec = apply_patch(small(), decide_in(*cluster, policy=f"{sizing()}\n{IN_ZONE}"))["spec"]
+    assert spec["containers"][0]["resources"]["limits"] == {resource: "1"}
+    assert ("affinity" in spec) is is_required

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.device_builders import NVIDIA, card, device_class, resource_claim, resource_slice
 from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, codes, review, tainted, view_of, whole_node
 
 RULE = "{key: zone, operator: In, values: [a]}"
@@ -250,3 +251,97 @@ def test_a_requirement_leaves_a_node_that_could_take_the_whole_pod(
     assert bool(first.patch) is added
     assert ("warn GPU-I102" in codes(first)) is not added
     assert review(apply_patch(pod, first), *policies, nodes=nodes).patch == ()
+
+
+OTHER_TAINT = {"key": "nvidia.com/reserved", "effect": "NoSchedule"}
+CLASS = device_class("gpu", f"device.driver == '{NVIDIA}'", "nvidia.com/gpu")
+DEVICE: Json = {"deviceClassName": "gpu", "count": 1}
+CARD: list[Json] = [{"name": "g", "exactly": DEVICE}]
+H100_ONLY = {"cel": {"expression": f"device.attributes['{NVIDIA}'].productName == 'NVIDIA H100'"}}
+
+
+def claim_template(requests: list[Json]) -> Json:
+    """Return a template of claims."""
+    claim = resource_claim("t")
+    return claim | {"kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": {"requests": requests}}}}
+
+
+def devices_on(node: str, *products: str, **labels: str) -> list[Json]:
+    """Return a node with a taint of GPU nodes, and the slice of its cards."""
+    cards = [card(f"gpu-{index}", product) for index, product in enumerate(products)]
+    published = resource_slice(f"{node}-gpus", NVIDIA, node, nodeName=node, devices=cards)
+    return [tainted(make_node(node, labels), GPU_TAINT if "H100" in products[0] else OTHER_TAINT), published]
+
+
+CLAIMED = [*devices_on("a", "NVIDIA H100", zone="a"), *devices_on("b", "NVIDIA A10", "NVIDIA A10", zone="b"), CLASS]
+BY_TEMPLATE = make_pod().spec(resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
+BY_NAME = make_pod().spec(resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+BY_CLASS = make_pod().requests("deviceclass.resource.kubernetes.io/gpu", "1")
+H100_CARD = [{"name": "g", "exactly": DEVICE | {"selectors": [H100_ONLY]}}]
+TWO_CARDS = [{"name": "g", "exactly": DEVICE | {"count": 2}}]
+NO_CARD = [{"name": "g", "exactly": DEVICE | {"selectors": [{"cel": {"expression": "false"}}]}}]
+KEYS = ["nvidia.com/gpu", "nvidia.com/reserved"]
+
+TOLERATED: dict[str, tuple[PodMaker, list[Json], list[str]]] = {
+    "a claim that one node can serve": (BY_TEMPLATE, [claim_template(H100_CARD)], KEYS[:1]),
+    "a claim that two nodes can serve": (BY_TEMPLATE, [claim_template(CARD)], KEYS),
+    "a claim by name": (BY_NAME, [resource_claim("c", device_class_name="gpu")], KEYS),
+    "a class by its own name": (BY_CLASS, [], KEYS),
+    "a class by the name of the device plugin": (make_pod().gpus(1), [], KEYS),
+    "and nodes of the device plugin": (
+        make_pod().gpus(1), [tainted(whole_node(), {"key": "nvidia.com/plugin", "effect": "NoSchedule"})],
+        ["nvidia.com/gpu", "nvidia.com/plugin", "nvidia.com/reserved"],
+    ),
+    "a name and a claim, which one node can serve": (
+        make_pod().gpus(1).spec(resourceClaims=BY_TEMPLATE.build()["spec"]["resourceClaims"]),
+        [claim_template(H100_CARD)], KEYS[:1],
+    ),
+    "a node selector": (
+        make_pod().requests("deviceclass.resource.kubernetes.io/gpu", "1").spec(nodeSelector={"zone": "b"}),
+        [], KEYS[1:],
+    ),
+    "a selector that matches nothing": (BY_TEMPLATE, [claim_template(NO_CARD)], []),
+    "a template that is not known": (BY_TEMPLATE, [], []),
+    "no claim": (make_pod(), [claim_template(CARD)], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "objects", "keys"), TOLERATED.values(), ids=TOLERATED)
+def test_pods_with_claims_tolerate_the_taints_of_the_nodes_with_such_devices(
+    pod: PodMaker, objects: list[Json], keys: list[str]
+) -> None:
+    cluster = [*CLAIMED, *objects]
+    spec = injected(pod, "{tolerations: auto}", cluster)
+    assert sorted(each["key"] for each in spec.get("tolerations", ())) == keys
+    again = review({**pod.build(), "spec": spec}, "mode: enforce\ninjection: {tolerations: auto}", nodes=cluster)
+    assert again.patch == ()
+
+
+REQUIRED_OF_CLAIMS: dict[str, tuple[PodMaker, list[Json], str, bool]] = {
+    "a node with the device is left": (BY_TEMPLATE, [claim_template(CARD)], "a", True),
+    "the node that is left has other devices": (BY_TEMPLATE, [claim_template(H100_CARD)], "b", False),
+    "the node that is left has enough devices": (BY_TEMPLATE, [claim_template(TWO_CARDS)], "b", True),
+    "the node that is left has too few devices": (BY_TEMPLATE, [claim_template(TWO_CARDS)], "a", False),
+    "no node is left": (BY_TEMPLATE, [claim_template(CARD)], "c", False),
+    "a claim that other pods may use elsewhere": (BY_NAME, [resource_claim("c", device_class_name="gpu")], "a", False),
+    "a class by its own name": (BY_CLASS, [], "a", True),
+    "a class by the name of the device plugin": (make_pod().gpus(1), [], "a", True),
+    "a class that has too few devices there": (make_pod().gpus(2), [], "a", False),
+    "a class, and no node is left": (make_pod().gpus(1), [], "c", False),
+}
+
+
+@pytest.mark.parametrize(("pod", "objects", "zone", "is_added"), REQUIRED_OF_CLAIMS.values(), ids=REQUIRED_OF_CLAIMS)
+def test_an_affinity_leaves_claims_a_node_with_their_devices(
+    pod: PodMaker, objects: list[Json], zone: str, *, is_added: bool
+) -> None:
+    rule = f"{{tolerations: auto, nodeAffinity: {{required: [{{key: zone, operator: In, values: [{zone}]}}]}}}}"
+    decision = review(pod, f"mode: enforce\ninjection: {rule}", nodes=[*CLAIMED, *objects])
+    spec = apply_patch(pod, decision)["spec"]
+    assert ("affinity" in spec, "warn GPU-I102" in codes(decision)) == (is_added, not is_added)
+
+
+def test_an_affinity_leaves_claims_a_node_whose_taints_the_pod_tolerates() -> None:
+    rule = f"mode: enforce\ninjection: {{nodeAffinity: {{required: [{RULE}]}}}}"
+    decision = review(BY_TEMPLATE, rule, nodes=[*CLAIMED, claim_template(CARD)])
+    assert (decision.patch, "warn GPU-I102" in codes(decision)) == ((), True)

@@ -1,4 +1,4 @@
-"""Every pod that the scheduler could bind as it was submitted it can bind after right-sizing of pods and claims."""
+"""Every pod that the scheduler could bind as it was submitted it can bind after right-sizing and injection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 from tests.builders import Json, make_namespace
 from tests.device_builders import device_class
 from tests.engine.test_fit import sizing
-from tests.example_cluster import apply_patch, review, view_of
+from tests.example_cluster import GPU_TAINT, apply_patch, review, view_of
 from tests.filters.device_comparison import TIMEOUT_MESSAGE
 from tests.filters.device_selection import NVIDIA
 from tests.filters.random_clusters import RandomCluster
@@ -25,6 +25,14 @@ SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "right-sized devices")
 BATCH_SIZE = 50
 BY_NAME = 5
 """Pods of each cluster that request a GPU by the name of a resource; the others have a claim."""
+
+TAINTED_SHARE = 0.2
+"""Share of nodes with the taint of GPU nodes, which injection tolerates."""
+
+TOLERATIONS = "injection: {tolerations: auto}"
+AFFINITY = "injection: {tolerations: auto, nodeAffinity: {required: [{key: rack, operator: In, values: [a]}]}}"
+"""The affinity that a policy requires may leave nodes that are full now: only where all devices are free, it keeps no
+pod Pending."""
 
 WHOLE_SCHEDULER = ""
 NEEDS = ("4Gi", "8Gi", "9500Mi", "16Gi", "30Gi")
@@ -42,11 +50,14 @@ def test_every_pod_that_binds_without_right_sizing_binds_with_it(device_schedule
             for pod, other in zip(before.pods, after.pods, strict=True):
                 name = pod["metadata"]["name"]
                 is_bound = _binds(of_submitted, name)
-                bound["pods"] += is_bound and pod != other
+                is_bound_now = _binds(of_sized, name)
+                bound["pods"] += is_bound and pod["spec"]["containers"] != other["spec"]["containers"]
+                bound["affinities"] += is_bound and "affinity" in other["spec"]
+                bound["tolerations"] += not is_bound and is_bound_now and "tolerations" in other["spec"]
                 bound["claims"] += is_bound and not _claims_of(pod).isdisjoint(_changed_claims(before, after))
-                is_harmed = is_bound and not _binds(of_sized, name) and not _is_slow(of_sized, name)
+                is_harmed = is_bound and not is_bound_now and not _is_slow(of_sized, name)
                 assert not is_harmed, f"{name}\n{json.dumps([*before.objects, *before.pods])}\n{json.dumps(other)}"
-    assert min(bound["pods"], bound["claims"]) > CLUSTERS / 20, bound
+    assert min(bound[each] for each in ("pods", "claims", "affinities", "tolerations")) > CLUSTERS / 20, bound
 
 
 def _sizable(random: Random) -> RandomCluster:
@@ -55,6 +66,8 @@ def _sizable(random: Random) -> RandomCluster:
     objects = [make_namespace(NAMESPACE), *cluster.objects]
     for node in (each for each in objects if each["kind"] == "Node"):
         node["status"]["nodeInfo"] = {"kubeletVersion": "v1.36.3"}
+        if random.random() < TAINTED_SHARE:
+            node["spec"]["taints"] = [GPU_TAINT]
     attributes = f"device.attributes['{NVIDIA}']"
     for profile in random.sample(PROFILES, k=random.randint(0, 3)):
         condition = f"device.driver == '{NVIDIA}' && 'profile' in {attributes} && {attributes}.profile == '{profile}'"
@@ -66,6 +79,8 @@ def _sizable(random: Random) -> RandomCluster:
     for pod in by_claim:
         pod["spec"] = {"containers": [{"name": "main", "image": "a"}]} | _claim_reference(pod["metadata"]["name"])
         objects.append(_claim(random, pod["metadata"]["name"]))
+    if random.random() < 0.5:
+        objects = [each for each in objects if "allocation" not in each.get("status", {})]
     named = {each["resourceClaimName"] for pod in cluster.pods for each in pod["spec"].get("resourceClaims", ())}
     kept = [each for each in objects if not _is_new_claim(each) or each["metadata"]["name"] in named]
     return RandomCluster(kept, cluster.pods)
@@ -75,8 +90,10 @@ def _right_sized(cluster: RandomCluster) -> RandomCluster:
     """Return the cluster with every new object as right-sizing leaves it."""
     stored = (each for each in cluster.objects if each["kind"] != "KubeSchedulerConfiguration")
     view = view_of(*stored).with_api_minor(36)
-    objects = [_admitted(each, view) if _is_new_claim(each) else each for each in cluster.objects]
-    return RandomCluster(objects, [_admitted(pod, view) for pod in cluster.pods])
+    is_free = not any("allocation" in each.get("status", {}) for each in cluster.objects)
+    policy = f"{sizing()}\n{AFFINITY if is_free else TOLERATIONS}"
+    objects = [_admitted(each, policy, view) if _is_new_claim(each) else each for each in cluster.objects]
+    return RandomCluster(objects, [_admitted(pod, policy, view) for pod in cluster.pods])
 
 
 def _claim(random: Random, name: str) -> Json:
@@ -113,8 +130,8 @@ def _is_new_claim(data: Json) -> bool:
     return bool(data["kind"] == "ResourceClaim" and "status" not in data)
 
 
-def _admitted(data: Json, view: ClusterView) -> Json:
-    return apply_patch(data, review(data, sizing(), view=view))
+def _admitted(data: Json, policy: str, view: ClusterView) -> Json:
+    return apply_patch(data, review(data, policy, view=view))
 
 
 def _binds(answer: SchedulerAnswer, pod: str) -> bool:

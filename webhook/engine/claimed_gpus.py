@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 
 import msgspec
@@ -15,13 +16,20 @@ import msgspec
 from webhook.engine.gpu_requests import init_then_main_containers
 from webhook.model.claims import ClaimSpec, claim_of_class
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
 from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
+from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
+from webhook.model.dra.selector_cache import select_device
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Container, Pod, PodResourceClaim
 from webhook.model.quantity import NANO, parse_whole_number
+
+MAX_NODES_TRIED, MAX_ALLOCATION_STEPS = 16, 2_000
+"""Bounds of a search for a node that has the devices of a pod: about 10 ms."""
 
 NO_UNITS: Mapping[str, int] = MappingProxyType({})
 
@@ -104,6 +112,39 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
         devices += count if classes[resource] else 0
         fields = {**dict.fromkeys(classes[resource], path), **fields}
     return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing), served)
+
+
+def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) -> int:
+    """Return the mask of the nodes that publish devices for each request of a pod, or advertise the name; -1 for all.
+
+    A request of which that is not known excludes no node.
+    """
+    nodes, devices = -1, view.cluster_claims(namespace).devices
+    for request in (one for some in claimed.claims.values() for one in some):
+        nodes &= request.nodes
+    for resource in claimed.served:
+        spec, advertising = claim_of_class(devices.class_by_resource[resource]), view.fleet.nodes_advertising(resource)
+        if advertising or resource not in view.fleet.extended_resources:  # else unknown nodes advertise it
+            nodes &= count_claim_units(spec, devices, view.fleet)[0].nodes | advertising
+    return nodes
+
+
+def can_serve_claims(pod: Pod, namespace: str, nodes: int, view: ClusterView) -> bool:
+    """Return whether a node of a mask surely has all devices that a new pod claims, free or not.
+
+    Where a claim that other pods may use too gets its devices is not known.
+    """
+    devices, steps = view.cluster_claims(namespace).devices, MAX_ALLOCATION_STEPS
+    claims = resolve_claims(pod, view.namespace_claims(namespace), devices, view.fleet)
+    if any(each.existing for each in claims.unallocated):
+        return False
+    empty = devices._replace(allocated={})
+    for node in islice(bit_positions(nodes & claims.nodes), MAX_NODES_TRIED):
+        found = allocate_for_pod(pod, claims, node, empty, view.fleet, select_device, steps)
+        if found.outcome is AllocationOutcome.ALLOCATED:
+            return True
+        steps = max(0, steps - found.steps)
+    return False
 
 
 def units_of_resource(resource: str, view: ClusterView, namespace: str) -> Mapping[str, int]:

@@ -133,7 +133,9 @@ class FeasibleNodes:
 
     def _has_gpu_nodes(self, nodes: int) -> bool:
         fleet = self.view.fleet
-        return any(nodes & fleet.nodes_advertising(name) for name in fleet.resources())
+        if any(nodes & fleet.nodes_advertising(name) for name in fleet.resources()):
+            return True
+        return any(nodes & each.offer.nodes for each in self.view.class_offers().by_resource.values())
 
     def matching_nodes(self, expressions: Sequence[NodeSelectorRequirement]) -> int:
         """Return the mask of the selected nodes on which further expressions hold."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
+from webhook.engine.claimed_gpus import MAX_NODES_TRIED, NO_CLAIMED_GPUS, can_serve_claims, nodes_with_devices
 from webhook.engine.demand import exclusion_reason
-from webhook.engine.feasible_nodes import gpu_taints, is_gpu_taint
-from webhook.engine.pod_context import GpuPodContext, PodMutation
+from webhook.engine.feasible_nodes import FeasibleNodes, gpu_taints, is_gpu_taint
+from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
@@ -14,7 +16,7 @@ from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.node_masks import union_masks
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.model.taints import tolerates_all
@@ -41,14 +43,9 @@ _HINT_FIELDS: dict[str, FieldPath] = {
 
 def apply_injection(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
     """Add the hints of an injection section; report what was added and what could not be."""
-    before, fit = len(mutation.changed), mutation.applied_choice
-    candidates = context.offer_nodes  # of the chosen offers, else of the requested ones
-    if fit is not None:
-        candidates = union_masks([offer.nodes for offer in fit.offers]) & fit.selected
+    before, candidates = len(mutation.changed), _candidate_nodes(mutation, context)
     findings: list[PolicyFinding] = []
-    allowed = TOLERATIONS_WHITELIST not in context.namespace.annotations
-    if allowed and (section.tolerations_auto or section.tolerations):
-        _add_tolerations(section, mutation, context, candidates)
+    _add_tolerations(section, mutation, context, candidates & context.feasible.selected)
     if section.node_affinity or section.node_affinity_auto:
         findings += _add_node_affinity(section, mutation, context, candidates)
     if section.runtime_class_name:
@@ -66,6 +63,41 @@ def apply_injection(section: InjectionRules, mutation: PodMutation, context: Gpu
     return findings
 
 
+def inject_for_claims(section: InjectionRules, mutation: PodMutation, context: PodContext) -> list[PolicyFinding]:
+    """Add tolerations and node affinity to a pod that gets its GPUs by claims and device classes alone."""
+    before, view = len(mutation.changed), context.view
+    published = max(0, nodes_with_devices(context.claimed, view, context.request.namespace))
+    candidates = published & view.fleet.nodes_selected_by(context.pod.spec)
+    _add_tolerations(section, mutation, context, candidates)
+    feasible = FeasibleNodes(view, context.pod, tuple(mutation.tolerations))
+
+    def are_enough(remaining: int, _before: int) -> bool:
+        return _serves_claims(context, remaining & feasible.nodes)
+
+    findings = [*_require(section.node_affinity, mutation, feasible, candidates, are_enough, by_claim=True)]
+    if len(mutation.changed) > before:
+        findings.append(report_additions(section.mode, mutation.changed[before:]))
+    return findings
+
+
+def _serves_claims(context: PodContext, nodes: int) -> bool:
+    """Return whether a node of a mask could take the pod and all its claims if it were empty."""
+    pod, view = context.pod, context.view
+    large = (1 << node for node in bit_positions(nodes) if context.has_large_enough_node(pod, 1 << node))
+    return can_serve_claims(pod, context.request.namespace, union_masks(islice(large, MAX_NODES_TRIED)), view)
+
+
+def _candidate_nodes(mutation: PodMutation, context: GpuPodContext) -> int:
+    """Return the nodes of the chosen offers, else of the requested ones and of devices that serve their names."""
+    fit, claimed, names = mutation.applied_choice, context.claimed, context.gpu_requests.totals.keys()
+    if fit is not None:
+        return union_masks([offer.nodes for offer in fit.offers]) & fit.selected
+    if claimed is NO_CLAIMED_GPUS:
+        return context.offer_nodes
+    nodes = nodes_with_devices(claimed, context.view, context.request.namespace)
+    return nodes if nodes >= 0 and names <= claimed.served else nodes & context.offer_nodes
+
+
 def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
     """Report what was added, as a note, or would be, as a warning; at its field, or at `spec` for several."""
     field = _HINT_FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
@@ -75,11 +107,14 @@ def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
     return PolicyFinding("GPU-I101", field, f"would add {', '.join(added)}", fix, PolicyMode.WARN)
 
 
-def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int) -> None:
+def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: PodContext, nodes: int) -> None:
+    """Add the tolerations of a section, and automatic ones for the GPU taints of some nodes."""
+    is_given = section.tolerations_auto or section.tolerations
+    if not is_given or TOLERATIONS_WHITELIST in context.namespace.annotations:
+        return
     present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
-        nodes = candidates & context.feasible.selected
         taints = dict.fromkeys(taint for taint, tainted in gpu_taints(context.view.fleet) if tainted & nodes)
         if mutation.applied_choice is not None and mutation.applied_choice.group:
             offers = mutation.applied_choice.offers
@@ -103,22 +138,46 @@ def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool
 def _add_node_affinity(
     section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int
 ) -> tuple[PolicyFinding, ...]:
-    expressions, required = section.node_affinity, mutation.required_node_affinity
+    expressions = section.node_affinity
     if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
         excluded = exclude_partitioned(context, section.mode)
         if context.gpu_requests.totals[WHOLE_GPU] > 1:
             expressions += excluded
         elif not all(is_already_required(mutation.pod, one) for one in excluded):
             prefer_nodes(excluded, WHOLE_GPU_WEIGHT, mutation)
-    if not expressions:
-        return ()
+    by_claim = context.claimed is not NO_CLAIMED_GPUS and mutation.applied_choice is None
+
+    def are_enough(remaining: int, before: int) -> bool:
+        if mutation.applied_choice is not None:
+            return bool(remaining)
+        return context.leaves_suitable_node(remaining, before) and (not by_claim or _serves_claims(context, remaining))
+
+    return _require(expressions, mutation, context.feasible, candidates, are_enough, by_claim=by_claim)
+
+
+def _require(
+    expressions: tuple[NodeSelectorRequirement, ...],
+    mutation: PodMutation,
+    feasible: FeasibleNodes,
+    candidates: int,
+    are_enough: Callable[[int, int], bool],
+    *,
+    by_claim: bool,
+) -> tuple[PolicyFinding, ...]:
+    """Require expressions of the node, or say that this would leave none.
+
+    Args:
+        candidates: The nodes of the requested GPUs.
+        are_enough: Tests the nodes that are left of these, and the nodes before.
+        by_claim: True if claims serve the pod: where no node of theirs is known, nothing is required.
+    """
+    required = mutation.required_node_affinity
     missing = [one for one in expressions if one not in required and not is_already_required(mutation.pod, one)]
     if not missing:
         return ()
-    nodes = candidates & context.feasible.matching_nodes(required)
-    remaining = nodes & context.feasible.matching_nodes(missing)
-    enough = bool(remaining) if mutation.applied_choice is not None else context.leaves_suitable_node(remaining, nodes)
-    if nodes and not enough:
+    nodes = candidates & feasible.matching_nodes(required)
+    remaining = nodes & feasible.matching_nodes(missing)
+    if (nodes or by_claim) and not are_enough(remaining, nodes):
         keys = ", ".join(one.key for one in missing)
         return (_hint_conflict(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
     required += missing

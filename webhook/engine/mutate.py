@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from webhook.engine.accounting import write_accounting
 from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.injection import apply_injection, is_already_required
+from webhook.engine.injection import apply_injection, inject_for_claims, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.own_annotations import KEPT, invalid_truth_value
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
@@ -83,6 +83,10 @@ def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[
             mutation.applied_choice is not None or fits_with_defaults(context, mutation.required_node_affinity)
         ):
             _add_default_requests(context, mutation)
+    elif context.claimed.units:
+        for policy_ref, injection in policies.injections:
+            added = inject_for_claims(injection, _target_of(policy_ref, mutation), context)
+            violations += [(policy_ref, each) for each in added]
     if policies.accounting_policies:
         mutation.policy = policies.accounting_policies
         write_accounting(context, mutation)

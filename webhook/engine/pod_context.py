@@ -86,6 +86,16 @@ class PodContext(msgspec.Struct, frozen=True):
     limit_range_gpus: InjectedGpus
     claimed: ClaimedGpus
 
+    def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
+        """Return whether a node of a mask is large enough for what the pod requests besides GPUs."""
+        known, (cpu_milli, memory, others) = self.view.fleet.nodes, requested_amounts(pod)
+        return any(
+            known[node].cpu_milli >= cpu_milli
+            and known[node].memory >= memory
+            and all(known[node].others.get(name, 0) >= amount for name, amount in others)
+            for node in bit_positions(nodes)
+        )
+
 
 class GpuPodContext(PodContext, frozen=True):
     """The context of a new pod that requests GPUs.
@@ -117,16 +127,6 @@ class GpuPodContext(PodContext, frozen=True):
             pod: The pod, as it came or with additions.
         """
         return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
-
-    def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
-        """Return whether a node of a mask is large enough for what the pod requests besides GPUs."""
-        known, (cpu_milli, memory, others) = self.view.fleet.nodes, requested_amounts(pod)
-        return any(
-            known[node].cpu_milli >= cpu_milli
-            and known[node].memory >= memory
-            and all(known[node].others.get(name, 0) >= amount for name, amount in others)
-            for node in bit_positions(nodes)
-        )
 
     def nodes_with_all_gpus(self, nodes: int) -> int:
         """Return those nodes of a mask with all GPUs of the pod, whose kubelet accepts the counts.

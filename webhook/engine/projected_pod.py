@@ -197,7 +197,8 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     devices = _requested_devices(context) if by_class and context.view.classes else NO_UNITS
     if not totals and not devices:
         return NO_USE
-    feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, pod)
+    added = tuple(mutation.tolerations)
+    feasible = context.feasible if isinstance(context, GpuPodContext) else FeasibleNodes(context.view, pod, added)
     choice, nodes = mutation.applied_choice, feasible.nodes
     if choice is not None:
         requested = [PendingUnits(choice.resource, union_masks([offer.nodes for offer in choice.offers]), 1)]

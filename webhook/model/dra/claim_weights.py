@@ -42,6 +42,7 @@ from webhook.model.dra.published_devices import PublishedDevice, published_devic
 from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_masks import union_masks
 from webhook.model.pod_summary import PodClaimUse, PodSummary
 from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights, unit_milli
 from webhook.model.quantity import NANO, parse_nano
@@ -89,16 +90,18 @@ class RequestUnits(NamedTuple):
         name: The name of the request.
         units: Units by the name under which a device plugin would advertise such devices.
         is_known: False if it is not known which devices match; then they count as whole GPUs.
+        nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
     """
 
     name: str
     units: Mapping[str, int]
     is_known: bool
+    nodes: int = -1
 
 
 def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
     """Return the most units that each request of a claim may get; remembered until slices or classes change."""
-    cache, content = _known_units(devices.pools), _encode(spec)
+    cache, content = _known_units(devices.pools, fleet), _encode(spec)
     found = cache.get(content)
     if found is None or found[0] is not devices.classes:
         weigher = _ClaimWeigher(devices, fleet)
@@ -327,7 +330,7 @@ class _ClaimWeigher:
     def _weigh_choice(self, choice: DeviceRequest) -> _ChoiceWeight:
         if choice.admin_access:  # uses up nothing
             return _ChoiceWeight((), 0)
-        count, parts = _device_count(choice), self._find_parts(choice)
+        count, parts = _device_count(choice), self._parts_of(self._find_devices(choice))
         if not parts:
             milli = CARD_MILLI if may_hold_gpus(choice.device_class_name, self._devices.classes) else 0
             return _ChoiceWeight((), milli * count)
@@ -338,28 +341,33 @@ class _ClaimWeigher:
 
     def count_units(self, request: ClaimRequest) -> RequestUnits:
         """Return the most units that a request may get: of its choices the largest for each resource."""
-        most, is_known = Counter[str](), True
+        most, is_known, nodes = Counter[str](), True, 0
         if not request.choices:  # of a later version
             return RequestUnits(request.name, {WHOLE_GPU: MAX_DEVICES}, is_known=False)
         for choice in request.choices:
-            parts = [] if choice.admin_access else self._find_parts(choice)
+            devices = [] if choice.admin_access else self._find_devices(choice)
+            nodes |= union_masks(each.nodes or -1 for each in devices) if devices else -1
+            parts = self._parts_of(devices)
             names = {_requested_resource(part, choice) for part in parts if part.milli}
             if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):
                 names, is_known = {WHOLE_GPU}, False
             most |= Counter(dict.fromkeys(names, _device_count(choice)))
-        return RequestUnits(request.name, most, is_known)
+        return RequestUnits(request.name, most, is_known, nodes)
 
-    def _find_parts(self, choice: DeviceRequest) -> list[GpuPart]:
+    def _parts_of(self, devices: Sequence[PublishedDevice]) -> list[GpuPart]:
+        return [_part_of_kind(each, self._devices.pools) for each in devices]
+
+    def _find_devices(self, choice: DeviceRequest) -> list[PublishedDevice]:
         """Return the devices that a request may get, one of each kind; none if they are not known."""
         try:
-            return self._matching_parts(choice)
+            return self._matching_devices(choice)
         except _TooManyStepsError:
             self._is_exact = False
         except (SelectorRuntimeError, UnmodelledExpressionError):
             pass
         return []
 
-    def _matching_parts(self, choice: DeviceRequest) -> list[GpuPart]:
+    def _matching_devices(self, choice: DeviceRequest) -> list[PublishedDevice]:
         """Return the devices that a request may get, one of each kind; an error of a selector excludes none.
 
         Raises:
@@ -377,7 +385,7 @@ class _ClaimWeigher:
         read = None if keys is None else tuple(sorted({*keys, *SIZE_KEYS}))
         kinds = published_devices(pools, self._fleet, read).kinds
         self._spend(evaluation_parts(expressions) * len(kinds))
-        return [_part_of_kind(each, pools) for each in kinds if all(_may_select(one, each) for one in expressions)]
+        return [each for each in kinds if all(_may_select(one, each) for one in expressions)]
 
     def _spend(self, steps: int) -> None:
         if steps > self._steps_left:
@@ -421,5 +429,7 @@ def _known_weights(_pools: DevicePools) -> BoundedCache[bytes, _KnownWeight]:
 
 
 @derived_value()
-def _known_units(_pools: DevicePools) -> BoundedCache[bytes, tuple[DeviceClasses, tuple[RequestUnits, ...]]]:
+def _known_units(
+    _pools: DevicePools, _fleet: Fleet
+) -> BoundedCache[bytes, tuple[DeviceClasses, tuple[RequestUnits, ...]]]:
     return BoundedCache(MAX_KNOWN_SPECS)

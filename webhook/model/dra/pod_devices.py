@@ -20,6 +20,7 @@ from webhook.model.claims import (
 )
 from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import (
+    MAX_STEPS,
     AllocationOutcome,
     ChosenDevice,
     NamedClaim,
@@ -122,7 +123,13 @@ def _missing_class(claims: Sequence[NamedClaim], classes: DeviceClasses) -> str:
 
 
 def allocate_for_pod(
-    pod: Pod, claims: PodClaims, node: int, view: DeviceView, fleet: Fleet, selects: SelectDevice
+    pod: Pod,
+    claims: PodClaims,
+    node: int,
+    view: DeviceView,
+    fleet: Fleet,
+    selects: SelectDevice,
+    max_steps: int = MAX_STEPS,
 ) -> NodeAllocation:
     """Return what the claims of a pod would get on a node.
 
@@ -133,6 +140,7 @@ def allocate_for_pod(
         view: Devices, and what is allocated.
         fleet: The nodes.
         selects: Evaluates a selector on a device.
+        max_steps: Bound of the search.
     """
     if claims.rejection:
         return NodeAllocation(AllocationOutcome.REJECTED, reason=claims.rejection)
@@ -148,7 +156,9 @@ def allocate_for_pod(
     if wanted:
         pools = view.pools.pools_of_node(node)
         shared = view.pools.shared_counter_names
-        found = allocate_on_node(wanted, pools, view.allocated, view.classes, selects, shared_names=shared)
+        found = allocate_on_node(
+            wanted, pools, view.allocated, view.classes, selects, shared_names=shared, max_steps=max_steps
+        )
     if found.outcome is AllocationOutcome.ALLOCATED and not claims.nodes >> node & 1:
         return NodeAllocation(AllocationOutcome.REJECTED, reason=NOT_ON_NODE)
     return found
