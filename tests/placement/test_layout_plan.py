@@ -12,8 +12,17 @@ from itertools import combinations_with_replacement, product
 import pytest
 
 from webhook.placement.integer_program import IntegerProgram
-from webhook.placement.layout_plan import WHOLE_CARD, CardGroup, CardUnit, LayoutPlan, UnitDemand, plan_layouts
+from webhook.placement.layout_plan import (
+    WHOLE_CARD,
+    CardGroup,
+    CardUnit,
+    LayoutPlan,
+    UnitDemand,
+    is_shared,
+    plan_layouts,
+)
 from webhook.placement.mig import MigLayout, legal_layouts, maximal_layouts, mig_geometry
+from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, node_groups
 
 A30, A100, H100 = "NVIDIA-A30", "NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"
 RTX = "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"
@@ -122,6 +131,93 @@ def test_plans_equal_brute_force(seed: int) -> None:
         assert figures(plan) == best_by_brute_force(cards, demands), (seed, case, cards, demands)
         assert plan.is_optimal
         assert_is_consistent(cards, demands, plan)
+
+
+T4 = "Tesla-T4"
+SHARES = [CardUnit(product, f"timeSlicing/{replicas}") for product in (T4, A30) for replicas in (4, 3, 2)]
+
+
+def share_need(name: str, replicas: int) -> tuple[CardUnit, ...]:
+    """Return the units of a pod that needs at most one part of a card in some."""
+    return (*(unit for unit in SHARES if unit.product == name and unit.milli >= 1000 // replicas), CardUnit(name, ""))
+
+
+def random_nodes(rng: random.Random) -> tuple[list[NodeLayout], list[UnitDemand]]:
+    """Return a few nodes of one product with one or two cards, some of which are shared, and needs of shares."""
+    name = rng.choice([T4, A30])
+    slices = [(("1g.6gb", 4),), (("2g.12gb", 2),)] if name == A30 else []
+    nodes = []
+    for index in range(rng.randint(1, 2 if name == A30 else 3)):
+        cards = rng.randint(1, 2)
+        whole = rng.choice([WHOLE_CARD, WHOLE_CARD, *(((f"timeSlicing/{replicas}", replicas),) for replicas in (2, 4))])
+        layouts = [rng.choice([whole, whole, *slices]) for _ in range(cards)]
+        kept = rng.choice([0, 0, 1]) if whole == WHOLE_CARD else 0
+        nodes.append(
+            NodeLayout(
+                f"n{index}", name, tuple(layouts), min(kept, layouts.count(WHOLE_CARD)), fixed=rng.random() < 0.2
+            )
+        )
+    units = [share_need(name, rng.choice((2, 3, 4))) for _ in range(2)]
+    units += [(CardUnit(name, ""),), (CardUnit(name, rng.choice(("1g.6gb", "2g.12gb"))), CardUnit(name, ""))]
+    return nodes, [UnitDemand(rng.randint(0, 5), each) for each in rng.sample(units, rng.randint(1, 4))]
+
+
+def layouts_of_node(node: NodeLayout) -> Iterator[tuple[MigLayout, ...]]:
+    """Yield every choice of layouts of a node's cards, without those that pods keep."""
+    if node.fixed:
+        yield tuple(node.planned_layouts().elements())
+        return
+    cards = node.planned_layouts().total()
+    geometry = mig_geometry(node.product)
+    slices = list(maximal_layouts(geometry)) if geometry else []
+    yield from combinations_with_replacement([WHOLE_CARD, *slices], cards)
+    for replicas in () if node.kept_whole else (2, 3, 4):
+        yield from combinations_with_replacement([((f"timeSlicing/{replicas}", replicas),), *slices], cards)
+
+
+def best_of_nodes(nodes: Sequence[NodeLayout], demands: Sequence[UnitDemand]) -> tuple[int, int]:
+    """Return the fewest unserved requests and used cards, in this order, of all choices of layouts of nodes."""
+    requests = [each.units for each in demands for _ in range(each.requests)]
+    scores, known = [], dict[tuple[MigLayout, ...], tuple[int, int]]()
+    for choice in product(*(layouts_of_node(node) for node in nodes)):
+        cards = tuple(sorted(card for each in choice for card in each))
+        if cards not in known:
+            slices = Counter[CardUnit]()
+            for card in cards:
+                slices.update({CardUnit(nodes[0].product, profile): count for profile, count in card})
+            whole = Counter({CardUnit(nodes[0].product, ""): cards.count(WHOLE_CARD)})
+            served, by_slice = matching_size(requests, slices + whole), matching_size(requests, slices)
+            partitioned = sum(card != WHOLE_CARD for card in cards)
+            known[cards] = len(requests) - served, partitioned + served - by_slice
+        scores.append(known[cards])
+    return min(scores)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_plans_with_shares_equal_brute_force_over_nodes(seed: int) -> None:
+    rng = random.Random(seed)
+    for case in range(90):
+        nodes, demands = random_nodes(rng)
+        plan = plan_layouts(card_groups(nodes), demands, nodes=node_groups(nodes))
+
+        assert figures(plan)[:2] == best_of_nodes(nodes, demands), (seed, case, nodes, demands)
+        assert plan.is_optimal
+        assert_nodes_have_the_plan(nodes, plan)
+
+
+def assert_nodes_have_the_plan(nodes: Sequence[NodeLayout], plan: LayoutPlan) -> None:
+    """The nodes have the planned cards together, and none has both shared and whole ones."""
+    changes = {change.node.node: change.layouts for change in assign_layouts(nodes, plan.cards, plan.sharing)}
+    after = Counter[tuple[str, MigLayout]]()
+    for node in nodes:
+        layouts = changes.get(node.node, node.layouts)
+        assert len(layouts) == len(node.layouts)
+        assert len({layout for layout in layouts if layout == WHOLE_CARD or is_shared(layout)}) < 2
+        assert layouts.count(WHOLE_CARD) >= node.kept_whole
+        assert not node.fixed or layouts == node.layouts
+        after.update((node.product, layout) for layout in layouts)
+        after[node.product, WHOLE_CARD] -= node.kept_whole
+    assert +after == Counter({(group.product, group.layout): group.cards for group in plan.cards})
 
 
 def assert_is_consistent(cards: Sequence[CardGroup], demands: Sequence[UnitDemand], plan: LayoutPlan) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,7 +19,12 @@ from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.model.offers import GpuOffer
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.integer_program import IntegerProgram
-from webhook.placement.layout_plan import WHOLE_CARD, CardGroup
+from webhook.placement.layout_plan import (
+    WHOLE_CARD,
+    CardGroup,
+    NodeGroup,
+    is_shared,
+)
 from webhook.placement.mig import MigGeometry, MigLayout, legal_layouts, mig_geometry
 
 SPLIT_SECONDS = 5.0
@@ -43,6 +48,11 @@ class NodeLayout(NamedTuple):
     kept_whole: int = 0
     pods: int = 0
     fixed: bool = False
+
+    @property
+    def shared(self) -> MigLayout:
+        """The layout of its shared cards, which are all equal; `WHOLE_CARD` if it has none."""
+        return next(filter(is_shared, self.layouts), WHOLE_CARD)
 
     def planned_layouts(self) -> Counter[MigLayout]:
         """Return how many cards with each layout serve the demand: all but those that pods keep."""
@@ -199,23 +209,75 @@ def card_groups(nodes: Iterable[NodeLayout]) -> list[CardGroup]:
     return [CardGroup(*key, cards, fixed[key]) for key, cards in sorted(found.items())]
 
 
-def assign_layouts(nodes: Iterable[NodeLayout], planned: Iterable[CardGroup]) -> list[NodeChange]:
+def node_groups(nodes: Iterable[NodeLayout]) -> list[NodeGroup]:
+    """Return the nodes whose cards may all change, by product, number of cards and their shares today."""
+    free = [node for node in nodes if not node.fixed and not node.kept_whole]
+    kinds = Counter((node.product, len(node.layouts), node.shared) for node in free)
+    return [NodeGroup(product, cards, number, shared) for (product, cards, shared), number in sorted(kinds.items())]
+
+
+NO_SHARING: Mapping[tuple[NodeGroup, MigLayout], int] = {}
+
+
+def assign_layouts(
+    nodes: Iterable[NodeLayout],
+    planned: Iterable[CardGroup],
+    sharing: Mapping[tuple[NodeGroup, MigLayout], int] = NO_SHARING,
+) -> list[NodeChange]:
     """Return the nodes that change, so that together they have the planned layouts.
 
-    Idle nodes change first, then those that are partitioned already, then those with the most cards to change, so that
-    few nodes change and sets of linked whole cards stay.
+    Nodes get shared cards first, those before that have some. Then idle nodes change first, then those that are
+    partitioned already, then those with the most cards to change, so that few nodes change and sets of linked whole
+    cards stay.
     """
     missing, nodes = Counter[tuple[str, MigLayout]](), list(nodes)
     for group in planned:
         missing[group.product, group.layout] += group.cards
-    for group in card_groups(nodes):
+    for group in card_groups(node for node in nodes if node.fixed):
+        missing[group.product, group.layout] -= group.cards
+    shared = _share_cards(nodes, sharing, missing)
+    for group in card_groups(node for node in nodes if not node.fixed and node.node not in shared):
         missing[group.product, group.layout] -= group.cards
     changes = []
     for node in sorted(nodes, key=lambda node: _change_order(node, missing)):
-        layouts = tuple(_new_layouts(node, missing))
+        layouts = shared.get(node.node) or tuple(_new_layouts(node, missing))
         if Counter(layouts) != Counter(node.layouts):
             changes.append(NodeChange(node, layouts))
     return changes
+
+
+def _share_cards(
+    nodes: Sequence[NodeLayout],
+    sharing: Mapping[tuple[NodeGroup, MigLayout], int],
+    missing: Counter[tuple[str, MigLayout]],
+) -> dict[str, tuple[MigLayout, ...]]:
+    """Return the layouts of the nodes that have shared cards, and count them as no longer missing."""
+    found: dict[str, tuple[MigLayout, ...]] = {}
+    for group, layout in sorted(sharing, key=lambda key: key[0].shared != key[1]):
+        alike = [node for node in nodes if node.node not in found and [group._replace(nodes=1)] == node_groups([node])]
+        alike.sort(key=lambda node: (node.pods, _partitioned(node) == 0, node.node))
+        for node in alike[: sharing[group, layout]]:
+            found[node.node] = _layouts_with_shares(node, layout, missing)
+            missing.subtract((node.product, each) for each in found[node.node])
+    return found
+
+
+def _partitioned(node: NodeLayout) -> int:
+    return sum(layout != WHOLE_CARD for layout in node.layouts)
+
+
+def _layouts_with_shares(
+    node: NodeLayout, shared: MigLayout, missing: Mapping[tuple[str, MigLayout], int]
+) -> tuple[MigLayout, ...]:
+    """Return the layouts of a node with as many shared cards as are missing; the others are partitioned."""
+    cards = min(len(node.layouts), missing[node.product, shared])
+    left = Counter[MigLayout]()
+    for (product, layout), count in missing.items():
+        if product == node.product and layout != WHOLE_CARD and not is_shared(layout):
+            left[layout] += max(0, count)
+    kept = list((Counter(node.layouts) & left).elements())[: len(node.layouts) - cards]
+    others = list((left - Counter(kept)).elements())[: len(node.layouts) - cards - len(kept)]
+    return (*[shared] * cards, *kept, *others)
 
 
 def _change_order(node: NodeLayout, missing: Counter[tuple[str, MigLayout]]) -> tuple[object, ...]:
