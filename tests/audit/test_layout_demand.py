@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import DemandCollector, view_with_slices
+from webhook.audit.layout_demand import DemandCollector, allowed_share_form, view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
 from webhook.cache.snapshot import view_of_objects
@@ -51,8 +51,9 @@ def demand_of(*pods: PodMaker, nodes: tuple[dict[str, Any], ...] = NODES, policy
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
     loaded = load_policies([("p.yaml", policy)])
     assert loaded.policies is not None, loaded.errors
-    layouts = node_layouts(view.fleet)
-    offering = view_with_slices(view, layouts)
+    share_form = allowed_share_form(loaded.policies)
+    layouts = node_layouts(view.fleet, sharing=share_form is not None)
+    offering = view_with_slices(view, layouts, share_form)
     context = EvaluationContext(loaded.policies, offering, datetime(2026, 6, 1, tzinfo=UTC))
     collector = DemandCollector(offering.fleet, layouts, loaded.policies)
     for result in audit_pods(found, context):
@@ -132,14 +133,92 @@ def test_a_policy_that_requires_a_large_saving_allows_fewer_slices() -> None:
     }
 
 
-def test_a_pod_that_would_get_a_share_needs_no_card() -> None:
-    labels = {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "2"}
-    shared = make_node("l4", {**labels, "nvidia.com/gpu.memory": "23034"}, **{"nvidia.com/gpu": 4})
-    policy = POLICY.replace("isolation: hardware, forms: [mig]", "isolation: none, forms: [timeSlicing]")
+def shared_policy(forms: str, isolation: str = "none") -> str:
+    """Return the policy with shares."""
+    return POLICY.replace("isolation: hardware, forms: [mig]", f"isolation: {isolation}, forms: {forms}")
 
-    demand = demand_of(whole("p", "8Gi", "a100"), whole("q", "8Gi"), nodes=(*NODES, shared), policy=policy)
 
-    assert (needs_of(demand), demand.kept_whole, demand.allocated_cards) == ({}, {}, {A100: 1})
+SHARED_L4 = make_node(
+    "l4",
+    {
+        "nvidia.com/gpu.product": "NVIDIA-L4-SHARED",
+        "nvidia.com/gpu.count": "2",
+        "nvidia.com/gpu.replicas": "3",
+        "nvidia.com/gpu.memory": "23034",
+    },
+    **{"nvidia.com/gpu": 6},
+)
+SHARES: dict[str, tuple[list[PodMaker], str, dict[tuple[str, ...], int]]] = {
+    "as many replicas as fit into the memory": (
+        [whole("p", "20Gi", "h100")],
+        shared_policy("[timeSlicing]"),
+        {("right-sized", "H100/timeSlicing/4", "H100/timeSlicing/3", "H100/timeSlicing/2", "H100/whole"): 1},
+    ),
+    "no more than the duty allows": (
+        [make_pod("p").gpus(1).needs("8Gi", "40%").spec(nodeName="h100")],
+        shared_policy("[mps]", "memory"),
+        {("right-sized", "H100/mps/2", "H100/whole"): 1},
+    ),
+    "seven, if the duty is not known": (
+        [whole("p", "1Gi", "t4")],
+        shared_policy("[timeSlicing]"),
+        {("right-sized", *(f"T4/timeSlicing/{count}" for count in (7, 6, 5, 4, 3, 2)), "T4/whole"): 1},
+    ),
+    "the form that the policy prefers": (
+        [whole("p", "30Gi", "a100")],
+        shared_policy("[mig, timeSlicing]"),
+        {("right-sized", "A100/3g.40gb", "A100/4g.40gb", "A100/whole"): 1},
+    ),
+    "a share that a pod has, if its need is not known": (
+        [whole("p", node="l4")],
+        shared_policy("[timeSlicing]"),
+        {("share requested", "L4/timeSlicing/3", "L4/timeSlicing/2"): 1},
+    ),
+    "a larger or smaller one, if it is known": (
+        [whole("p", "5Gi", "l4")],
+        shared_policy("[timeSlicing]"),
+        {("right-sized", "L4/timeSlicing/4", "L4/timeSlicing/3", "L4/timeSlicing/2", "L4/whole"): 1},
+    ),
+    "a pod that needs more than half of a card keeps it": (
+        [whole("p", "50Gi", "h100")],
+        shared_policy("[timeSlicing]"),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "policy", "expected"), SHARES.values(), ids=SHARES.keys())
+def test_needs_of_shares(pods: list[PodMaker], policy: str, expected: dict[tuple[str, ...], int]) -> None:
+    memory = {"nvidia.com/gpu.memory": "15360"}
+    t4 = make_node("t4", {"nvidia.com/gpu.product": T4, **memory}, **{"nvidia.com/gpu": 4})
+
+    assert needs_of(demand_of(*pods, nodes=(*NODES[:3], t4, SHARED_L4), policy=policy)) == expected
+
+
+def test_shared_cards_of_today_are_cards_with_a_layout() -> None:
+    demand = demand_of(whole("p", node="l4"), nodes=(SHARED_L4,), policy=shared_policy("[timeSlicing]"))
+    [node] = demand.nodes
+
+    assert (node.product, node.layouts, node.pods) == ("NVIDIA-L4", ((("timeSlicing/3", 3),),) * 2, 1)
+    assert (demand.allocated_cards, demand.kept_whole) == ({}, {})
+
+
+FORMS = {
+    "no shares": ("[mig]", "none", None),
+    "the only one": ("[mps]", "memory", "mps"),
+    "the one with more isolation, if both are allowed": ("[timeSlicing, mps]", "none", "mps"),
+    "the only one that is isolated enough": ("[timeSlicing, mps]", "memory", "mps"),
+    "none is isolated enough": ("[mig, timeSlicing, mps]", "hardware", None),
+    "time-slicing": ("[timeSlicing]", "none", "timeSlicing"),
+}
+
+
+@pytest.mark.parametrize(("forms", "isolation", "expected"), FORMS.values(), ids=FORMS.keys())
+def test_policies_decide_the_form_of_shares(forms: str, isolation: str, expected: str | None) -> None:
+    policies = load_policies([("p.yaml", shared_policy(forms, isolation))]).policies
+    assert policies is not None
+
+    assert allowed_share_form(policies) == expected
 
 
 def test_cards_of_several_gpus_stay_where_they_run() -> None:

@@ -15,7 +15,7 @@ from tests.builders import PodMaker, make_node, make_pod
 from tests.cli.conftest import JUNE, CommandResult, Run
 
 H100 = "NVIDIA-H100-80GB-HBM3"
-POLICY = {
+POLICY: dict[str, Any] = {
     "apiVersion": "rightslice.dev/v1alpha1",
     "kind": "GPUPolicy",
     "metadata": {"name": "smaller"},
@@ -140,6 +140,62 @@ def test_needs_of_each_namespace(planned: Any) -> None:
 
     assert {(row["namespace"], row["requests"]) for row in plan["demand"]} == {("team", 3), ("other", 1)}
     assert plan["cardsUsed"]["planned"] == 1
+
+
+def turing(name: str) -> dict[str, Any]:
+    """Return a node with T4 cards, which cannot be partitioned."""
+    return make_node(
+        name, {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}, **{"nvidia.com/gpu": 4}
+    )
+
+
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the policy allow time-slicing."""
+    monkeypatch.setitem(
+        POLICY["spec"], "rightSizing", {"isolation": "none", "forms": ["timeSlicing"], "evidence": ["declared"]}
+    )
+
+
+@pytest.mark.usefixtures("shares")
+def test_pods_that_may_share_a_card_get_shares(planned: Any) -> None:
+    pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="ab"[i % 2]) for i in range(8)]
+    found = planned([turing("a"), turing("b")], pods)
+
+    assert found["cardsUsed"] == {"today": 8, "planned": 4, "lowerBound": 4}
+    assert {tuple(row["layout"].items()): row["planned"] for row in found["layouts"]} == {
+        (): 4,
+        (("timeSlicing/5", 5),): 4,
+    }
+    [node] = found["nodes"]
+    assert node["planned"] == [{"timeSlicing/5": 5}] * 4
+    assert found["cardsChanged"] == 4
+
+
+@pytest.mark.usefixtures("shares")
+def test_a_node_with_a_whole_card_that_stays_is_not_shared(planned: Any) -> None:
+    pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="a") for i in range(3)]
+    found = planned([turing("a")], [*pods, make_pod("big").gpus(1).spec(nodeName="a")])
+
+    assert (found["cardsUsed"]["planned"], found["nodes"]) == (4, [])
+
+
+@pytest.mark.usefixtures("shares")
+def test_shares_are_not_planned_where_files_are_written(planned: Any, tmp_path: Path) -> None:
+    pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="a") for i in range(4)]
+    planned([turing("a")], pods, "--no-color", "--write", str(tmp_path / "out"), "--allow-drain")
+
+    assert not (tmp_path / "out" / "apply.sh").exists()
+
+
+def test_a_request_that_only_busy_nodes_could_serve_says_so(planned: Any, tmp_path: Path) -> None:
+    waiting = make_pod("w").requests("nvidia.com/mig-1g.10gb", "1")
+    pods = [*(running(f"p{i}", "8Gi", "a") for i in range(8)), waiting]
+    planned([hopper("a")], pods, "-o", f"json={tmp_path / 'plan.json'}", "--write", str(tmp_path / "out"))
+    plan = orjson.loads((tmp_path / "plan.json").read_bytes())
+
+    [reason] = [row["reason"] for row in plan["demand"] if row["unserved"]]
+    assert reason.endswith("or on nodes with pods, which keep their layouts")
 
 
 def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:

@@ -22,7 +22,7 @@ from webhook.placement.layout_plan import (
     plan_layouts,
 )
 from webhook.placement.mig import MigLayout, legal_layouts, maximal_layouts, mig_geometry
-from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, node_groups
+from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, equal_nodes
 
 A30, A100, H100 = "NVIDIA-A30", "NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"
 RTX = "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"
@@ -198,7 +198,7 @@ def test_plans_with_shares_equal_brute_force_over_nodes(seed: int) -> None:
     rng = random.Random(seed)
     for case in range(90):
         nodes, demands = random_nodes(rng)
-        plan = plan_layouts(card_groups(nodes), demands, nodes=node_groups(nodes))
+        plan = plan_layouts(card_groups(nodes), demands, nodes=equal_nodes(nodes))
 
         assert figures(plan)[:2] == best_of_nodes(nodes, demands), (seed, case, nodes, demands)
         assert plan.is_optimal

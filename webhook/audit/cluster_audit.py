@@ -40,8 +40,8 @@ MAX_INTERNED = 100_000
 """Distinct values to remember; later ones are stored once per result."""
 
 Documents = Iterable[SourceObject | SkippedDocument]
-AdjustView = Callable[[ClusterView], ClusterView]
-"""Returns the cluster that pods are evaluated in, from the one that they are in."""
+AdjustView = Callable[[EvaluationContext], ClusterView]
+"""Returns the cluster that pods are evaluated in, from the policies and the cluster that they are in."""
 
 ShowProgress = Callable[[Documents, int], AbstractContextManager[Documents]]
 """Wraps an iterable of known length to show progress."""
@@ -127,7 +127,7 @@ def audit_documents(
 
     In an adjusted cluster, equal pods are evaluated once.
     """
-    evaluated = msgspec.structs.replace(context, view=adjust_view(context.view)) if adjust_view else context
+    evaluated = msgspec.structs.replace(context, view=adjust_view(context)) if adjust_view else context
     intern_result, undated = ResultInterner(), list[SourceObject]()
     selected = created_since(documents if since is None else _collect_undated_pods(documents, undated), since)
     with show_progress(selected, length) as shown:

@@ -1,29 +1,32 @@
 """The demand of slices and whole cards: what the pods of a cluster would request if every slice were available.
 
 Each pod is evaluated by the policies as if it were created now, in the same cluster with empty nodes that advertise
-every MIG profile of their cards. A running pod stays on its product; its request is fixed by name, or right-sized to
-any slice of that product that covers its need, or it keeps its whole cards.
+every MIG profile of their cards, and shares if a policy allows these. A running pod stays on its product; its request
+is fixed by name, or right-sized to any slice or share of that product that covers its need, or it keeps its whole
+cards.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from webhook.audit.adjusted_view import AdjustedView
 from webhook.engine.fit import covers_need
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
-from webhook.model.enums import GpuForm, PolicyMode
-from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, WHOLE_GPU, parse_gpu_resource
-from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.enums import GpuForm, IsolationLevel, PolicyMode
+from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_labels import PRODUCT_LABEL, REPLICAS_LABEL, SHARING_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import QuantityText
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit
+from webhook.placement.devices import GPU_COUNT_LABEL
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
 from webhook.placement.mig import CARD_MILLI, mig_geometry
 from webhook.placement.node_layouts import NodeLayout
 from webhook.policy.policy_set import InjectionRules, PolicySet
@@ -31,24 +34,61 @@ from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
 from webhook.report.results import CheckResult
 from webhook.well_known import Json
 
+SHARED_NAMES = (WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}")
+"""Names of the shares of cards that are not partitioned."""
+
 AMPLE_UNITS = 100
 """Slices of each profile that a node advertises here: more than one pod requests."""
 
 
-def view_with_slices(view: ClusterView, nodes: Iterable[int]) -> ClusterView:
-    """Return the view of the same nodes, empty, of which some advertise every MIG profile of their cards."""
-    offering = frozenset(nodes)
+MOST_REPLICAS = 48
+"""Clients of one card that MPS allows."""
+
+MOST_REPLICAS_OF_UNKNOWN_COMPUTE = 7
+"""As many as a card has slices: without known compute, the sum of duties is not known to be at most one card."""
+
+SHARE_ISOLATION = {GpuForm.MPS: IsolationLevel.MEMORY, GpuForm.TIME_SLICING: IsolationLevel.NONE}
+SHARING_STRATEGIES = {GpuForm.MPS: "mps", GpuForm.TIME_SLICING: "time-slicing"}
+
+
+def allowed_share_form(policies: PolicySet) -> GpuForm | None:
+    """Return the form of shares to plan: MPS if all policies that allow shares allow it; None if none does."""
+    rules = [policy.right_sizing for policy in policies.policies if policy.right_sizing]
+    allowed = [
+        [form for form in rule.forms if form in SHARE_ISOLATION and SHARE_ISOLATION[form] >= rule.isolation]
+        for rule in rules
+    ]
+    shares = list(filter(None, allowed))
+    if not shares:
+        return None
+    return GpuForm.MPS if all(GpuForm.MPS in forms for forms in shares) else GpuForm.TIME_SLICING
+
+
+def view_with_slices(
+    view: ClusterView, nodes: Mapping[int, NodeLayout], share_form: GpuForm | None = None
+) -> ClusterView:
+    """Return the view of the same nodes, empty, of which some advertise every MIG profile of their cards.
+
+    Args:
+        share_form: Also advertise half cards in this form, on nodes that are not partitioned or shared otherwise.
+    """
     adjusted = AdjustedView(view)
-    adjusted.fleet = Fleet([_as_node(view.fleet, index, offering) for index in range(len(view.fleet.nodes))])
+    fleet = view.fleet
+    adjusted.fleet = Fleet([_as_node(fleet, index, nodes.get(index), share_form) for index in range(len(fleet.nodes))])
     return adjusted.with_all_free({})
 
 
-def _as_node(fleet: Fleet, index: int, offering: frozenset[int]) -> Node:
+def _as_node(fleet: Fleet, index: int, layout: NodeLayout | None, share_form: GpuForm | None) -> Node:
     node = fleet.nodes[index]
     gpus, labels = dict(node.gpus), dict(node.labels)
-    if index in offering:
-        gpus |= _ample_slices(node)
+    if layout is not None:
+        gpus |= _ample_slices(layout.product)
         labels = {key: text for key, text in labels.items() if not key.startswith(MIG_PREFIX)}
+        if share_form is not None:
+            labels.pop(REPLICAS_LABEL, None)
+            shares = {SHARING_LABEL: SHARING_STRATEGIES[share_form], GPU_COUNT_LABEL: str(AMPLE_UNITS // 2)}
+            labels |= {PRODUCT_LABEL: layout.product, **shares}
+            gpus |= {WHOLE_GPU: len(layout.layouts), f"{WHOLE_GPU}{SHARED_SUFFIX}": AMPLE_UNITS}
     amounts: dict[str, QuantityText] = {name: f"{nano}n" for name, nano in node.others.items()}
     if fleet.accounting_nodes >> index & 1:
         amounts[ACCOUNTING_RESOURCE] = str(CARD_MILLI * sum(gpus.values()))
@@ -62,8 +102,8 @@ def _as_node(fleet: Fleet, index: int, offering: frozenset[int]) -> Node:
     )
 
 
-def _ample_slices(node: FleetNode) -> dict[str, int]:
-    geometry = mig_geometry(node.labels[PRODUCT_LABEL])
+def _ample_slices(product: str) -> dict[str, int]:
+    geometry = mig_geometry(product)
     return {f"{MIG_PREFIX}{profile.name}": AMPLE_UNITS for profile in geometry.profiles} if geometry else {}
 
 
@@ -155,8 +195,10 @@ class DemandCollector:
             self._add_pending(result, units)
 
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
-        node, whole = self._nodes[index], units.get(WHOLE_GPU, 0)
-        self._allocated[node.product] += whole
+        node = self._nodes[index]
+        units = _units_on_node(units, node)
+        whole = units.get(WHOLE_GPU, 0)
+        self._allocated.update({node.product: whole} if whole else {})
         self._held[index] += whole
         needs = self._needs_on_products(result, [node.product], units)
         kept = Counter({need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE})
@@ -190,8 +232,6 @@ class DemandCollector:
         self, result: CheckResult, products: Sequence[str], units: Mapping[str, int]
     ) -> Counter[UnitNeed]:
         """Return what a pod needs of some products: what the policies would give it, else what it requests."""
-        if _gets_share(result.decision):
-            return Counter()
         if found := self._right_sized_units(result, products):
             return Counter({self._need(result, found, RequestOrigin.RIGHT_SIZED): 1})
         needs = Counter[UnitNeed]()
@@ -204,6 +244,9 @@ class DemandCollector:
                 having = [product for product in products if _has_profile(product, resource.profile)]
                 possible = [CardUnit(product, resource.profile) for product in having]
                 needs[self._need(result, possible, RequestOrigin.SLICE)] += count
+            elif share_of(name):
+                possible = [CardUnit(product, profile) for product in products for profile in _larger_shares(name)]
+                needs[self._need(result, possible, RequestOrigin.SHARE)] += count
         return needs
 
     def _need(self, result: CheckResult, units: Iterable[CardUnit], origin: RequestOrigin) -> UnitNeed:
@@ -212,16 +255,44 @@ class DemandCollector:
     def _right_sized_units(self, result: CheckResult, products: Sequence[str]) -> list[CardUnit]:
         """Return the units of some products that the policies would give a pod; none if it keeps its request."""
         outcome = result.decision.outcome
-        if result.decision.denials or not isinstance(outcome, OfferChoice) or outcome.offers[0].form is not GpuForm.MIG:
+        if result.decision.denials or not isinstance(outcome, OfferChoice):
             return []
         most = CARD_MILLI - 10 * max(self._savings.get(name, 0) for name in result.decision.policies)
-        found = [unit for product in products for unit in self._covering_units(product, outcome.need, most)]
+        form = outcome.offers[0].form
+        units = self._covering_slices if form is GpuForm.MIG else partial(self._covering_shares, form)
+        found = [unit for product in products for unit in units(product, outcome.need, most)]
         return [*found, *(CardUnit(product, "") for product in products)] if found else []
 
-    def _covering_units(self, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
+    def _covering_slices(self, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
         offers = (offer for offer in self._fleet.offers if offer.form is GpuForm.MIG and offer.product == product)
         profiles = dict.fromkeys(offer.profile for offer in offers if _serves(offer, need, most))
         return (CardUnit(product, profile) for profile in profiles)
+
+    def _covering_shares(self, form: GpuForm, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
+        """Yield the shares that cover a need in memory and duty, those of the most replicas first."""
+        whole = (offer for offer in self._fleet.offers if offer.form is GpuForm.WHOLE and offer.product == product)
+        memory = min((offer.memory_mib or 0 for offer in whole), default=0)
+        replicas = min(MOST_REPLICAS, memory // max(1, need.memory_mib), _replicas_by_duty(need.compute_milli))
+        shares = (CardUnit(product, share_profile(form, count)) for count in range(replicas, 1, -1))
+        return (share for share in shares if share.milli <= most)
+
+
+def _replicas_by_duty(compute_milli: int | None) -> int:
+    return CARD_MILLI // max(1, compute_milli) if compute_milli is not None else MOST_REPLICAS_OF_UNKNOWN_COMPUTE
+
+
+def _units_on_node(units: Mapping[str, int], node: NodeLayout) -> Mapping[str, int]:
+    """Return units by name, with those of shared cards by the profile of their share."""
+    if node.shared == WHOLE_CARD:
+        return units
+    [(profile, _)] = node.shared
+    return {profile if name in SHARED_NAMES else name: count for name, count in units.items()}
+
+
+def _larger_shares(profile: str) -> Iterator[str]:
+    """Yield a share and those of fewer replicas."""
+    share = share_of(profile)
+    return (share_profile(share[0], count) for count in range(share[1], 1, -1)) if share else iter(())
 
 
 def _requested_units(result: CheckResult) -> Mapping[str, int]:
@@ -238,12 +309,6 @@ def _feasible_nodes(result: CheckResult) -> int:
     if isinstance(outcome, OfferChoice) and not result.decision.denials:
         nodes &= union_masks(offer.nodes for offer in outcome.offers)
     return nodes
-
-
-def _gets_share(decision: Decision) -> bool:
-    """Return whether the policies would give a pod a share of a card, by time-slicing or MPS."""
-    outcome = decision.outcome
-    return not decision.denials and isinstance(outcome, OfferChoice) and outcome.offers[0].form is not GpuForm.MIG
 
 
 def _reason_to_keep(decision: Decision) -> str:

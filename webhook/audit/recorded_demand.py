@@ -26,7 +26,7 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
 from webhook.placement.layout_plan import CardGroup, UnitDemand, most_served, plan_layouts
-from webhook.placement.node_layouts import card_groups
+from webhook.placement.node_layouts import card_groups, equal_nodes
 from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, UnitNeed
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
@@ -232,7 +232,7 @@ def _test_plan(demand: LayoutDemand, series: DemandSeries, quantile: float, head
     earlier, later = series.part(0, split), series.part(split, series.bins)
     planned = demand._replace(needs=earlier.quantile(quantile)).increased_by(headroom)
     wanted = [UnitDemand(requests, need.units) for need, requests in planned.needs.items()]
-    cards = plan_layouts(card_groups(demand.nodes), wanted).cards
+    cards = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes)).cards
     return HeldOutShare(later.start, *serve_series(cards, later), *serve_series(cards, earlier))
 
 

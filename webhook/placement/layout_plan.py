@@ -47,8 +47,8 @@ def share_of(profile: str) -> tuple[GpuForm, int] | None:
     >>> share_of("mps/8"), share_of("1g.10gb")
     ((<GpuForm.MPS: 'mps'>, 8), None)
     """
-    form, slash, replicas = profile.partition("/")
-    return (GpuForm(form), int(replicas)) if slash else None
+    form, _, replicas = profile.partition("/")
+    return (GpuForm(form), int(replicas)) if form in SHARE_FORMS else None
 
 
 def shared_layout(profile: str) -> MigLayout:
@@ -91,7 +91,7 @@ class CardGroup(NamedTuple):
     fixed: int = 0
 
 
-class NodeGroup(NamedTuple):
+class EqualNodes(NamedTuple):
     """Nodes with equally many cards, all of which may change.
 
     Attributes:
@@ -129,7 +129,7 @@ class LayoutPlan(NamedTuple):
     unserved: ObjectiveValue
     used: ObjectiveValue
     changed: int
-    sharing: Mapping[tuple[NodeGroup, MigLayout], int] = {}
+    sharing: Mapping[tuple[EqualNodes, MigLayout], int] = {}
 
     @property
     def is_optimal(self) -> bool:
@@ -141,7 +141,7 @@ def plan_layouts(
     cards: Sequence[CardGroup],
     demands: Sequence[UnitDemand],
     seconds: float = SOLVER_SECONDS,
-    nodes: Sequence[NodeGroup] = (),
+    nodes: Sequence[EqualNodes] = (),
 ) -> LayoutPlan:
     """Return the best layouts of some cards.
 
@@ -192,7 +192,7 @@ class _LayoutProgram(IntegerProgram):
     """
 
     def __init__(
-        self, cards: Sequence[CardGroup], demands: Sequence[UnitDemand], nodes: Sequence[NodeGroup] = ()
+        self, cards: Sequence[CardGroup], demands: Sequence[UnitDemand], nodes: Sequence[EqualNodes] = ()
     ) -> None:
         super().__init__()
         today, fixed = Counter[tuple[str, MigLayout]](), Counter[tuple[str, MigLayout]]()
@@ -205,7 +205,7 @@ class _LayoutProgram(IntegerProgram):
         for group in cards:
             self._totals[group.product] += group.cards
         self.start: dict[int, int] = {}
-        self.sharing: dict[tuple[NodeGroup, MigLayout], int] = {}
+        self.sharing: dict[tuple[EqualNodes, MigLayout], int] = {}
         shares = _largest_shares(demands) if nodes else ()
         for product in sorted({product for product, _ in today}):
             of_product = {layout: number for (of, layout), number in today.items() if of == product}
@@ -240,7 +240,7 @@ class _LayoutProgram(IntegerProgram):
         self.require_sum({self.cards[product, layout]: 1 for layout in layouts}, total, total)
 
     def _add_sharing(
-        self, nodes: Sequence[NodeGroup], product: str, fixed: Mapping[tuple[str, MigLayout], int]
+        self, nodes: Sequence[EqualNodes], product: str, fixed: Mapping[tuple[str, MigLayout], int]
     ) -> None:
         """Let shared cards be on nodes that have no whole ones."""
         layouts = [layout for of, layout in self.cards if of == product and is_shared(layout)]

@@ -17,13 +17,18 @@ from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.model.offers import GpuOffer
+from webhook.model.products import SHARED_MARK
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import (
+    SHARE_FORMS,
     WHOLE_CARD,
     CardGroup,
-    NodeGroup,
+    EqualNodes,
     is_shared,
+    share_of,
+    share_profile,
+    shared_layout,
 )
 from webhook.placement.mig import MigGeometry, MigLayout, legal_layouts, mig_geometry
 
@@ -95,13 +100,17 @@ class NodeChange(NamedTuple):
     layouts: tuple[MigLayout, ...]
 
 
-def node_layouts(fleet: Fleet) -> dict[int, NodeLayout]:
+def node_layouts(fleet: Fleet, *, sharing: bool = False) -> dict[int, NodeLayout]:
     """Return today's layouts of the nodes that can be partitioned, by index.
+
+    Args:
+        sharing: Whether nodes count that are shared, or could only be shared.
 
     Raises:
         SolverError: The solver is not installed.
     """
-    found = ((index, _node_layout(fleet, index)) for index in range(len(fleet.nodes)))
+    usable = (index for index, node in enumerate(fleet.nodes) if node.usable)
+    found = ((index, _node_layout(fleet, index, sharing=sharing)) for index in usable)
     return {index: layout for index, layout in found if layout is not None}
 
 
@@ -150,18 +159,43 @@ def _is_plannable(resource: str, offer: GpuOffer, profiles: Container[str]) -> b
     return offer.form is GpuForm.WHOLE if resource == WHOLE_GPU else offer.profile in profiles
 
 
-def _node_layout(fleet: Fleet, index: int) -> NodeLayout | None:
+def _node_layout(fleet: Fleet, index: int, *, sharing: bool) -> NodeLayout | None:
     node = fleet.nodes[index]
-    product = node.labels.get(PRODUCT_LABEL, "")
-    geometry = mig_geometry(product)
-    if geometry is None or _unplanned_reason(fleet, index):
+    label = node.labels.get(PRODUCT_LABEL, "")
+    product = label[: -len(SHARED_MARK)] if sharing and label.lower().endswith(SHARED_MARK) else label
+    geometry, counts = mig_geometry(product), Counter[str]()
+    if geometry is None and not (sharing and product):
         return None
-    slices = sorted((each.profile, each.units) for each in _advertised_gpus(fleet, index) if each.profile)
-    whole = node.gpus.get(WHOLE_GPU, 0)
-    partitioned = split_slices(geometry, tuple(slices), _label_count(node) - whole)
-    if not whole + len(partitioned):
+    for resource, units in node.gpus.items():
+        profile = _unit_profile(fleet.offer_on(resource, index), resource, geometry, sharing=sharing)
+        if profile is None:
+            return None
+        counts[profile] += units
+    slices = tuple(sorted((profile, units) for profile, units in counts.items() if profile and not share_of(profile)))
+    layouts = [layout for profile, units in counts.items() for layout in _unsliced_cards(profile, units)]
+    partitioned = split_slices(geometry, slices, _label_count(node) - len(layouts)) if geometry else ()
+    return NodeLayout(node.name, product, (*partitioned, *layouts)) if partitioned or layouts else None
+
+
+def _unit_profile(offer: GpuOffer | None, resource: str, geometry: MigGeometry | None, *, sharing: bool) -> str | None:
+    """Return the profile of what a node advertises under a name, "" for whole cards; None if it cannot be planned."""
+    if offer is None:
         return None
-    return NodeLayout(node.name, product, (*partitioned, *[WHOLE_CARD] * whole))
+    if sharing and offer.form in SHARE_FORMS and not offer.profile:
+        return share_profile(offer.form, offer.replicas)
+    if offer.replicas > 1 or (offer.form is GpuForm.WHOLE) != (resource == WHOLE_GPU):
+        return None
+    if resource == WHOLE_GPU:
+        return ""
+    return offer.profile if geometry and offer.profile in {profile.name for profile in geometry.profiles} else None
+
+
+def _unsliced_cards(profile: str, units: int) -> list[MigLayout]:
+    """Return the layouts of the cards that have some units, if they are not partitioned."""
+    share = share_of(profile)
+    if share:
+        return [shared_layout(profile)] * (units // share[1])
+    return [] if profile else [WHOLE_CARD] * units
 
 
 def _label_count(node: FleetNode) -> int:
@@ -209,20 +243,20 @@ def card_groups(nodes: Iterable[NodeLayout]) -> list[CardGroup]:
     return [CardGroup(*key, cards, fixed[key]) for key, cards in sorted(found.items())]
 
 
-def node_groups(nodes: Iterable[NodeLayout]) -> list[NodeGroup]:
+def equal_nodes(nodes: Iterable[NodeLayout]) -> list[EqualNodes]:
     """Return the nodes whose cards may all change, by product, number of cards and their shares today."""
     free = [node for node in nodes if not node.fixed and not node.kept_whole]
     kinds = Counter((node.product, len(node.layouts), node.shared) for node in free)
-    return [NodeGroup(product, cards, number, shared) for (product, cards, shared), number in sorted(kinds.items())]
+    return [EqualNodes(product, cards, number, shared) for (product, cards, shared), number in sorted(kinds.items())]
 
 
-NO_SHARING: Mapping[tuple[NodeGroup, MigLayout], int] = {}
+NO_SHARING: Mapping[tuple[EqualNodes, MigLayout], int] = {}
 
 
 def assign_layouts(
     nodes: Iterable[NodeLayout],
     planned: Iterable[CardGroup],
-    sharing: Mapping[tuple[NodeGroup, MigLayout], int] = NO_SHARING,
+    sharing: Mapping[tuple[EqualNodes, MigLayout], int] = NO_SHARING,
 ) -> list[NodeChange]:
     """Return the nodes that change, so that together they have the planned layouts.
 
@@ -248,13 +282,13 @@ def assign_layouts(
 
 def _share_cards(
     nodes: Sequence[NodeLayout],
-    sharing: Mapping[tuple[NodeGroup, MigLayout], int],
+    sharing: Mapping[tuple[EqualNodes, MigLayout], int],
     missing: Counter[tuple[str, MigLayout]],
 ) -> dict[str, tuple[MigLayout, ...]]:
     """Return the layouts of the nodes that have shared cards, and count them as no longer missing."""
     found: dict[str, tuple[MigLayout, ...]] = {}
     for group, layout in sorted(sharing, key=lambda key: key[0].shared != key[1]):
-        alike = [node for node in nodes if node.node not in found and [group._replace(nodes=1)] == node_groups([node])]
+        alike = [node for node in nodes if node.node not in found and [group._replace(nodes=1)] == equal_nodes([node])]
         alike.sort(key=lambda node: (node.pods, _partitioned(node) == 0, node.node))
         for node in alike[: sharing[group, layout]]:
             found[node.node] = _layouts_with_shares(node, layout, missing)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.errors import abbreviate_names
+from webhook.model.enums import GpuForm
 from webhook.model.prices import NodePrices
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, share_of
 from webhook.placement.mig import CARD_MILLI, MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
 from webhook.report.costs import NO_COST, GpuCost, cost_text
@@ -24,6 +25,7 @@ WHOLE_TEXT = "whole"
 
 NO_NODE = "no node that it may use can have such a slice"
 NO_CARD = "all cards that could have such a slice are used"
+NO_IDLE_CARD = "all cards that could have such a slice are used, or on nodes with pods, which keep their layouts"
 
 
 class RequestOrigin(StrEnum):
@@ -31,6 +33,7 @@ class RequestOrigin(StrEnum):
 
     RIGHT_SIZED = "right-sized"
     SLICE = "slice requested"
+    SHARE = "share requested"
     WHOLE = "whole cards requested"
 
 
@@ -125,12 +128,14 @@ class NeedRow(NamedTuple):
 
     Attributes:
         now: Requests of today's pods among them; None if all are.
+        has_fixed_cards: Whether nodes that could serve them keep their layouts.
     """
 
     need: UnitNeed
     requests: int
     served: Mapping[CardUnit, int]
     now: int | None = None
+    has_fixed_cards: bool = False
 
     @property
     def unserved(self) -> int:
@@ -142,7 +147,9 @@ class NeedRow(NamedTuple):
         """Why some get none; "" if all do."""
         if not self.unserved:
             return ""
-        return NO_CARD if self.need.units else NO_NODE
+        if not self.need.units:
+            return NO_NODE
+        return NO_IDLE_CARD if self.has_fixed_cards else NO_CARD
 
 
 class CardUse(NamedTuple):
@@ -190,8 +197,15 @@ class ClusterLayout(NamedTuple):
     def need_rows(self) -> list[NeedRow]:
         """Return the demand, the most requests first."""
         now = self.demand.record.now if self.demand.record else None
+        fixed = {node.product for node in self.demand.nodes if node.fixed}
         rows = [
-            NeedRow(need, requests, served, None if now is None else now.get(need, 0))
+            NeedRow(
+                need,
+                requests,
+                served,
+                None if now is None else now.get(need, 0),
+                not fixed.isdisjoint(unit.product for unit in need.units),
+            )
             for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
         ]
         return sorted(rows, key=lambda row: (-row.requests, row.need))
@@ -231,6 +245,11 @@ class ClusterLayout(NamedTuple):
         """The proved least number of cards that any plan uses which serves as much."""
         return self.plan.used.bound + sum(node.kept_whole for node in self.demand.nodes)
 
+    @property
+    def changed_cards(self) -> int:
+        """Cards whose layout changes."""
+        return sum((Counter(each.layouts) - Counter(each.node.layouts)).total() for each in self.changes)
+
     def freed(self) -> GpuCost:
         """Return the GPUs that the plan frees, with their price; negative if it needs more than today."""
         total = NO_COST
@@ -244,10 +263,18 @@ class ClusterLayout(NamedTuple):
 def layout_text(layout: MigLayout) -> str:
     """Format a layout.
 
-    >>> layout_text((("1g.10gb", 4), ("3g.40gb", 1)))
-    '4 x 1g.10gb + 1 x 3g.40gb'
+    >>> layout_text((("1g.10gb", 4), ("3g.40gb", 1))), layout_text((("mps/4", 4),))
+    ('4 x 1g.10gb + 1 x 3g.40gb', '4 x MPS')
     """
-    return " + ".join(f"{count} x {profile}" for profile, count in layout) or WHOLE_TEXT
+    return " + ".join(f"{count} x {_profile_text(profile)}" for profile, count in layout) or WHOLE_TEXT
+
+
+SHARE_WORDS = {GpuForm.MPS: "MPS", GpuForm.TIME_SLICING: "time-sliced"}
+
+
+def _profile_text(profile: str) -> str:
+    share = share_of(profile)
+    return SHARE_WORDS[share[0]] if share else profile
 
 
 def node_layouts_text(layouts: Sequence[MigLayout]) -> str:
@@ -266,6 +293,8 @@ def unit_text(unit: CardUnit) -> str:
     >>> unit_text(CardUnit("NVIDIA-A30", "1g.6gb")), unit_text(CardUnit("NVIDIA-A30", ""))
     ('1g.6gb of NVIDIA-A30', 'NVIDIA-A30 whole')
     """
+    if share := share_of(unit.profile):
+        return f"1/{share[1]} of {unit.product} ({SHARE_WORDS[share[0]]})"
     return f"{unit.profile} of {unit.product}" if unit.profile else f"{unit.product} {WHOLE_TEXT}"
 
 
@@ -412,7 +441,7 @@ def changes_text(layout: ClusterLayout) -> str:
     """Return the number of changes, and what must be drained for them."""
     if not layout.changes:
         return "none"
-    cards, nodes = pluralize(layout.plan.changed, "card"), pluralize(len(layout.changes), "node")
+    cards, nodes = pluralize(layout.changed_cards, "card"), pluralize(len(layout.changes), "node")
     busy = sum(bool(change.node.pods) for change in layout.changes)
     return f"{cards} on {nodes}, of which {busy} must be drained" if busy else f"{cards} on {nodes} without GPU pods"
 
@@ -451,7 +480,7 @@ def layout_document(layout: ClusterLayout) -> Json:
             "lowerBound": layout.lower_bound,
         },
         "optimal": layout.plan.is_optimal,
-        "cardsChanged": layout.plan.changed,
+        "cardsChanged": layout.changed_cards,
         "unserved": {"requests": layout.plan.unserved.value, "lowerBound": layout.plan.unserved.bound},
         "freed": {
             "gpus": freed.milli // CARD_MILLI,

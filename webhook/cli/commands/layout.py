@@ -13,7 +13,12 @@ import typer
 
 from webhook import __version__
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import DemandCollector, enforced_policies, view_with_slices
+from webhook.audit.layout_demand import (
+    DemandCollector,
+    allowed_share_form,
+    enforced_policies,
+    view_with_slices,
+)
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
 from webhook.cli.cluster_access import ClusterFlags, call_api
@@ -40,6 +45,7 @@ from webhook.placement.node_layouts import (
     UnplannedNode,
     assign_layouts,
     card_groups,
+    equal_nodes,
     node_layouts,
     unplanned_nodes,
 )
@@ -175,7 +181,7 @@ def layout_command(
     )
     try:
         idle_only = write is not None and not allow_drain
-        options = DemandOptions(headroom, quantile, by_namespace, idle_only)
+        options = DemandOptions(headroom, quantile, by_namespace, idle_only, shares=write is None)
         layout, invalid = plan_cluster_layout(audited, options)
     except SolverError as error:
         exit_with_error(f"layout: {error}")
@@ -219,12 +225,14 @@ class DemandOptions(NamedTuple):
         headroom: Percent by which the requests are increased.
         quantile: The share of the recorded time that is served; None for today's pods.
         idle_only: Whether nodes that run pods with GPUs keep their layouts.
+        shares: Whether cards may be shared, as far as policies allow it.
     """
 
     headroom: int
     quantile: float | None
     by_namespace: bool
     idle_only: bool
+    shares: bool
 
 
 def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[ClusterLayout, bool]:
@@ -237,10 +245,11 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     evaluated: list[ClusterView] = []
     unplanned: list[UnplannedNode] = []
 
-    def offer_slices(view: ClusterView) -> ClusterView:
-        nodes.update(node_layouts(view.fleet))
-        unplanned.extend(unplanned_nodes(view.fleet, nodes))
-        evaluated.append(view_with_slices(view, nodes))
+    def offer_slices(context: EvaluationContext) -> ClusterView:
+        share_form, fleet = allowed_share_form(context.policies) if options.shares else None, context.view.fleet
+        nodes.update(node_layouts(fleet, sharing=share_form is not None))
+        unplanned.extend(unplanned_nodes(fleet, nodes))
+        evaluated.append(view_with_slices(context.view, nodes, share_form))
         return evaluated[0]
 
     audit = run_audit(audited, offer_slices)
@@ -250,8 +259,8 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     context = msgspec.structs.replace(audit.context, view=evaluated[0])
     demand = _demand(audited, collector, context, options)
     wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
-    plan = plan_layouts(card_groups(demand.nodes), wanted)
-    changes = assign_layouts(demand.nodes, plan.cards)
+    plan = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes))
+    changes = assign_layouts(demand.nodes, plan.cards, plan.sharing)
     policies = enforced_policies(audit.results, audit.context.policies)
     layout = ClusterLayout(demand, plan, changes, audit.prices, policies, audit.cluster, unplanned)
     return layout, any(each.invalid for each in audit.results)
