@@ -94,6 +94,12 @@ RECORDS: dict[str, tuple[list[UsageHistory], list[PodMaker], float, dict[tuple[s
         {("right-sized", "A100/1g.10gb", "A100/1g.20gb", "A100/2g.20gb", "A100/3g.40gb", "A100/4g.40gb", "H100/1g.10gb",
           "H100/1g.20gb", "H100/2g.20gb", "H100/3g.40gb", "H100/4g.40gb", "A100/whole", "H100/whole"): 1},
     ),
+    "all of the GPUs that they had": (
+        [lived("a", 240, 0, workload="Job/train", gpus=4)],
+        [],
+        1.0,
+        {("whole cards requested", "A100/whole", "H100/whole"): 4},
+    ),
     "and whole cards if the policies do not make them smaller": (
         [lived(pod, 10, 0, workload=f"Pod/{pod}", namespace="elsewhere") for pod in ("a", "b")],
         [],

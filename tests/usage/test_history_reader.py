@@ -130,6 +130,21 @@ def test_two_exporters_for_one_gpu_count_once(prometheus: PrometheusServer) -> N
     assert (set(found.peaks_mib), found.mean_mib, found.compute_milli) == ({1000}, 1000, 500)
 
 
+@pytest.mark.parametrize("job", ["dcgm", "dcgm, exported"])
+def test_gpus_and_mig_instances_of_a_container_are_counted(prometheus: PrometheusServer, job: str) -> None:
+    end = now()
+    uses = [
+        *(Use("many", [1000] * HOURS_2, uuid=f"GPU-{index}") for index in range(4)),
+        *(Use("slices", [1000] * HOURS_2, uuid="GPU-5", labels={"GPU_I_ID": str(index)}) for index in (1, 2)),
+        Use("one", [1000] * HOURS_2),
+    ]
+    owners = [sample for pod in ("many", "slices", "one") for sample in owner_samples(pod, [], end)]
+
+    found = by_pod(reading_of(prometheus, dcgm(uses, end), owners, gpus_by=job).histories)
+
+    assert {pod: history.gpus for pod, history in found.items()} == {"many": 4, "slices": 2, "one": 1}
+
+
 def test_usage_of_a_shared_gpu_is_ignored(prometheus: PrometheusServer) -> None:
     """Each of the two pods shows the usage of both."""
     end = now()

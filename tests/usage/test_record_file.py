@@ -46,6 +46,7 @@ FULL = history(
     capacity_mib=40_960,
     compute_milli=100,
     active_milli=5,
+    gpus=4,
     ooms=(int(NOW) - 60,),
     xids=((int(NOW) - 30, 31),),
 )
@@ -174,6 +175,7 @@ INVALID_FILES: dict[str, tuple[bytes, str]] = {
         to_json(with_container(computeMilli=1001)),
         "computeMilli must be 0 to 1000 (thousandths of a GPU), found 1001",
     ),
+    "more GPUs than a node has": (to_json(with_container(gpus=5_000)), "gpus must be 0 to 1024"),
     "activity above 1000": (to_json(with_container(activeMilli=5_000_000)), "activeMilli must be 0 to 1000"),
     "a container twice": (
         to_json(document(containers=document()["containers"] * 2)),

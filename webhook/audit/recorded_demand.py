@@ -1,7 +1,7 @@
 """The demand of slices and whole cards over recorded time: the needs of the pods that usage was recorded of.
 
 A recorded pod needs what it needs in the cluster, or what most pods of its workload there need. If the cluster has none
-of them, it counts as a pod with one GPU for each recorded container, evaluated with its recorded usage. Running pods
+of them, it counts as a pod with the recorded GPUs of each container, evaluated with its recorded usage. Running pods
 without recorded usage count at any time. The last bin is the present.
 """
 
@@ -151,7 +151,7 @@ def _assumed_needs(some: PodHistories, collector: DemandCollector, context: Eval
 
 
 def _assumed_pod(some: PodHistories, context: EvaluationContext) -> Json:
-    """Return a pod with one GPU for each recorded container, on products with as much memory as the record tells."""
+    """Return a pod with the recorded containers and their GPUs, on products with as much memory as the record tells."""
     kind, _, name = some[0].workload.partition("/")
     owner = {"apiVersion": "v1", "kind": kind, "name": name, "controller": True, "uid": "recorded"}
     cards = {each.capacity_mib for each in some if each.capacity_mib}
@@ -161,7 +161,6 @@ def _assumed_pod(some: PodHistories, context: EvaluationContext) -> Json:
         else []
     )
     required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-    limits = {"limits": {WHOLE_GPU: "1"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -171,7 +170,10 @@ def _assumed_pod(some: PodHistories, context: EvaluationContext) -> Json:
             "ownerReferences": [] if kind == "Pod" else [owner],
         },
         "spec": {
-            "containers": [{"name": each.container, "image": each.image, "resources": limits} for each in some],
+            "containers": [
+                {"name": each.container, "image": each.image, "resources": {"limits": {WHOLE_GPU: str(each.gpus)}}}
+                for each in some
+            ],
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}} if terms else {},
         },
     }

@@ -141,6 +141,7 @@ class ContainerSamples:
     capacity_mib: int | None = None
     compute_milli: int | None = None
     active_milli: int | None = None
+    gpus: int = 1
     ooms: set[int] = field(default_factory=set)
     xids: set[tuple[int, int]] = field(default_factory=set)
     out_of_range: int = 0
@@ -263,6 +264,7 @@ def build_history(
         capacity_mib=samples.capacity_mib,
         compute_milli=samples.compute_milli,
         active_milli=samples.active_milli,
+        gpus=samples.gpus,
         ooms=tuple(sorted(samples.ooms)[-_MAX_EVENTS_EACH:]),
         xids=tuple(sorted(event for event in samples.xids if event[1])[-_MAX_EVENTS_EACH:]),
     )

@@ -29,6 +29,9 @@ MAX_MIB = 16 * 1024 * 1024
 """16 TiB: more than any GPU has. Larger readings are invalid."""
 
 
+MAX_GPUS = 1024
+"""GPUs and MIG instances of one container; no node has as many."""
+
 MAX_FAILURES = 1000
 """Limit of kills and XIDs of one container together."""
 
@@ -50,6 +53,7 @@ class UsageHistory(msgspec.Struct, frozen=True, gc=False):
             Near zero means idle. `GPU_UTIL` does not count.
         ooms: Unix seconds at which it was killed for memory, or ran out of GPU memory.
         xids: Unix seconds and code of each GPU error while it ran.
+        gpus: GPUs and MIG instances that it had.
     """
 
     namespace: str
@@ -66,6 +70,7 @@ class UsageHistory(msgspec.Struct, frozen=True, gc=False):
     active_milli: int | None = None
     ooms: tuple[int, ...] = ()
     xids: tuple[tuple[int, int], ...] = ()
+    gpus: int = 1
 
     @property
     def workload_key(self) -> tuple[str, str, str]:

@@ -29,7 +29,7 @@ from webhook.usage.container_samples import (
     samples_in_range,
     xid_code,
 )
-from webhook.usage.history import GAP, MIB_TYPECODE, UsageHistory
+from webhook.usage.history import GAP, MAX_GPUS, MIB_TYPECODE, UsageHistory
 from webhook.usage.prometheus import MAX_SERIES, NARROW, PrometheusClient, finite_number
 from webhook.usage.prometheus_source import DAY, HOUR
 from webhook.usage.queries import DeviceMetrics, LabelScheme
@@ -195,6 +195,8 @@ async def _read_device_metrics(
         queries.container_query("avg_over_time(", device, queries.FB_USED, window)
     ):
         samples.mean_mib = larger_amount(samples.mean_mib, value)
+    for samples, _, value in await read_values(queries.gpu_count_query(device, window)):
+        samples.gpus = larger_amount(samples.gpus, value, most=MAX_GPUS) or 1
     if device.first_existing(queries.FB_FREE):
         for samples, _, value in await read_values(queries.memory_capacity_query(device, window)):
             samples.capacity_mib = larger_amount(samples.capacity_mib, value)

@@ -124,6 +124,13 @@ def memory_capacity_query(device: DeviceMetrics, window: str) -> str:
     return f"max by ({device.scheme.labels}) ({total})"
 
 
+def gpu_count_query(device: DeviceMetrics, window: str) -> str:
+    """Return the number of GPUs and MIG instances that the container had."""
+    labels = device.scheme.labels
+    values = over_window("last_over_time(", device, FB_USED, window)
+    return f"count by ({labels}) (group by (UUID, GPU_I_ID, {labels}) ({values}))"
+
+
 def changed_within_hour(series: str) -> str:
     """Return the series whose value changed within the hour.
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.errors import UsageError, quote_text, shorten_text
-from webhook.usage.history import GAP, MAX_FAILURES, MAX_MIB, MIB_TYPECODE, UsageHistory
+from webhook.usage.history import GAP, MAX_FAILURES, MAX_GPUS, MAX_MIB, MIB_TYPECODE, UsageHistory
 from webhook.usage.loader import RECORD_AGAIN
 
 VERSION = 1
@@ -70,6 +70,7 @@ class _RecordedContainer(msgspec.Struct, rename="camel", omit_defaults=True, gc=
     capacity_mib: int | None = None
     compute_milli: int | None = None
     active_milli: int | None = None
+    gpus: int = 1
     ooms: list[int] = []
     xids: list[tuple[int, int]] = []
 
@@ -226,6 +227,7 @@ def _amount_range_error(one: _RecordedContainer) -> str:
         "capacityMib": (one.capacity_mib, MAX_MIB, "MiB"),
         "computeMilli": (one.compute_milli, 1000, "thousandths of a GPU"),
         "activeMilli": (one.active_milli, 1000, "thousandths of a GPU"),
+        "gpus": (one.gpus, MAX_GPUS, "GPUs and MIG instances"),
     }
     for name, (amount, most, what) in bounds.items():
         if amount is not None and not 0 <= amount <= most:
