@@ -133,3 +133,12 @@ def test_no_name_of_a_profile_is_cut_on_a_phone() -> None:
     )
     assert number > 1000
     assert cut == []
+
+
+def test_a_card_that_is_shared_has_equal_parts() -> None:
+    few, many = (draw_card("NVIDIA-L4", ((f"mps/{count}", count),)) for count in (3, 48))
+
+    assert few.count(">1/3</b>") == 3
+    assert 'aria-label="3 x MPS"' in few
+    assert many.count("</b>") == 1
+    assert "48 x MPS" in many

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from webhook.model.mig_catalogue import mig_card_spec
-from webhook.placement.layout_plan import WHOLE_CARD
+from webhook.placement.layout_plan import WHOLE_CARD, is_shared
 from webhook.placement.mig import MigLayout, arrange_instances, mig_geometry
 from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode
 from webhook.report.charts import Bar, WaterfallStep, waterfall_chart
@@ -182,9 +182,8 @@ def _advertised_group(gpus: AdvertisedGpus) -> DrawnCards:
     """Return the drawing of what a node advertises. The cards of slices are unknown: they are a text."""
     shared = f", shared by {gpus.replicas}" if gpus.replicas > 1 else ""
     number = pluralize(max(1, gpus.units // gpus.replicas), "slice" if gpus.profile else "card")
-    if not gpus.profile and 1 < gpus.replicas <= MAX_SHARES:
-        shares = [_block(i, 1, f"1/{gpus.replicas}", "shared") for i in range(gpus.replicas)]
-        return DrawnCards(number, _card(gpus.replicas, shares, f"card{shared}"), None)
+    if not gpus.profile and gpus.replicas > 1:
+        return DrawnCards(number, _shared_card(gpus.replicas, f"card{shared}"), None)
     kind = "shared" if shared else "instance" if gpus.profile else "whole"
     text = f"{gpus.profile or 'whole card'}{shared}"
     return DrawnCards(number, _card(1, [_block(0, 1, text, kind)], text), None)
@@ -198,7 +197,9 @@ def _names_text(names: list[str]) -> str:
 
 
 def draw_card(product: str, layout: MigLayout) -> Markup:
-    """Draw one card: its compute slices, and below them its memory slots with the instances."""
+    """Draw one card: its shares, or its compute slices, and below them its memory slots with the instances."""
+    if is_shared(layout):
+        return _shared_card(layout[0][1], layout_text(layout))
     geometry, spec = mig_geometry(product), mig_card_spec(product)
     if geometry is None or spec is None or layout == WHOLE_CARD:
         return _card(1, [_block(0, 1, "whole card", "whole")], "whole card")
@@ -210,6 +211,13 @@ def draw_card(product: str, layout: MigLayout) -> Markup:
     blocks = [_block(start, profile.memory_units, profile.name, "instance") for start, profile in instances]
     free = [_block(i, 1, "", "empty") for i in range(spec.memory_units) if i not in filled]
     return _card(spec.memory_units, [*slices, *blocks, *free], layout_text(layout))
+
+
+def _shared_card(replicas: int, label: str) -> Markup:
+    """Draw the shares of a card, or its label if they are many."""
+    if replicas > MAX_SHARES:
+        return _card(1, [_block(0, 1, label, "shared")], label)
+    return _card(replicas, [_block(i, 1, f"1/{replicas}", "shared") for i in range(replicas)], label)
 
 
 def _card(columns: int, cells: Iterable[str], label: str) -> Markup:
