@@ -348,6 +348,25 @@ def test_pods_get_these_devices(run: Run, plane: Plane, namespace: str, publish:
             assert _devices_of(plane, eventually(read_pod, until=_node), kinds) == run.devices[index]
 
 
+def test_one_node_must_have_the_devices_of_all_claims_of_a_pod(
+    plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    """Two claims that fit alone: two nodes have two cards each."""
+    published = [one for i in range(2) for one in two_cards(f"gpus-{namespace[-6:]}-{i}")]
+    publish(published)
+    pair = template("pair", exactly(GPU, count=2))
+    pair["metadata"]["namespace"] = namespace
+    plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", pair)
+    pod = pod_with_claim(namespace, "pair")
+    pod["spec"]["resourceClaims"].append({"name": "more", "resourceClaimTemplateName": "pair"})
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    read_pod = partial(plane.api.get, f"/api/v1/namespaces/{namespace}/pods/pair")
+    eventually(read_pod, until=lambda found: "cannot allocate all claims" in _message(found))
+    nodes = [make_node(one["spec"]["nodeName"]) for one in published]
+    [found] = review(pod, view=view_of(*CLASSES, *nodes, *published, pair)).findings
+    assert (found.code, found.path) == ("GPU-D104", ("spec", "resourceClaims"))
+
+
 @pytest.mark.parametrize("slices", [static_mig, *([dynamic_mig] if CHARGES_EXTENDED else [])])
 def test_a_right_sized_claim_gets_the_smallest_slice(
     slices: Callable[[str], Sequence[Json]], plane: Plane, namespace: str, publish: Callable[..., None]

@@ -539,8 +539,58 @@ def test_a_pod_with_several_claims_gets_one_warning_about_devices_that_are_publi
         .namespace("team")
         .spec(resourceClaims=[{"name": name, "resourceClaimTemplateName": "c"} for name in ("a", "b")])
     )
-    [found] = findings(pod.build(), *twice_by_plugin("n"), *CLASSES, template(request()))
+    cluster = twice_by_plugin("n")
+    cluster[1]["spec"]["devices"] = [A10, card("gpu-1", minor=1)]
+    [found] = findings(pod.build(), *cluster, *CLASSES, template(request()))
     assert (found.code, found.path) == ("GPU-D112", ("spec", "resourceClaims", 0))
+
+
+PAIR = [template(request(count=2)), claim(request(count=2))]
+TOGETHER: dict[str, tuple[PodMaker, list[str]]] = {
+    "two claims of a template for all cards of a node": (
+        make_pod().spec(resourceClaims=[{"name": n, "resourceClaimTemplateName": "c"} for n in ("a", "b")]),
+        ["GPU-D104"],
+    ),
+    "a template and a claim": (
+        make_pod().spec(
+            resourceClaims=[
+                {"name": "a", "resourceClaimTemplateName": "c"},
+                {"name": "b", "resourceClaimName": "c"},
+            ]
+        ),
+        ["GPU-D104"],
+    ),
+    "one claim, named twice": (
+        make_pod().spec(resourceClaims=[{"name": n, "resourceClaimName": "c"} for n in ("a", "b")]),
+        [],
+    ),
+    "one claim": (make_pod().spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}]), []),
+    "a claim, and a class by its name": (
+        make_pod()
+        .requests(f"{DEVICE_CLASS_PREFIX}gpu", "1")
+        .spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}]),
+        ["GPU-D104"],
+    ),
+    "a claim, and none of a class by its name": (
+        make_pod()
+        .requests(f"{DEVICE_CLASS_PREFIX}gpu", "0")
+        .spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}]),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "codes"), TOGETHER.values(), ids=TOGETHER)
+def test_one_node_must_have_the_devices_of_all_claims_of_a_pod(pod: PodMaker, codes: list[str]) -> None:
+    found = findings(pod.namespace("team").build(), *CLUSTER, *PAIR)
+    assert [each.code for each in found] == codes
+    assert all(each.path == ("spec", "resourceClaims") for each in found)
+
+
+def test_replicas_each_get_devices_of_their_own_node() -> None:
+    """A replica is a pod with claims of its own: several of them need not fit one node."""
+    pods = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])
+    assert findings(workload("Deployment", pods, replicas=3), *CLUSTER, *PAIR) == []
 
 
 TOO_MANY = "must be devices that one node has, found no node of this cluster that has all of them"

@@ -42,8 +42,9 @@ from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
 from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
-from webhook.model.dra.device_selectors import SelectorCompileError
+from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
 from webhook.model.dra.device_view import NamespaceClaims
+from webhook.model.dra.extended_resources import extended_resource_claim, served_resources
 from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.dra.twice_published import devices_published_twice
@@ -60,6 +61,9 @@ from webhook.policy.policy_set import Policy, PolicySet
 CLAIM_GROUP = "resource.k8s.io"
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
+UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
+"""Findings after which a pod gets no devices."""
+
 
 _OUTCOMES = {PolicyMode.ENFORCE: "be denied", PolicyMode.WARN: "get this warning"}
 
@@ -113,7 +117,60 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=sized.involves_gpus or bool(findings))
 
 
-def pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
+def pod_device_findings(pod: Pod, view: ClusterView, namespace: str) -> list[PolicyFinding]:
+    """Return what is wrong with the claims of a pod, and with the device classes that it requests by name."""
+    found = list(_pod_claim_findings(pod, view, namespace)) if pod.spec.resource_claims and view.device_pools() else []
+    found += _class_resource_findings(pod, view, namespace)
+    if UNALLOCATABLE.isdisjoint(one.code for one in found):
+        found += _joint_findings(pod, view, namespace)
+    return found
+
+
+def _joint_findings(pod: Pod, view: ClusterView, namespace: str) -> Sequence[PolicyFinding]:
+    """Return that no node has the devices of all claims of a pod. Remembered until slices or classes change."""
+    specs = list(_unallocated_claims(pod, view, namespace))
+    requests = [one for spec in specs for one, _ in _requests_of(spec, ())]
+    if len(specs) < 2 or not view.devices.pools or any(one.allocation_mode == "All" for one in requests):
+        return ()
+    if sum(_size_of_selectors(spec, view.classes) for spec in specs) > MAX_SELECTOR_BYTES:
+        return ()
+    cache, key = _known_findings(view.devices.pools), msgspec.json.encode(specs)
+    known = cache.get(key)
+    if known is None or known.classes is not view.classes:
+        known = cache.store(key, _KnownFindings(view.classes, list(_lacking_together(specs, view))))
+    return known.findings
+
+
+def _lacking_together(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator[PolicyFinding]:
+    try:
+        outcome = _allocate_anywhere(specs, view)
+    except (SelectorRuntimeError, UnmodelledExpressionError):
+        return
+    if outcome is AllocationOutcome.REJECTED:
+        message = f"must be claims whose devices one node has together, found no such node for all {len(specs)}"
+        yield _warning("GPU-D104", ("spec", "resourceClaims"), message, "Request fewer devices.")
+
+
+def _unallocated_claims(pod: Pod, view: ClusterView, namespace: str) -> Iterator[ClaimSpec]:
+    """Yield the claims of a pod that have no devices yet, with that which the scheduler makes for it."""
+    known, served = view.namespace_claims(namespace), view.devices.class_by_resource
+    for name in dict.fromkeys(one.resource_claim_name for one in pod.spec.resource_claims):
+        if name in known.claims and known.claims[name].status.allocation is None:
+            yield known.claims[name].spec
+    for one in pod.spec.resource_claims:
+        if not one.resource_claim_name and one.resource_claim_template_name in known.templates:
+            yield known.templates[one.resource_claim_template_name]
+    names = {name for name in served_resources(pod, served) if not _is_advertised(name, view)}
+    extended = extended_resource_claim(pod, names, served) if names else ClaimSpec()
+    if extended.devices.requests:
+        yield extended
+
+
+def _is_advertised(resource: str, view: ClusterView) -> bool:
+    return resource in view.fleet.extended_resources or bool(view.fleet.nodes_advertising(resource))
+
+
+def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
     """Yield the findings of the claims of a pod, each with the place in the template or claim."""
     known, is_twice = view.namespace_claims(namespace), False
     for index, one in enumerate(pod.spec.resource_claims):
@@ -162,7 +219,7 @@ def stored_claim_findings(view: ClusterView) -> Iterator[ClaimFindings]:
             yield ClaimFindings("ResourceClaimTemplate", namespace, name, found)
 
 
-def class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
+def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
     """Yield what is wrong with the device classes that containers request by the names of extended resources.
 
     A name that some node advertises may be served without the class.
@@ -172,7 +229,7 @@ def class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Iter
         for resource, amount in container.resources.limits.items():
             is_named = resource in served or resource.startswith(DEVICE_CLASS_PREFIX)
             count = parse_whole_number(amount) if is_named and resource not in seen else None
-            if not count or resource in view.fleet.extended_resources or view.fleet.nodes_advertising(resource):
+            if not count or _is_advertised(resource, view):
                 continue
             seen.add(resource)
             name = served.get(resource) or resource.removeprefix(DEVICE_CLASS_PREFIX)
@@ -418,23 +475,23 @@ def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) ->
     """
     if any(request.allocation_mode == "All" for request, _ in _requests_of(spec, ())):
         return []
-    outcome = _allocate_anywhere(spec, view)
+    outcome = _allocate_anywhere((spec,), view)
     if outcome is not AllocationOutcome.REJECTED:
         return []
     if spec.devices.constraints:
         devices = msgspec.structs.replace(spec.devices, constraints=())
-        if _allocate_anywhere(msgspec.structs.replace(spec, devices=devices), view) is AllocationOutcome.ALLOCATED:
+        if _allocate_anywhere([msgspec.structs.replace(spec, devices=devices)], view) is AllocationOutcome.ALLOCATED:
             message = "must hold for some devices of one node, found none; without them a node has enough devices"
             return [_warning("GPU-D105", (*path, "constraints"), message, "Remove the constraint that does not hold.")]
     message = "must be devices that one node has, found no node of this cluster that has all of them"
     return [_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
 
 
-def _allocate_anywhere(spec: ClaimSpec, view: ClusterView) -> AllocationOutcome:
-    """Return whether some node could allocate a claim if all its devices were free."""
+def _allocate_anywhere(specs: Sequence[ClaimSpec], view: ClusterView) -> AllocationOutcome:
+    """Return whether some node could allocate claims together if all its devices were free."""
     pools, steps, shared = view.devices.pools, 0, view.devices.pools.shared_counter_names
-    claims: Sequence[NamedClaim] = (NamedClaim("claim", spec),)
-    for node in _nodes_to_try(spec, view):
+    claims = [NamedClaim(f"claim {index}", spec) for index, spec in enumerate(specs)]
+    for node in _nodes_to_try(specs, view):
         of_node = pools.pools_of_node(node)
         found = allocate_on_node(
             claims, of_node, {}, view.classes, select_device, shared_names=shared, max_steps=MAX_STEPS - steps
@@ -447,15 +504,17 @@ def _allocate_anywhere(spec: ClaimSpec, view: ClusterView) -> AllocationOutcome:
     return AllocationOutcome.REJECTED
 
 
-def _nodes_to_try(spec: ClaimSpec, view: ClusterView) -> Sequence[int]:
+def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView) -> Sequence[int]:
     """Return a node of each kind; constraints may tell all nodes apart.
 
     Raises:
         UnmodelledExpressionError: There are too many.
     """
-    expressions = [one for request, _ in _requests_of(spec, ()) for one in _expressions_of(request, view.classes)]
+    requests = [request for spec in specs for request, _ in _requests_of(spec, ())]
+    expressions = [one for request in requests for one in _expressions_of(request, view.classes)]
     kinds = published_devices(view.devices.pools, view.fleet, keys_told_apart(expressions)).nodes
-    nodes = range(len(view.fleet.nodes)) if kinds is None or spec.devices.constraints else kinds
+    constrained = any(spec.devices.constraints for spec in specs)
+    nodes = range(len(view.fleet.nodes)) if kinds is None or constrained else kinds
     if len(nodes) > MAX_KINDS:
         raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of nodes")
     return nodes

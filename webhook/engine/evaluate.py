@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
-from webhook.engine.claim_review import class_resource_findings, pod_claim_findings
+from webhook.engine.claim_review import pod_device_findings
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
@@ -64,7 +64,8 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
             violations += [(context.policies.general_policy, each) for each in missing]
     reporting = fact_reporter(context.policies, policy_set)
     if created and view.devices is not NO_DEVICES:
-        violations += [(reporting, each) for each in _device_violations(context)]
+        found = pod_device_findings(context.pod, view, request.namespace)
+        violations += [(reporting, each) for each in found]
     if created and context.pod.metadata.annotations and not request.sub_resource:
         violations += [(reporting, each) for each in invalid_annotations(context.pod)]
     may_have_gpus = context.gpu_requests.totals or view.devices is not NO_DEVICES
@@ -75,14 +76,6 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         exceeded = shared_quota_violations(section, context, quota_charge)
         violations += [(policy_ref, each) for each in exceeded]
     return violations, quota_charge
-
-
-def _device_violations(context: PodContext) -> Iterator[PolicyFinding]:
-    """Yield what is wrong with the claims of a pod, and with the device classes that it requests by name."""
-    pod, view, namespace = context.pod, context.view, context.request.namespace
-    if pod.spec.resource_claims and view.device_pools():
-        yield from pod_claim_findings(pod, view, namespace)
-    yield from class_resource_findings(pod, view, namespace)
 
 
 def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[SectionFinding]:

@@ -420,8 +420,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-D104": _claim_code(
         "no node has as many devices as a claim requests",
-        "All devices of a claim come from one node: the pod will stay Pending. Devices that other claims have are "
-        "counted here as if they were free.",
+        "All devices of a claim, and of all claims of a pod, come from one node: the pod will stay Pending. Devices "
+        "that other claims have are counted here as if they were free.",
         "Request fewer devices, or a class with more.",
     ),
     "GPU-D105": _claim_code(
