@@ -14,6 +14,7 @@ CONTROLLERS = [
     "deployment-controller",
     "disruption-controller",
     "garbage-collector-controller",
+    "horizontal-pod-autoscaler-controller",
     "job-controller",
     "namespace-controller",
     "pod-garbage-collector-controller",

@@ -148,6 +148,8 @@ def test_the_release_says_the_next_step_and_is_installed_once(site: ReleasedSite
 
 
 def test_its_pods_become_ready_and_its_webhooks_deny(site: ReleasedSite) -> None:
+    """The autoscaler adds the second replica, though nothing here measures CPU."""
+    eventually(lambda: site.deployment()["replicas"] == 2)
     site.plane.kubectl("rollout", "status", "deployment/rightslice", "-n", SYSTEM_NAMESPACE, "--timeout=110s")
 
     assert site.is_denied()
