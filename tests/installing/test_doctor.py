@@ -155,7 +155,26 @@ WAITING = {
         ]
     },
 }
+SLICE = "nvidia.com/mig-1g.10gb"
+PARTITIONED = {**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "7", SLICE: "7"}}}
+
+
+def gpu_pod(resource: str, **spec: str) -> Json:
+    """A pod that requests one unit of a resource."""
+    return {"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"limits": {resource: "1"}}}], **spec}}
+
+
 CASES = {
+    "pods wait for slices that no node has": Case(
+        replace(HEALTHY, waiting=[gpu_pod("nvidia.com/mig-3g.40gb"), gpu_pod("nvidia.com/gpu")]),
+        CheckState.WARN,
+        "1 pod waits for nvidia.com/mig-3g.40gb, which no node advertises",
+    ),
+    "nobody uses slices while a pod waits for a whole GPU": Case(
+        replace(HEALTHY, nodes=[PARTITIONED], waiting=[gpu_pod("nvidia.com/gpu")], partitioned_pods=[]),
+        CheckState.WARN,
+        "no pod uses the slices of 1 of 1 node, and 1 pod waits for whole GPUs: n1",
+    ),
     "a version that is too old": Case(
         replace(HEALTHY, version={"gitVersion": "v1.29.1", "minor": "29+"}), CheckState.FAIL, "v1.29.1"
     ),
@@ -409,6 +428,24 @@ def test_accounting_resource_check(facts: ClusterFacts) -> None:
 
 def test_missing_extender_has_no_result() -> None:
     assert not [line for line in diagnose(without("extender"), NOW) if "extender" in line.summary]
+
+
+USED_SLICES: dict[str, tuple[list[Json], list[Json], str]] = {
+    "slices in use while a pod waits for a whole GPU": (
+        [gpu_pod("nvidia.com/gpu")],
+        [gpu_pod(SLICE, nodeName="n1"), gpu_pod("nvidia.com/gpu", nodeName="n1")],
+        "pods use the slices of 1 of 1 node that have some",
+    ),
+    "idle slices while nobody waits": ([], [], "pods use the slices of 0 of 1 node that have some"),
+}
+
+
+@pytest.mark.parametrize(("waiting", "running", "expected"), USED_SLICES.values(), ids=USED_SLICES)
+def test_layouts_in_use(waiting: list[Json], running: list[Json], expected: str) -> None:
+    facts = replace(HEALTHY, nodes=[PARTITIONED], waiting=waiting, partitioned_pods=running)
+    [line] = [line for line in diagnose(facts, NOW) if "slices" in line.summary]
+
+    assert (line.state, line.summary) == (CheckState.OK, expected)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

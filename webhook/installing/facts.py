@@ -7,7 +7,7 @@ A dry-run pod shows whether both webhooks answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -22,6 +22,7 @@ from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_N
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
 from webhook.model.dra.packed_slices import PackedSlice, SlicePacker
 from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.gpu_resources import MIG_PREFIX
 from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, NODE_POOL_API_VERSION
 from webhook.model.queues import KUEUE_API_VERSION, POD_SET_LABEL
 from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE, Json
@@ -65,6 +66,9 @@ class DiagnosticResult(NamedTuple):
 
 
 PAGE_SIZE = "500"
+MAX_PARTITIONED_NODES = 50
+"""Nodes with MIG slices whose pods are read."""
+
 FAIL_OPEN_METRIC = "apiserver_admission_webhook_fail_open_count"
 OUTSIDE_COMMAND = "kubectl apply --server-side -k manifests/overlays/out-of-cluster (docs/install.md#out-of-cluster)"
 
@@ -108,6 +112,7 @@ class ClusterFacts:
     machine_deployments: list[Json] | None
     machine_sets: list[Json] | None
     slices: list[PackedSlice] | None
+    partitioned_pods: list[Json] | None = None
     refused: dict[str, ApiError] = field(default_factory=dict)
 
 
@@ -159,8 +164,25 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "slices": _read_slices(api),
         "machine_sets": list_all(api, f"/apis/{MACHINE_API_VERSION}/machinesets"),
     }
-    facts = await asyncio.gather(*(read_part(name, request) for name, request in parts.items()))
-    return ClusterFacts(version=version, refused=refused, **dict([metrics, *facts]))
+    facts = dict(await asyncio.gather(*(read_part(name, request) for name, request in parts.items())))
+    facts |= [metrics, await read_part("partitioned_pods", _read_partitioned_pods(api, facts["nodes"] or ()))]
+    return ClusterFacts(version=version, refused=refused, **facts)
+
+
+def slices_of_node(node: Json) -> set[str]:
+    """Return the resource names of the MIG slices that a node advertises."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return {name for name, amount in allocatable.items() if name.startswith(MIG_PREFIX) and amount != "0"}
+
+
+async def _read_partitioned_pods(api: KubeClient, nodes: Iterable[Json]) -> list[Json] | None:
+    """Read the pods of the nodes with MIG slices from the API server's cache; None if there are too many such nodes."""
+    names = [node["metadata"]["name"] for node in nodes if slices_of_node(node)]
+    if len(names) > MAX_PARTITIONED_NODES:
+        return None
+    selectors = ({"fieldSelector": f"spec.nodeName={name}", "resourceVersion": "0"} for name in names)
+    pages = await asyncio.gather(*(list_all(api, "/api/v1/pods", each) for each in selectors))
+    return [pod for page in pages for pod in page]
 
 
 async def _read_scheduler_configuration(api: KubeClient) -> str:

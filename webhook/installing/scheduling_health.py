@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -9,9 +10,9 @@ from http import HTTPStatus
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, abbreviate_names, shorten_text
 from webhook.installing.cluster_health import list_gpu_nodes
-from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, slices_of_node, unread_part_result
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
 from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE, Json
@@ -19,6 +20,7 @@ from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE, Json
 SILENT_AFTER = timedelta(minutes=6)
 """Three missed renewals of a Lease."""
 
+LAYOUT_ADVICE = "rightslice layout --cluster live plans slices for what pods need"
 IGNORE_ADVICE = (
     "configure the scheduler to ignore it (an extender's managedResources), "
     "or let the agents of all GPU nodes advertise it (--gpu-milli)"
@@ -101,6 +103,40 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     for line in facts.extender_ready.splitlines():
         if line.startswith("[-]"):
             yield DiagnosticResult.warn(f"extender: {shorten_text(line[3:], 200)}", "see its log")
+
+
+def check_layouts(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
+    """Check that waiting pods get slices that nodes have, and that pods use slices while others wait for whole GPUs."""
+    waiting = [pod for pod in facts.waiting or () if not (pod.get("spec") or {}).get("nodeName")]
+    partitioned = {node["metadata"]["name"]: slices_of_node(node) for node in facts.nodes or ()}
+    advertised = {name for slices in partitioned.values() for name in slices}
+    wanted = Counter(name for pod in waiting for name in requested_gpus(pod))
+    missing = sorted(name for name in wanted if name.startswith(MIG_PREFIX) and name not in advertised)
+    if missing:
+        pods = pluralize(sum(wanted[name] for name in missing), "pod waits", "pods wait")
+        summary = f"{pods} for {abbreviate_names(missing)}, which no node advertises"
+        yield DiagnosticResult.warn(summary, LAYOUT_ADVICE)
+    if facts.partitioned_pods is None or not advertised:
+        return
+    used = {pod["spec"]["nodeName"] for pod in facts.partitioned_pods if requested_gpus(pod) & advertised}
+    idle = sorted(name for name, slices in partitioned.items() if slices and name not in used)
+    nodes = pluralize(len(used) + len(idle), "node")
+    if idle and wanted[WHOLE_GPU]:
+        pods = pluralize(wanted[WHOLE_GPU], "pod waits", "pods wait")
+        summary = f"no pod uses the slices of {len(idle)} of {nodes}, and {pods} for whole GPUs"
+        yield DiagnosticResult.warn(f"{summary}: {abbreviate_names(idle)}", LAYOUT_ADVICE)
+    else:
+        yield DiagnosticResult.ok(f"pods use the slices of {len(used)} of {nodes} that have some")
+
+
+def requested_gpus(pod: Json) -> set[str]:
+    """Return the names of the GPU resources that a pod requests, unless it has ended."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return set()
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    limits = ((each.get("resources") or {}).get("limits") or {} for each in containers)
+    return {name for each in limits for name in each if parse_gpu_resource(name)}
 
 
 def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResult]:

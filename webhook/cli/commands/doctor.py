@@ -70,6 +70,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         *cluster_health.check_devices(facts),
         *cluster_health.check_gpu_forms(facts, policies),
         *cluster_health.check_node_groups(facts, policies),
+        *scheduling_health.check_layouts(facts),
         *scheduling_health.check_accounting_resource(facts, policies),
         *scheduling_health.check_extender(facts),
         *scheduling_health.check_agents(facts, now),
