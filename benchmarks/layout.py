@@ -166,8 +166,7 @@ def served_when_planned_before(series: DemandSeries, product: str) -> tuple[floa
     earlier, later = series.part(0, split), series.part(split, series.bins)
     demands = [UnitDemand(requests, need.units) for need, requests in earlier.quantile(QUANTILE).items()]
     plan = plan_layouts([CardGroup(product, WHOLE_CARD, sum(each.requests for each in demands))], demands, SECONDS)
-    cards = [group for group in plan.cards if group.layout != WHOLE_CARD]
-    cards.append(CardGroup(product, WHOLE_CARD, plan.used.value - sum(group.cards for group in cards)))
+    cards = plan.used_cards()
     (all_before, before), (all_after, after) = serve_series(cards, earlier), serve_series(cards, later)
     return before / all_before, after / all_after
 

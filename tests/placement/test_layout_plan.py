@@ -130,6 +130,7 @@ def test_plans_equal_brute_force(seed: int) -> None:
 
         assert figures(plan) == best_by_brute_force(cards, demands), (seed, case, cards, demands)
         assert plan.is_optimal
+        assert sum(group.cards for group in plan.used_cards()) == plan.used.value
         assert_is_consistent(cards, demands, plan)
 
 

@@ -234,7 +234,7 @@ def _test_plan(demand: LayoutDemand, series: DemandSeries, quantile: float, head
     earlier, later = series.part(0, split), series.part(split, series.bins)
     planned = demand._replace(needs=earlier.quantile(quantile)).increased_by(headroom)
     wanted = [UnitDemand(requests, need.units) for need, requests in planned.needs.items()]
-    cards = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes)).cards
+    cards = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes)).used_cards()
     return HeldOutShare(later.start, *serve_series(cards, later), *serve_series(cards, earlier))
 
 

@@ -136,6 +136,14 @@ class LayoutPlan(NamedTuple):
         """Whether no other plan serves more, or as much with fewer cards."""
         return all(each.value == each.bound for each in (self.unserved, self.used))
 
+    def used_cards(self) -> list[CardGroup]:
+        """Return the cards that are partitioned, shared, or serve a request as a whole."""
+        whole = Counter[str]()
+        for served in self.served:
+            whole.update({unit.product: requests for unit, requests in served.items() if not unit.profile})
+        partitioned = [group for group in self.cards if group.layout != WHOLE_CARD]
+        return [*partitioned, *(CardGroup(product, WHOLE_CARD, cards) for product, cards in sorted(whole.items()))]
+
 
 def plan_layouts(
     cards: Sequence[CardGroup],
