@@ -292,6 +292,17 @@ def test_shipped_policies_can_be_values(plane: Plane, tmp_path: Path) -> None:
     }
 
 
+def test_the_documented_values_are_accepted(plane: Plane, tmp_path: Path) -> None:
+    page = read_checkout_file("docs/install.md").partition("## With Helm")[2].partition("\n## ")[0]
+    [values] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "values.yaml").write_text(values)
+
+    data = by_display_name(render(plane, f"--values={tmp_path / 'values.yaml'}"))[
+        f"ConfigMap {SYSTEM_NAMESPACE}/rightslice-policies"
+    ]["data"]
+    assert yaml.safe_load(data["research.yaml"])["spec"] == yaml.safe_load(values)["policies"]["research"]
+
+
 def test_the_packed_chart_is_that_of_helm_package_and_renders_the_same(plane: Plane, tmp_path: Path) -> None:
     write_chart(tmp_path, datetime(2026, 6, 1, tzinfo=UTC))
     helm(plane, "package", str(CHART), f"--destination={tmp_path / 'by-helm'}")
