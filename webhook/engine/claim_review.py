@@ -15,7 +15,6 @@ import msgspec
 
 from webhook.engine.claim_matches import RequestMatch, RequestSelector, compile_selector, match_request
 from webhook.engine.claim_sizing import size_claim
-from webhook.engine.gpu_requests import init_then_main_containers
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.matched_policies import combine_policies, fact_reporter
 from webhook.engine.policy_findings import PolicyFinding
@@ -121,7 +120,7 @@ def pod_device_findings(pod: Pod, view: ClusterView, namespace: str) -> list[Pol
     """Return what is wrong with the claims of a pod, and with the device classes that it requests by name."""
     found = list(_pod_claim_findings(pod, view, namespace)) if pod.spec.resource_claims and view.device_pools() else []
     found += _class_resource_findings(pod, view, namespace)
-    if UNALLOCATABLE.isdisjoint(one.code for one in found):
+    if pod.spec.resource_claims and UNALLOCATABLE.isdisjoint(one.code for one in found):
         found += _joint_findings(pod, view, namespace)
     return found
 
@@ -224,19 +223,26 @@ def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Ite
 
     A name that some node advertises may be served without the class.
     """
-    seen, served = set[str](), view.devices.class_by_resource
-    for path, container in init_then_main_containers(pod.spec):
-        for resource, amount in container.resources.limits.items():
-            is_named = resource in served or resource.startswith(DEVICE_CLASS_PREFIX)
-            count = parse_whole_number(amount) if is_named and resource not in seen else None
-            if not count or _is_advertised(resource, view):
-                continue
-            seen.add(resource)
-            name = served.get(resource) or resource.removeprefix(DEVICE_CLASS_PREFIX)
-            where, spec = (*path, "resources", "limits", resource), claim_of_class(name, count)
-            for each in claim_findings(spec, view, namespace, ()):
-                message = each.message if name in resource else f"{each.message} (class {name} serves it)"
-                yield msgspec.structs.replace(each, path=where, message=message)
+    seen, served, spec = set[str](), view.devices.class_by_resource, pod.spec
+    for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, container in enumerate(containers):
+            for resource, amount in container.resources.limits.items():
+                if (resource not in served and not resource.startswith(DEVICE_CLASS_PREFIX)) or resource in seen:
+                    continue
+                count = parse_whole_number(amount)
+                if count and not _is_advertised(resource, view):
+                    seen.add(resource)
+                    path = ("spec", kind, index, "resources", "limits", resource)
+                    yield from _class_findings(resource, count, path, view, namespace)
+
+
+def _class_findings(
+    resource: str, count: int, path: FieldPath, view: ClusterView, namespace: str
+) -> Iterator[PolicyFinding]:
+    name = view.devices.class_by_resource.get(resource) or resource.removeprefix(DEVICE_CLASS_PREFIX)
+    for each in claim_findings(claim_of_class(name, count), view, namespace, ()):
+        message = each.message if name in resource else f"{each.message} (class {name} serves it)"
+        yield msgspec.structs.replace(each, path=path, message=message)
 
 
 def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims) -> PolicyFinding:

@@ -62,12 +62,14 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
-    reporting = fact_reporter(context.policies, policy_set)
+    facts: list[PolicyFinding] = []
     if created and view.devices is not NO_DEVICES:
-        found = pod_device_findings(context.pod, view, request.namespace)
-        violations += [(reporting, each) for each in found]
+        facts += pod_device_findings(context.pod, view, request.namespace)
     if created and context.pod.metadata.annotations and not request.sub_resource:
-        violations += [(reporting, each) for each in invalid_annotations(context.pod)]
+        facts += invalid_annotations(context.pod)
+    if facts:
+        reporter = fact_reporter(context.policies, policy_set)
+        violations += [(reporter, each) for each in facts]
     may_have_gpus = context.gpu_requests.totals or view.devices is not NO_DEVICES
     if not (policy_set.has_shared_quotas and created and may_have_gpus and not request.sub_resource):
         return violations, NO_CHARGE
