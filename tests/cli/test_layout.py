@@ -90,7 +90,7 @@ def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: 
     assert "<title>MIG layouts of " in page
     assert 'aria-label="7 x 1g.10gb"' in page
     assert 'aria-label="card, shared by 4"' in page
-    found = re.findall(r"<p>1 node: (\w+)<span class=\"faint\">; (.*?)</span>", page)
+    found = re.findall(r'<span class="name">(\w+)</span><span class="faint">; (.*?)</span>', page)
     assert dict(found) == {
         "a": "7 pods with GPUs, to be drained",
         "cordoned": "it is cordoned, not ready or being reconfigured",

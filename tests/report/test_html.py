@@ -204,7 +204,7 @@ const lines = (each) => {
   range.selectNodeContents(each);
   return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
 };
-const unbroken = [...document.querySelectorAll("td:not(.long):not(.code), code")];
+const unbroken = [...document.querySelectorAll("td:not(.long):not(.code), code, .name")];
 return [unbroken.length, unbroken.filter((each) => lines(each) > 1).map((each) => each.textContent)];
 """
 

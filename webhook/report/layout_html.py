@@ -10,7 +10,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import islice
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -63,10 +62,11 @@ class DrawnCards(NamedTuple):
 
 
 class DrawnNodes(NamedTuple):
-    """Nodes that are drawn once."""
+    """Nodes that are drawn once, with the first of their names."""
 
     product: str
-    names: str
+    nodes: int
+    names: list[str]
     notes: tuple[str, ...]
     cards: tuple[DrawnCards, ...]
     hidden: int
@@ -143,7 +143,8 @@ def _node_group(nodes: list[NodeLayout], change: NodeChange | None) -> DrawnNode
     drawn = sorted(cards.items(), key=lambda each: (each[0][0] == each[0][1], -each[1], each[0]))
     return DrawnNodes(
         product,
-        _names_text([node.node for node in nodes]),
+        len(nodes),
+        sorted(node.node for node in nodes)[:MAX_NAMES],
         tuple(_node_notes(nodes, is_changed=change is not None)),
         tuple(
             DrawnCards(
@@ -173,9 +174,10 @@ def _unplanned_groups(nodes: Iterable[UnplannedNode]) -> Iterator[DrawnNodes]:
     for equal in sorted(members.values(), key=lambda equal: (-len(equal), equal[0].product, equal[0].node)):
         first = equal[0]
         cards = tuple(map(_advertised_group, first.gpus[:MAX_CARDS]))
-        names = _names_text([node.node for node in equal])
+        names = sorted(node.node for node in equal)[:MAX_NAMES]
         product = first.product or "product not labeled"
-        yield DrawnNodes(product, names, (first.reason,), cards, sum(gpus.units for gpus in first.gpus[MAX_CARDS:]))
+        hidden = sum(gpus.units for gpus in first.gpus[MAX_CARDS:])
+        yield DrawnNodes(product, len(equal), names, (first.reason,), cards, hidden)
 
 
 def _advertised_group(gpus: AdvertisedGpus) -> DrawnCards:
@@ -187,13 +189,6 @@ def _advertised_group(gpus: AdvertisedGpus) -> DrawnCards:
     kind = "shared" if shared else "instance" if gpus.profile else "whole"
     text = f"{gpus.profile or 'whole card'}{shared}"
     return DrawnCards(number, _card(1, [_block(0, 1, text, kind)], text), None)
-
-
-def _names_text(names: list[str]) -> str:
-    """Return the number of nodes, and the first names."""
-    shown = ", ".join(islice(sorted(names), MAX_NAMES))
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"{pluralize(len(names), 'node')}: {shown}{more}"
 
 
 def draw_card(product: str, layout: MigLayout) -> Markup:
