@@ -650,6 +650,23 @@ def test_devices_that_are_published_twice_are_reported_for_their_implicit_name()
     assert (found.code, found.mode) == ("GPU-D112", PolicyMode.WARN)
 
 
+def test_a_pod_with_claims_of_gpus_uses_gpus_and_says_that_they_are_claimed() -> None:
+    pod = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimName": "c"}]).build()
+    decision = review(pod, view=view_of(*CLUSTER, claim(request())))
+    assert (decision.involves_gpus, decision.right_sizing_outcome) == (True, "ClaimedGPUs")
+    other = review(
+        pod, view=view_of(*CLUSTER, device_class("nics", "device.driver == 'dra.net'"), claim(request(name="nics")))
+    )
+    assert other.right_sizing_outcome == "NoGPURequest"
+
+
+def test_a_name_of_a_device_plugin_in_a_cluster_of_resource_slices_gets_a_class() -> None:
+    decision = review(make_pod().namespace("team").gpus(1), "mode: warn\nrightSizing: {}", view=view_of(*CLUSTER))
+    [found] = [each for each in decision.findings if each.code == "GPU-T201"]
+    published = "The GPUs of this cluster are published in ResourceSlices, not by a device plugin"
+    assert found.fix == f"{published}: request one by a claim of class gpu."
+
+
 def test_static_slices_of_a_card_are_compared_by_memory() -> None:
     devices = [mig_device(f"gpu-0-mig-{name}", name, "GPU-0", memory=memory) for name, memory in SIZES.items()]
     cluster = [make_node("n", {}), resource_slice("n", NVIDIA, "n", nodeName="n", devices=devices), *CLASSES]

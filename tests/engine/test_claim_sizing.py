@@ -236,6 +236,11 @@ SAVINGS: dict[str, tuple[Sequence[Json], Json, int, str, list[str]]] = {
     ),
     "slices that save too little": ((*GPUS, *CLASSES), claim(), 90, TOO_SMALL, []),
     "a need that only the card covers": ((*GPUS, *CLASSES), claim("60Gi"), 90, "NoOffer", []),
+    "a selector that excludes the slices": (
+        (*GPUS, *CLASSES),
+        claim(selectors=[{"cel": {"expression": f"device.attributes['{NVIDIA}'].type == 'gpu'"}}]),
+        50, "ExcludedBySelectors", [],
+    ),
     "a slice that saves the share of the requested slice": (
         (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
         claim(deviceClassName="mig"), 60, "RightSized", ["mig-1g-10gb mig 1", "requested mig 0"],
@@ -254,6 +259,12 @@ def test_a_changed_claim_may_save_what_the_policy_requires(
     text = f"mode: enforce\nrightSizing: {{minSavingPercent: {percent}}}"
     decision = decide_claim(data, api_view(*objects), text)
     assert (decision.right_sizing_outcome, choices_of(apply_patch(data, decision))) == (reason, want)
+
+
+@pytest.mark.parametrize(("minor", "reason"), [(33, "KubernetesTooOld"), (0, "KubernetesTooOld"), (34, "RightSized")])
+def test_an_older_kubernetes_is_the_reason_for_no_choices(minor: int, reason: str) -> None:
+    view = view_of(*GPUS, *CLASSES).with_api_minor(minor)
+    assert decide_claim(claim(), view, "mode: enforce\nrightSizing: {}").right_sizing_outcome == reason
 
 
 def declares(**values: str) -> Json:

@@ -54,7 +54,13 @@ def _codes_of_pods(cluster: RandomCluster) -> dict[str, frozenset[str]]:
 
 
 def _allocating_nodes(answer: SchedulerAnswer, pod: str) -> list[str]:
-    return [node for node, found in answer.allocations[pod].items() if _is_allocated(found)]
+    """Return the nodes that take a pod. NodeResourcesFit rejects names of classes that do not exist."""
+    others = answer.rejections[pod]
+    return [
+        node
+        for node, found in answer.allocations[pod].items()
+        if _is_allocated(found) and "NodeResourcesFit" not in others.get(node, ())
+    ]
 
 
 def _is_allocated(found: Json) -> bool:

@@ -231,9 +231,13 @@ def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
 def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> KeepRequest:
     """Return why a request gets no choices: smaller devices save too little, or none covers the need."""
     declared, required = context.declared, context.right_sizing.rule.min_saving_percent
+    if context.view.api_minor < FIRST_AVAILABLE_MINOR:
+        return KeepRequest(KeepReason.KUBERNETES_TOO_OLD, "" if context.view.api_minor else "its version is unknown")
     found = _smaller_devices(requested, declared, 0, context.view)
     if not found:
-        return KeepRequest(KeepReason.NO_OFFER, declared.text)
+        unselected = msgspec.structs.replace(requested, selectors=())
+        excluded = requested.selectors and _smaller_devices(unselected, declared, 0, context.view)
+        return KeepRequest(KeepReason.SELECTORS if excluded else KeepReason.NO_OFFER, declared.text)
     best = min(found, key=lambda one: one.size.gpu_milli)
     weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / CARD_MILLI:.2g} of a GPU"
     detail = f"{declared.text} declared, {weight}, the policy requires a saving of {required}% or more"

@@ -187,7 +187,9 @@ def decide_pod(
         quota_charge=quota_charge.weight,
         shared_charges=quota_charge.shared,
         pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals or view.classes else NO_USE,
-        involves_gpus=bool(submitted.requests or submitted.unknown_resources or findings or exempted),
+        involves_gpus=bool(
+            submitted.requests or submitted.unknown_resources or context.claimed.units or findings or exempted
+        ),
     )
     return PodDecision(decision, mutation)
 

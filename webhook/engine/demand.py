@@ -22,7 +22,7 @@ from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.batch import KAI_POOL_LABEL, gang_sign, is_kai_sign, queueing_sign
 from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
+from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.gpu_fractions import requested_fraction
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
@@ -62,7 +62,7 @@ class DemandInput(msgspec.Struct, frozen=True, gc=False):
 def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     """Return the GPU need of a pod, or why it keeps its request."""
     if not context.gpu_requests.requests:
-        return NO_GPU_REQUEST
+        return CLAIMED if context.claimed.units else NO_GPU_REQUEST
     right_sizing = context.policies.right_sizing
     if right_sizing is None:
         return NO_RIGHT_SIZING

@@ -15,6 +15,8 @@ from webhook.engine.memory_takers import takes_visible_memory
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
+from webhook.model.claims import may_hold_gpus
+from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -75,7 +77,7 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         if same := _same_share_elsewhere(name, fleet):
             return [_warn("GPU-T201", field, "must be offered by a node of this cluster", same)]
         near = nearest_resources(name, tuple(fleet.by_resource))
-        fix = f"Nearest in this cluster: {', '.join(near)}." if near else "No node of this cluster has GPUs."
+        fix = f"Nearest in this cluster: {', '.join(near)}." if near else _without_plugin_fix(context.view)
         return [_warn("GPU-T201", field, "must be offered by a node of this cluster", fix)]
     if not advertising & selected:
         return [_excluded_by_selectors(name, pod, fleet)]
@@ -97,6 +99,15 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
     if name == WHOLE_GPU and (context.mixes_whole_and_partial or only_partial):
         violations += _partial_gpu_violation(context, mutation, field, total)
     return violations
+
+
+def _without_plugin_fix(view: ClusterView) -> str:
+    """Return what to write where no device plugin advertises GPUs."""
+    if not view.devices.pools:
+        return "No node of this cluster has GPUs."
+    classes = [name for name in sorted(view.classes) if may_hold_gpus(name, view.classes)]
+    published = "The GPUs of this cluster are published in ResourceSlices, not by a device plugin"
+    return f"{published}: request one by a claim of class {classes[0]}." if classes else f"{published}."
 
 
 def _same_share_elsewhere(name: str, fleet: Fleet) -> str:

@@ -44,6 +44,7 @@ class KeepReason(StrEnum):
     )
     UPDATE = ("Update", "it can be right-sized only when it is created", "Create it again.")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
+    CLAIMED = ("ClaimedGPUs", "it requests its GPUs by claims, which are right-sized when they are created")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = (
         "OptedOut",
@@ -164,6 +165,12 @@ class KeepReason(StrEnum):
         "Ask the admin to allow it in rightSizing.forms and rightSizing.isolation.",
     )
     SAVING_TOO_SMALL = ("SavingTooSmall", "the GPUs that cover the need save less than the policy requires")
+    KUBERNETES_TOO_OLD = ("KubernetesTooOld", "requests of claims have no choices before Kubernetes 1.34")
+    SELECTORS = (
+        "ExcludedBySelectors",
+        "smaller devices cover the need, but a selector of the request excludes them",
+        "Remove the selector that excludes them.",
+    )
     AMBIGUOUS_NAME = (
         "AmbiguousResourceName",
         "the same resource name stands for other GPUs too, and no label distinguishes them",
@@ -321,6 +328,7 @@ class KeepRequest(msgspec.Struct, frozen=True, gc=False):
 
 NO_RIGHT_SIZING = KeepRequest(KeepReason.NO_RIGHT_SIZING_POLICY)
 NO_GPU_REQUEST = KeepRequest(KeepReason.NO_GPU_REQUEST)
+CLAIMED = KeepRequest(KeepReason.CLAIMED)
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False):

@@ -42,7 +42,7 @@ NO_UIDS: KnownUids = MappingProxyType({})
 
 INDENT = "  "
 
-NOTHING_TO_SIZE = frozenset({KeepReason.NO_GPU_REQUEST, KeepReason.ALREADY_SIZED})
+NOTHING_TO_SIZE = frozenset({KeepReason.NO_GPU_REQUEST, KeepReason.CLAIMED, KeepReason.ALREADY_SIZED})
 """Reasons that are the whole outcome: nothing is kept that could be smaller."""
 
 OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
@@ -148,7 +148,10 @@ def offer_text(offer: GpuOffer) -> str:
 def _requests_text(result: CheckResult) -> str:
     """Return the GPUs of a pod or workload, or the requests of a claim or template."""
     if result.kind not in CLAIM_KINDS:
-        return format_gpus_with_unit(result.decision.gpu_milli_before) + gpu_requests_text(result.stored)
+        claims = map_at(result.stored, "spec").get("resourceClaims")
+        names = [str(map_at(one).get("name", "")) for one in claims] if isinstance(claims, list) else []
+        gpus = format_gpus_with_unit(result.decision.gpu_milli_before) + gpu_requests_text(result.stored)
+        return f"{gpus}; {pluralize(len(names), 'claim')}: {sanitize(', '.join(names))}" if names else gpus
     return sanitize("; ".join(map(_claim_request_text, _claim_requests(result.stored)))) or "no devices"
 
 
