@@ -6,8 +6,9 @@ be made of them, G2 as A10s, the others as themselves. The memory that a pod nee
 an A10. Pods arrive in the order of the trace and do not end; those that do not fit wait.
 
 *Untouched*, a claim is for whole GPUs with the memory that the pod needs. *Ours* is that claim, with the need declared,
-as the webhook changes it. The best possible is a bound, not a schedule: it splits pods with several GPUs, ignores CPU
-and memory of nodes, and packs memory slices without holes.
+as the webhook changes it. With *extender*, the extender ranks the nodes for the scheduler. The best possible is a
+bound, not a schedule: it splits pods with several GPUs, ignores CPU and memory of nodes, and packs memory slices
+without holes.
 
     python -m benchmarks.device_replay [--scale N] [--traces FOLDER]
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from math import ceil
@@ -29,11 +31,13 @@ from tests.builders import Json, make_namespace, make_node, make_pod
 from tests.cluster.nodes import add_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.test_extender import serve_extender
 from tests.controlplane.build import control_plane, wanted_version
 from tests.device_builders import H100, MEMORY_SLICES, NVIDIA, card, device_class, partitionable_gpus, resource_slice
 from tests.engine.test_fit import sizing
 from tests.example_cluster import apply_patch, review, view_of
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
+from webhook.manifests.scheduler_config import claims_entry
 from webhook.placement.capacity import EmptyNode, PodDemand
 
 SCALE = 16
@@ -82,6 +86,7 @@ class Result(NamedTuple):
     Attributes:
         arrived: Pods that have arrived.
         placed: Those of them that have a node.
+        gpus: GPUs that those request.
         needed: MiB that those need.
         allocated: MiB of the devices that they have.
         whole: H100s of which nothing is allocated.
@@ -89,6 +94,7 @@ class Result(NamedTuple):
 
     arrived: int
     placed: int
+    gpus: int
     needed: int
     allocated: int
     whole: int
@@ -138,7 +144,24 @@ def right_sized(objects: Sequence[Json]) -> Shape:
     return lambda claim: apply_patch(claim, review(claim, sizing(), view=view))
 
 
-ARMS: Mapping[str, Callable[[Sequence[Json]], Shape]] = {"untouched": untouched, "ours": right_sized}
+class Arm(NamedTuple):
+    """A way to play the trace.
+
+    Attributes:
+        shape: Returns what becomes of claims in a cluster of some objects.
+        is_ranked: Whether the scheduler calls the extender.
+    """
+
+    shape: Callable[[Sequence[Json]], Shape]
+    is_ranked: bool = False
+
+
+ARMS: Mapping[str, Arm] = {
+    "untouched": Arm(untouched),
+    "untouched, extender": Arm(untouched, is_ranked=True),
+    "ours": Arm(right_sized),
+    "ours, extender": Arm(right_sized, is_ranked=True),
+}
 
 
 def published(node: EmptyNode) -> list[Json]:
@@ -150,12 +173,19 @@ def published(node: EmptyNode) -> list[Json]:
     return [resource_slice(f"{node.name}-{NVIDIA}", NVIDIA, node.name, nodeName=node.name, devices=cards)]
 
 
-def replay(trace: Trace, arm: Callable[[Sequence[Json]], Shape]) -> Iterator[Result]:
+def replay(trace: Trace, arm: Arm) -> Iterator[Result]:
     """Play the pods into a new cluster, and yield what it is like at each mark."""
-    with tempfile.TemporaryDirectory() as folder, Plane(control_plane(wanted_version()), Path(folder)) as plane:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        plane = stack.enter_context(Plane(control_plane(wanted_version()), folder))
         nodes, slices = [_node(node) for node in trace.nodes], [one for node in trace.nodes for one in published(node)]
-        shape = arm([*nodes, *slices, *CLASSES])
+        shape = arm.shape([*nodes, *slices, *CLASSES])
         _publish(plane, nodes, slices)
+        if arm.is_ranked:
+            _, entry = stack.enter_context(serve_extender(plane, folder))
+            shared = {key: entry[key] for key in ("tlsConfig", "httpTimeout")}
+            ranks = claims_entry(entry["urlPrefix"]) | shared
+            stack.enter_context(plane.scheduler_with(extenders=[ranks]))
         memory = {
             _device_key(each["spec"]["pool"]["name"], one["name"]): _mebibytes(one) for each, one in _devices(slices)
         }
@@ -220,9 +250,10 @@ def _result(plane: Plane, trace: Trace, end: int, placed: Mapping[str, bool], me
     large = {
         _card_of(node.name, f"gpu-{i}") for node in trace.nodes if node.model == PARTITIONABLE for i in range(node.gpus)
     }
-    needed = (needed_memory(pod) * pod.gpus for i, pod in enumerate(trace.pods[:end]) if placed[f"pod-{i:04}"])
+    pods = [pod for i, pod in enumerate(trace.pods[:end]) if placed[f"pod-{i:04}"]]
+    needed, gpus = sum(needed_memory(pod) * pod.gpus for pod in pods), sum(pod.gpus for pod in pods)
     allocated = sum(memory[_device_key(each["pool"], each["device"])] for each in results)
-    return Result(end, sum(placed.values()), sum(needed), allocated, len(large - used))
+    return Result(end, len(pods), gpus, needed, allocated, len(large - used))
 
 
 def _allocation(claim: Json) -> Sequence[Json]:
@@ -252,7 +283,7 @@ def bound(trace: Trace, end: int) -> Result:
     sizes = sorted({*cards, *_slices_by_memory()})
     allocated = sum(next(size for size in sizes if size >= need) for need in needs)
     whole = max(0, large - ceil(slices / MEMORY_SLICES))
-    return Result(end, end - missing, sum(needs), allocated, whole)
+    return Result(end, end - missing, len(needs) - missing, sum(needs), allocated, whole)
 
 
 def _slices_by_memory() -> Mapping[int, int]:
@@ -281,12 +312,12 @@ def report(rows: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     for index, mark in enumerate(MARKS):
         (_, first), *_ = rows.items()
         yield f"{first[index].arrived} pods have arrived, {mark} % of them all"
-        yield "| | pods placed | relative | GPU memory allocated over needed | relative | whole H100s left |"
-        yield "|---" * 6 + "|"
+        yield "| | pods placed | relative | their GPUs | GPU memory allocated over needed | relative | H100s left |"
+        yield "|---" * 7 + "|"
         for name, results in rows.items():
             row, base = results[index], first[index]
             relative = f"{row.placed / base.placed:.3f}", f"{row.ratio / base.ratio:.3f}"
-            cells = name, row.placed, relative[0], f"{row.ratio:.3f}", relative[1], row.whole
+            cells = name, row.placed, relative[0], row.gpus, f"{row.ratio:.3f}", relative[1], row.whole
             yield f"| {' | '.join(map(str, cells))} |"
 
 

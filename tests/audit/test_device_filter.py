@@ -230,6 +230,8 @@ A10 = [
     make_node("a10", {}),
     resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[card("gpu-0", "NVIDIA A10")]),
 ]
+SMALL_CARD = card("gpu-0", "NVIDIA A10", memory="23028Mi")
+SMALL_A10 = [make_node("a10", {}), resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[SMALL_CARD])]
 TWO_CARDS = [make_node("two", {}), *partitionable_gpus("two", 2)]
 OTHER = [make_node("other", {}), *partitionable_gpus("other")]
 RANKED: dict[str, tuple[str, list[Json], list[str]]] = {
@@ -245,6 +247,13 @@ RANKED: dict[str, tuple[str, list[Json], list[str]]] = {
         ["two", "cut"],
     ),
     "a slice of an empty card takes less than a whole one": ("small", [*A10, *CUT], ["cut", "a10"]),
+    "a card with less memory before a larger one": ("gpu", [*CARDS, *SMALL_A10], ["a10", "cards"]),
+    "a small card rather than the first slice of an empty large one": ("small", [*CUT, *SMALL_A10], ["a10", "cut"]),
+    "a slice of a card that is cut already rather than a small card": (
+        "small",
+        [*CUT, taken("cut", FIRST), *SMALL_A10],
+        ["cut", "a10"],
+    ),
 }
 
 

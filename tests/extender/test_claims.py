@@ -47,6 +47,14 @@ def wants(device_class_name: str, name: str = "mine") -> list[Json]:
     return [resource_claim(name, device_class_name=device_class_name)]
 
 
+def chooses(*device_class_names: str) -> list[Json]:
+    """Return a claim for the first available of some classes."""
+    claim, *_ = wants("none")
+    choices = [{"name": name, "deviceClassName": name} for name in device_class_names]
+    claim["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": choices}]
+    return [claim]
+
+
 def claiming(claim: str = "mine", pod: str = "p") -> PodMaker:
     """Return a pod with a claim by name."""
     return make_pod(pod).spec(resourceClaims=[{"name": "gpu", "resourceClaimName": claim}])
@@ -59,6 +67,7 @@ def by_template(claim: str) -> PodMaker:
     return pod
 
 
+NO_DEVICE = device_class("missing-device", "false")
 CUT = [*cards("cut"), taken("cut", FIRST[0]), *cards("whole")]
 """A card of which a slice is allocated, and one of which nothing is."""
 
@@ -90,6 +99,12 @@ RANKED: dict[str, tuple[PodMaker, list[Json], str]] = {
         "empty",
     ),
     "a node that has no devices": (claiming(), [make_node("none"), *cards("some"), *wants("small")], "some"),
+    "the first choice, even if it leaves less": (claiming(), [*CUT, *chooses("gpu", "small")], "whole"),
+    "the last choice, if it is the only one": (
+        claiming(),
+        [*cards("full"), taken("full", "gpu-0"), *CUT, *chooses("missing-device", "small"), NO_DEVICE],
+        "cut",
+    ),
     "slices of several nodes": (
         claiming(),
         [*CUT, *wants("small"), resource_slice("net", "net.example", "net", allNodes=True, devices=[card("c")])],

@@ -11,7 +11,7 @@ from tests.example_cluster import view_of
 from tests.filters.random_devices import random_devices
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
-from webhook.model.dra.pod_devices import is_partly_served, resolve_claims
+from webhook.model.dra.pod_devices import claim_specs, is_partly_served, resolve_claims
 from webhook.model.pods import Pod, parse_pod
 from webhook.placement.nodes.device_values import (
     MAX_SEARCHES,
@@ -38,7 +38,7 @@ def found_together(finder: DeviceValueFinder, needed: NeededDevices, view: Clust
     """Return the values of all nodes from the finder."""
     nodes = range(len(view.fleet.nodes))
     found = finder.find(needed, nodes, view.fleet, WEIGHTS)
-    return [DeviceValue(*each) for each in zip(found.loss.tolist(), found.fullness.tolist(), strict=True)]
+    return [DeviceValue(*each) for each in zip(*[part.tolist() for part in found], strict=True)]
 
 
 def found_alone(needed: NeededDevices, view: ClusterView, node: int) -> DeviceValue:
@@ -46,7 +46,8 @@ def found_alone(needed: NeededDevices, view: ClusterView, node: int) -> DeviceVa
     found = needed._replace(claims=needed.claims._replace(nodes=view.fleet.all_nodes)).find_on_node(node, view.fleet)
     pools = [pool.id for pool in view.devices.pools.pools_of_node(node)]
     is_served = found.outcome is AllocationOutcome.ALLOCATED
-    return find_device_value(found, pools, view.devices, WEIGHTS) if is_served else NO_VALUE
+    specs = claim_specs(needed.pod, needed.claims, view.devices.class_by_resource)
+    return find_device_value(found, specs, pools, view.devices, WEIGHTS) if is_served else NO_VALUE
 
 
 def test_nodes_have_the_values_that_each_has_alone() -> None:

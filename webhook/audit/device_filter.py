@@ -18,6 +18,7 @@ from webhook.model.dra.pod_devices import (
     NOT_ON_NODE,
     PodClaims,
     allocate_for_pod,
+    claim_specs,
     is_partly_served,
     resolve_claims,
     with_devices_bound,
@@ -29,7 +30,7 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod
-from webhook.placement.nodes.device_values import DeviceValues, find_device_value, values_by_node
+from webhook.placement.nodes.device_values import DeviceValue, DeviceValues, find_device_value, values_by_node
 from webhook.placement.nodes.filtering import FilterReason
 
 RESOURCE_CLAIMS = "resource claims"
@@ -128,18 +129,16 @@ def with_devices_of_pod(
     return replace(placement, devices=after), chosen_milli(found, before.pools.pools_of_node(node))
 
 
-def device_values(result: DeviceFilterResult, placement: PlacementInput) -> DeviceValues | None:
+def device_values(pod: Pod, result: DeviceFilterResult, placement: PlacementInput) -> DeviceValues | None:
     """Return what the devices that a pod would get leave of each node; None if it needs none."""
     if result.claims is None:
         return None
-    devices, nodes = placement.devices, len(placement.snapshot.fleet.nodes)
-    found = {
-        node: find_device_value(
-            one, [pool.id for pool in devices.pools.pools_of_node(node)], devices, placement.profiles
-        )
-        for node, one in result.allocations.items()
-    }
-    return values_by_node(found, nodes)
+    view, found = placement.devices, dict[int, DeviceValue]()
+    specs = claim_specs(pod, result.claims, view.class_by_resource)
+    for node, one in result.allocations.items():
+        pools = [pool.id for pool in view.pools.pools_of_node(node)]
+        found[node] = find_device_value(one, specs, pools, view, placement.profiles)
+    return values_by_node(found, len(placement.snapshot.fleet.nodes))
 
 
 def names_devices(pod: Pod) -> bool:

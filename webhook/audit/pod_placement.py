@@ -251,7 +251,7 @@ def _place_pod(
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
-    ranked = ranking.rank(eligible, gang, device_values(devices, placement))
+    ranked = ranking.rank(eligible, gang, device_values(pod, devices, placement))
     feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
     apart = _exclusion_keys(pod, placement) if replicas > 1 else ()

@@ -262,7 +262,7 @@ class SimulatedCluster:
                 return self._failure(pod, PlacementOutcome(self._requested_milli(required), most[1]))
             required = structs.replace(required, selected_nodes=selected)
         if required not in self._unplaceable:
-            ranked = self._ranking.rank(required, devices=device_values(devices, self._cluster))
+            ranked = self._ranking.rank(required, devices=device_values(pod, devices, self._cluster))
             if ranked:
                 return self._bind_pod(pod, required, ranked[0], devices)
             obstacle = _main_obstacle(self.snapshot, required)

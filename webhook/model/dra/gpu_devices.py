@@ -93,6 +93,8 @@ class GpuPart(NamedTuple):
         device: The device.
         card: What parts of one card have in common, in their pool.
         resource: Resource under which a device plugin would advertise it.
+        memory_mib: Its memory in MiB; None if unknown.
+        card_memory_mib: Memory of the largest device of its card; None if unknown.
     """
 
     product: str
@@ -100,6 +102,8 @@ class GpuPart(NamedTuple):
     device: Device
     card: str = ""
     resource: str = WHOLE_GPU
+    memory_mib: int | None = None
+    card_memory_mib: int | None = None
 
 
 class CardUsage(NamedTuple):
@@ -140,12 +144,20 @@ def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:
 
 def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
     """Return the parts of cards in a pool, by the name of the device."""
-    devices = {each.device.name: each.device for each in pool.devices}
+    devices, gpus = {each.device.name: each.device for each in pool.devices}, gpus_of_pool(pool)
     driver = GPU_DRIVERS.get(pool.id.driver)
+    if driver is None:
+        return {}
+    largest: dict[str, int] = {}
+    for gpu in gpus.values():
+        if gpu.memory_mib is not None:
+            largest[gpu.card] = max(largest.get(gpu.card, 0), gpu.memory_mib)
     return {
-        name: GpuPart(gpu.product, gpu.milli, devices[name], gpu.card, _resource_of_gpu(driver, gpu))
-        for name, gpu in gpus_of_pool(pool).items()
-        if driver is not None
+        name: GpuPart(
+            *(gpu.product, gpu.milli, devices[name], gpu.card, _resource_of_gpu(driver, gpu), gpu.memory_mib),
+            largest.get(gpu.card),
+        )
+        for name, gpu in gpus.items()
     }
 
 

@@ -1,7 +1,8 @@
 """Rank nodes for pods that need devices of ResourceSlices, by what these devices leave of the cards of each node.
 
-As with slices by name, a node comes first whose cards are worth most with the devices allocated that the scheduler
-would take there, then the one whose cards are fuller.
+The order of a claim's choices comes first, as in the scheduler's own score. Then, as with slices by name, a node whose
+cards are worth most with the devices allocated that the scheduler would take there, then the one whose cards are
+fuller.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ from webhook.placement.nodes.pod_requirements import PodRequirements
 MEMORY_SLICE = "memory-slice-"
 """Start of the names of counters that say which part of a card's memory a MIG device uses up."""
 
+FULL_MEMORY_MIB = 80 * 1024
+"""Memory of a card that is worth 1000 thousandths."""
+
 ProfileWeights = tuple[tuple[str, float], ...]
 """Requested MIG profiles, with weights."""
 
@@ -49,15 +53,17 @@ class DeviceValue(NamedTuple):
     """The value of one node for a pod.
 
     Attributes:
+        choice: How far down the choices of `firstAvailable` the scheduler would have to go: 0 if it takes the first.
         loss: How much less its cards are worth with the pod's devices allocated.
         fullness: Which part of its cards claims have.
     """
 
+    choice: float
     loss: float
     fullness: float
 
 
-NO_VALUE = DeviceValue(1e9, 0.0)
+NO_VALUE = DeviceValue(1e9, 0.0, 0.0)
 """Value of a node that comes after all others."""
 
 MAX_SEARCHES = 128
@@ -71,31 +77,47 @@ MAX_KINDS_OF_NODES = 16
 class DeviceValues(NamedTuple):
     """The values of all nodes, each of shape (nodes,)."""
 
+    choice: FloatArray
     loss: FloatArray
     fullness: FloatArray
 
 
 def values_by_node(values: Mapping[int, DeviceValue], nodes: int) -> DeviceValues:
     """Return the values of some nodes among all; the others come last."""
-    loss, fullness = (np.full(nodes, part) for part in NO_VALUE)
-    some = np.array(list(values), np.int64)
-    loss[some], fullness[some] = ([each[part] for each in values.values()] for part in (0, 1))
-    return DeviceValues(loss, fullness)
+    found = np.tile(np.array(NO_VALUE), (nodes, 1))
+    if values:
+        found[list(values)] = list(values.values())
+    return DeviceValues(*found.T)
 
 
 def find_device_value(
-    found: NodeAllocation, pools: Collection[PoolId], view: DeviceView, profiles: ProfileWeights
+    found: NodeAllocation,
+    specs: Sequence[ClaimSpec],
+    pools: Collection[PoolId],
+    view: DeviceView,
+    profiles: ProfileWeights,
 ) -> DeviceValue:
-    """Return what devices leave of a node, whose pools are given."""
-    if found.outcome is not AllocationOutcome.ALLOCATED:
-        return NO_VALUE
-    return DeviceValue(_value_loss(found, view, profiles), _fullness(pools, view))
+    """Return what devices of claims leave of a node, whose pools are given."""
+    return DeviceValue(_choice_index(found, specs), _value_loss(found, view, profiles), _fullness(pools, view))
+
+
+def _choice_index(found: NodeAllocation, specs: Sequence[ClaimSpec]) -> int:
+    """Return the sum of the positions of the choices that requests would get."""
+    taken = {(claim, each.request) for claim, some in enumerate(found.claims) for each in some}
+    position = {
+        (claim, f"{request.name}/{choice.name}"): index
+        for claim, spec in enumerate(specs)
+        for request in spec.devices.requests
+        for index, choice in enumerate(request.first_available)
+    }
+    return sum(position.get(each, 0) for each in taken)
 
 
 def _value_loss(found: NodeAllocation, view: DeviceView, profiles: ProfileWeights) -> float:
     """Return how much less the cards of a node are worth with some devices allocated.
 
-    A device without a place on its card, such as one that exists already, is worth its part of the card.
+    A device without a place on its card, such as one that exists already, is worth its part of the card. A card counts
+    by its memory, because claims may get cards of different sizes.
     """
     pools, loss = view.pools, 0.0
     used: dict[tuple[PoolId, str], int] = {}
@@ -106,13 +128,21 @@ def _value_loss(found: NodeAllocation, view: DeviceView, profiles: ProfileWeight
             continue
         geometry, mask = mig_geometry(part.product), _memory_slices(part.device)
         if geometry is None or not mask or mask >> geometry.units or part.milli >= CARD_MILLI:
-            loss += part.milli if chosen.consumed is None else share_milli(part.milli, part.device, chosen.consumed)
+            consumed = chosen.consumed
+            milli = part.milli if consumed is None else share_milli(part.milli, part.device, consumed)
+            loss += _worth(milli, part.memory_mib, part.milli)
             continue
         value, card = mig_card_value(geometry, profiles), (pool, part.card)
         before = used[card] if card in used else _used_slices(pool, part.card, view)
         used[card] = before | mask
-        loss += value.value_of(before) - value.value_of(used[card])
+        lost = value.value_of(before) - value.value_of(used[card])
+        loss += _worth(lost, part.card_memory_mib, CARD_MILLI)
     return round(loss, 1)
+
+
+def _worth(milli: float, memory_mib: int | None, total: int) -> float:
+    """Return what thousandths of a card are worth if all of `total` have some memory; themselves if it is unknown."""
+    return milli if memory_mib is None or not total else CARD_MILLI * memory_mib / FULL_MEMORY_MIB * milli / total
 
 
 def _used_slices(pool: PoolId, card: str, view: DeviceView) -> int:
@@ -249,7 +279,8 @@ def _search_node(
     anywhere = needed.claims._replace(nodes=fleet.all_nodes)
     found = needed._replace(claims=anywhere, view=alike).find_on_node(first, fleet)
     is_served = found.outcome is AllocationOutcome.ALLOCATED
-    return find_device_value(found, kinds.pools[first], alike, profiles) if is_served else NO_VALUE
+    specs = claim_specs(needed.pod, needed.claims, view.class_by_resource)
+    return find_device_value(found, specs, kinds.pools[first], alike, profiles) if is_served else NO_VALUE
 
 
 def _keys_read(specs: Iterable[ClaimSpec], classes: DeviceClasses) -> tuple[DeviceKey, ...] | None:

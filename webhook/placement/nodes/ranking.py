@@ -33,12 +33,13 @@ from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, Sc
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
-KEY_PARTS = 11
-"""Length of a key: whole cards, unhealthy GPUs, three for the gang's domain, two for links, broken sets, free units (if
-over their share), the scorer's score, fullness.
+KEY_PARTS = 12
+"""Length of a key: whole cards, unhealthy GPUs, three for the gang's domain, two for links, broken sets, the choice of
+claims, free units (if over their share), the scorer's score, fullness.
 """
 
-WHOLE, UNHEALTHY, DOMAIN, LINKS, BROKEN_SETS, FREE_UNITS, SCORE, FULLNESS = 0, 1, slice(2, 5), slice(5, 7), 7, 8, 9, 10
+WHOLE, UNHEALTHY, DOMAIN, LINKS, BROKEN_SETS = 0, 1, slice(2, 5), slice(5, 7), 7
+CHOICE, FREE_UNITS, SCORE, FULLNESS = 8, 9, 10, 11
 
 LAST_SCORE = -1e9
 """Score of a node that has the units, if the scorer does not know what the pod would get."""
@@ -175,6 +176,7 @@ class NodeRanking:
         if over_fair_share and requirements.resource:
             keys[:, FREE_UNITS] = -self._units[requirements.resource][nodes]
         if devices is not None:
+            keys[:, CHOICE] = -devices.choice[nodes]
             keys[:, SCORE] -= devices.loss[nodes]
             keys[:, FULLNESS] += self._sign * devices.fullness[nodes]
         distinguishing = keys[:, (keys != keys[0]).any(0)]
