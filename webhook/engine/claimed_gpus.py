@@ -119,7 +119,7 @@ def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) 
 
     A request of which that is not known excludes no node.
     """
-    nodes, devices = -1, view.cluster_claims(namespace).devices
+    nodes, devices = -1, view.cluster_claims(namespace).devices if claimed.served else NO_DEVICES
     for request in (one for some in claimed.claims.values() for one in some):
         nodes &= request.nodes
     for resource in claimed.served:

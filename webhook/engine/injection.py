@@ -68,13 +68,15 @@ def inject_for_claims(section: InjectionRules, mutation: PodMutation, context: P
     before, view = len(mutation.changed), context.view
     published = max(0, nodes_with_devices(context.claimed, view, context.request.namespace))
     candidates = published & view.fleet.nodes_selected_by(context.pod.spec)
+    findings: list[PolicyFinding] = []
     _add_tolerations(section, mutation, context, candidates)
-    feasible = FeasibleNodes(view, context.pod, tuple(mutation.tolerations))
+    if section.node_affinity:
+        feasible = FeasibleNodes(view, context.pod, tuple(mutation.tolerations))
 
-    def are_enough(remaining: int, _before: int) -> bool:
-        return _serves_claims(context, remaining & feasible.nodes)
+        def are_enough(remaining: int, _before: int) -> bool:
+            return _serves_claims(context, remaining & feasible.nodes)
 
-    findings = [*_require(section.node_affinity, mutation, feasible, candidates, are_enough, by_claim=True)]
+        findings += _require(section.node_affinity, mutation, feasible, candidates, are_enough, by_claim=True)
     if len(mutation.changed) > before:
         findings.append(report_additions(section.mode, mutation.changed[before:]))
     return findings
