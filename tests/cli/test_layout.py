@@ -330,4 +330,4 @@ def test_the_status_needs_a_folder_with_a_plan(rightslice: Run, tmp_path: Path) 
 
     assert (absent.code, other.code) == (2, 2)
     assert "apply.sh: cannot be read: No such file or directory" in absent.err
-    assert "apply.sh: must be a script of layout --write, found no node. Write it again" in other.err
+    assert "apply.sh: must be a script of layout --write that sets MIG layouts. Write it again" in other.err

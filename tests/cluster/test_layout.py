@@ -21,10 +21,11 @@ from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.conftest import ROOT
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout
-from webhook.report.layout_files import CONFIG_MAP, config_name, layout_files
+from webhook.report.layout_files import CONFIG_MAP, SHARING_CONFIG_MAP, config_name, layout_files
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SEVEN: MigLayout = (("1g.10gb", 7),)
+SHARES = {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "4"}
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -58,7 +59,8 @@ def operator(plane: Plane) -> Iterator[Plane]:
     """A plane with the GPU Operator's policy, which names our ConfigMap."""
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(CRD))
     plane.api.create("/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
-    spec = {"mig": {"strategy": "mixed"}, "migManager": {"config": {"name": CONFIG_MAP}}}
+    plugin = {"config": {"name": SHARING_CONFIG_MAP}}
+    spec = {"mig": {"strategy": "mixed"}, "migManager": {"config": {"name": CONFIG_MAP}}, "devicePlugin": plugin}
     policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
     eventually(lambda: plane.api.create(POLICIES, {**policy, "spec": spec}))
     yield plane
@@ -83,12 +85,14 @@ def cards(operator: Plane) -> Iterator[list[str]]:
 
 
 def answer_labels(plane: Plane, names: list[str], ended: threading.Event) -> None:
-    """Report success for every requested configuration."""
+    """Report success for every requested configuration, and advertise shares as the device plugin does."""
     while not ended.wait(0.2):
         for name in names:
             labels = plane.api.get(f"{NODES}/{name}")["metadata"]["labels"]
             if CONFIG in labels and STATE not in labels:
                 plane.api.patch(f"{NODES}/{name}", {"metadata": {"labels": {STATE: "success"}}})
+            if labels.get("nvidia.com/device-plugin.config") == "time-slicing-4":
+                plane.api.patch(f"{NODES}/{name}/status", {"status": {"allocatable": SHARES, "capacity": SHARES}})
 
 
 def run_script(
@@ -165,6 +169,20 @@ def test_a_node_that_runs_a_pod_with_gpus_is_not_changed(
     assert done.returncode == 1
     assert f"a new layout of card-a would kill pods: {namespace}/busy. Run kubectl uncordon card-a" in done.stderr
     assert node_state(operator, "card-a") == (None, None, True)
+
+
+def test_a_card_is_partitioned_and_the_other_is_shared(operator: Plane, cards: list[str], tmp_path: Path) -> None:
+    shared = NodeChange(NodeLayout("card-a", H100, ((), ())), (SEVEN, (("timeSlicing/4", 4),)))
+    first = run_script(operator, tmp_path, shared)
+    again = run_script(operator, tmp_path, shared)
+
+    assert first.returncode == 0, first.stderr
+    assert node_state(operator, "card-a") == DONE
+    labels = operator.api.get(f"{NODES}/card-a")["metadata"]["labels"]
+    assert labels["nvidia.com/device-plugin.config"] == "time-slicing-4"
+    path = f"/api/v1/namespaces/gpu-operator/configmaps/{SHARING_CONFIG_MAP}"
+    assert list(operator.api.get(path)["data"]) == ["time-slicing-4"]
+    assert (again.returncode, "card-a cordoned" in again.stdout) == (0, False), again.stderr
 
 
 def test_the_status_follows_the_script(operator: Plane, cards: list[str], tmp_path: Path) -> None:

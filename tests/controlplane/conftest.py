@@ -19,9 +19,9 @@ def quantity_program() -> Path:
 
 
 @pytest.fixture(scope="session")
-def migparted_program() -> Path:
-    """Build the program that reads configurations as mig-parted; NVIDIA's libraries need a C compiler."""
-    return _build_module("migparted", cgo=True)
+def nvidia_program() -> Path:
+    """Build the program that reads configurations as NVIDIA's do; their libraries need a C compiler."""
+    return _build_module("nvidia", cgo=True)
 
 
 def _build_module(folder: str, *, cgo: bool = False) -> Path:

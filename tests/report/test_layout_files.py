@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 import yaml
 
 from webhook.placement.layout_plan import WHOLE_CARD
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout
-from webhook.report.layout_files import layout_files, mig_config
+from webhook.report.layout_files import config_name, layout_files, mig_config
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SEVEN: MigLayout = (("1g.10gb", 7),)
@@ -39,7 +40,7 @@ def test_nodes_with_equal_cards_share_a_configuration_whatever_their_order() -> 
 def steps(max_unavailable: int, *changes: NodeChange) -> list[str]:
     """The steps of the script, without configurations."""
     text = layout_files(changes, max_unavailable)["apply.sh"]
-    found = re.findall(r"^(reserve|drain|set_layout|finish) (\S+)( \S+)?$", text, re.MULTILINE)
+    found = re.findall(r"^(reserve|drain|set_layout|finish) (\S+)( .+)?$", text, re.MULTILINE)
     return [f"{step} {node}" for step, node, _ in found]
 
 
@@ -50,3 +51,26 @@ def test_at_most_some_nodes_change_at_the_same_time_and_idle_ones_first() -> Non
         *("reserve b", "reserve c", "set_layout b", "set_layout c", "finish b", "finish c"),
         *("drain a", "set_layout a", "finish a"),
     ]
+
+
+QUARTERS: MigLayout = (("mps/4", 4),)
+SHARED: dict[str, tuple[tuple[MigLayout, ...], tuple[MigLayout, ...], str]] = {
+    "whole cards become shared": ((WHOLE_CARD,) * 2, (QUARTERS,) * 2, "reserve n - mps-4 8"),
+    "a card is partitioned, and the other is shared": (
+        (WHOLE_CARD,) * 2,
+        (SEVEN, QUARTERS),
+        f"reserve n {config_name((SEVEN, WHOLE_CARD))} mps-4 4",
+    ),
+    "shared cards become whole": ((QUARTERS,) * 2, (WHOLE_CARD,) * 2, "reserve n - not-shared 0"),
+    "shared cards stay": ((WHOLE_CARD, QUARTERS), (SEVEN, QUARTERS), f"reserve n {config_name((SEVEN, ()))} - -"),
+}
+
+
+@pytest.mark.parametrize(("today", "planned", "step"), SHARED.values(), ids=SHARED.keys())
+def test_steps_of_a_node_with_shared_cards(
+    today: tuple[MigLayout, ...], planned: tuple[MigLayout, ...], step: str
+) -> None:
+    files = layout_files([NodeChange(NodeLayout("n", H100, today), planned)], 1)
+
+    assert step in files["apply.sh"].splitlines()
+    assert ("device-plugin-config.yaml" in files) is not step.endswith(" - -")

@@ -1,8 +1,9 @@
-"""The files that apply planned MIG layouts: a ConfigMap for NVIDIA's MIG manager, a script that labels the nodes, and
-the policies that right-size pods to the new slices.
+"""The files that apply planned layouts: ConfigMaps for NVIDIA's MIG manager and its device plugin, a script that labels
+the nodes, and the policies that right-size pods to the new slices and shares.
 
-Format of the configurations: mig-parted, `api/spec/v1/spec.go`. A configuration describes a whole node, so nodes with
-the same layouts share one; its name is a digest of it, so it never changes its meaning.
+Formats: mig-parted, `api/spec/v1/spec.go`; k8s-device-plugin, `api/config/v1/config.go`. A configuration describes a
+whole node, so nodes with the same layouts share one. The name of a MIG configuration is a digest of it, so it never
+changes its meaning.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from shlex import quote, split
 
-from webhook.placement.layout_plan import WHOLE_CARD
+from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.placement.layout_plan import WHOLE_CARD, is_shared, share_of
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange
 from webhook.report.layout import node_layouts_text
@@ -20,11 +23,16 @@ from webhook.report.serialization import json_text, yaml_text
 from webhook.well_known import Json
 
 CONFIG_MAP_FILE, SCRIPT_FILE, POLICY_FILE = "mig-config.yaml", "apply.sh", "policies.yaml"
-CONFIG_MAP = "rightslice-mig-config"
+SHARING_FILE = "device-plugin-config.yaml"
+CONFIG_MAP, SHARING_CONFIG_MAP = "rightslice-mig-config", "rightslice-device-plugin-config"
 OPERATOR_NAMESPACE = "gpu-operator"
 ALL_WHOLE = "all-disabled"
 """NVIDIA's name of the configuration without MIG, which the MIG manager uses for nodes without a label."""
-
+NOT_SHARED = "not-shared"
+"""The configuration of the device plugin for nodes whose cards are no longer shared."""
+UNCHANGED = "-"
+SHARING_FIELDS = {GpuForm.MPS: "mps", GpuForm.TIME_SLICING: "timeSlicing"}
+SHARING_WORDS = {GpuForm.MPS: "mps", GpuForm.TIME_SLICING: "time-slicing"}
 
 POLICY_HEAD = """\
 # The policies whose right-sizing the plan counts and that do not right-size yet: as they are, but with mode enforce for
@@ -42,7 +50,9 @@ def layout_files(changes: Sequence[NodeChange], max_unavailable: int, policies: 
     """
     files: dict[str, str] = {}
     if changes:
-        files = {CONFIG_MAP_FILE: _config_map_text(changes), SCRIPT_FILE: _script_text(changes, max_unavailable)}
+        files = {CONFIG_MAP_FILE: _mig_config_map(changes), SCRIPT_FILE: _script_text(changes, max_unavailable)}
+    if any(map(_shares_change, changes)):
+        files[SHARING_FILE] = _sharing_config_map(changes)
     if policies:
         files[POLICY_FILE] = POLICY_HEAD + "---\n".join(map(yaml_text, policies))
     return files
@@ -61,14 +71,14 @@ def config_name(layouts: Sequence[MigLayout]) -> str:
     ('all-disabled', 'rightslice-c5a70d214a')
     """
     entries = mig_config(layouts)
-    if all(layout == WHOLE_CARD for layout in layouts):
+    if all(layout == WHOLE_CARD for layout in _without_shares(layouts)):
         return ALL_WHOLE
     return f"rightslice-{sha256(json_text(entries).encode()).hexdigest()[:10]}"
 
 
 def mig_config(layouts: Sequence[MigLayout]) -> list[Json]:
     """Return mig-parted's configuration of a node: partitioned cards first, by their index."""
-    counts, entries, index = Counter(layouts), list[Json](), 0
+    counts, entries, index = Counter(_without_shares(layouts)), list[Json](), 0
     if set(counts) <= {WHOLE_CARD}:
         return [{"devices": "all", "mig-enabled": False}]
     for layout, cards in sorted(counts.items(), reverse=True):
@@ -79,25 +89,67 @@ def mig_config(layouts: Sequence[MigLayout]) -> list[Json]:
     return entries
 
 
-def _config_map_text(changes: Sequence[NodeChange]) -> str:
+def _without_shares(layouts: Sequence[MigLayout]) -> list[MigLayout]:
+    """Return the MIG layouts: shared cards are not partitioned."""
+    return [WHOLE_CARD if is_shared(layout) else layout for layout in layouts]
+
+
+def sharing_name(layouts: Sequence[MigLayout]) -> str:
+    """Return the name of the device plugin's configuration of a node.
+
+    >>> sharing_name([(("mps/4", 4),), (("1g.10gb", 7),)]), sharing_name([()])
+    ('mps-4', 'not-shared')
+    """
+    share = _share(layouts)
+    return f"{SHARING_WORDS[share[0]]}-{share[1]}" if share else NOT_SHARED
+
+
+def sharing_config(layouts: Sequence[MigLayout]) -> Json:
+    """Return the device plugin's configuration of a node: its cards that are not partitioned are shared equally."""
+    share = _share(layouts)
+    if not share:
+        return {"version": "v1"}
+    resources = [{"name": WHOLE_GPU, "replicas": share[1]}]
+    rules = {"renameByDefault": True, "failRequestsGreaterThanOne": True, "resources": resources}
+    return {"version": "v1", "sharing": {SHARING_FIELDS[share[0]]: rules}}
+
+
+def _share(layouts: Sequence[MigLayout]) -> tuple[GpuForm, int] | None:
+    return next((share for layout in layouts for profile, _ in layout if (share := share_of(profile))), None)
+
+
+def _mig_config_map(changes: Sequence[NodeChange]) -> str:
     configs = {ALL_WHOLE: mig_config([])} | {config_name(each.layouts): mig_config(each.layouts) for each in changes}
-    spec = yaml_text({"version": "v1", "mig-configs": dict(sorted(configs.items()))})
-    header = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": CONFIG_MAP, "namespace": OPERATOR_NAMESPACE},
-    }
-    return yaml_text(header) + "data:\n  config.yaml: |\n" + "".join(f"    {line}\n" for line in spec.splitlines())
+    spec = {"version": "v1", "mig-configs": dict(sorted(configs.items()))}
+    return _config_map(CONFIG_MAP, {"config.yaml": spec})
+
+
+def _sharing_config_map(changes: Sequence[NodeChange]) -> str:
+    configs = {sharing_name(each.layouts): sharing_config(each.layouts) for each in changes}
+    return _config_map(SHARING_CONFIG_MAP, dict(sorted(configs.items())))
+
+
+def _config_map(name: str, files: Json) -> str:
+    metadata = {"name": name, "namespace": OPERATOR_NAMESPACE}
+    text = yaml_text({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}) + "data:\n"
+    for file, data in files.items():
+        text += f"  {file}: |\n" + "".join(f"    {line}\n" for line in yaml_text(data).splitlines())
+    return text
 
 
 def _script_text(changes: Sequence[NodeChange], max_unavailable: int) -> str:
     ordered = sorted(changes, key=lambda change: (change.node.pods, change.node.node))
     batches = (ordered[first : first + max_unavailable] for first in range(0, len(ordered), max_unavailable))
-    names = {"FILE": CONFIG_MAP_FILE, "CONFIG_MAP": CONFIG_MAP, "NAMESPACE": f"${{NAMESPACE:-{OPERATOR_NAMESPACE}}}"}
+    names = {
+        "FILE": CONFIG_MAP_FILE,
+        "CONFIG_MAP": CONFIG_MAP,
+        "SHARING_FILE": SHARING_FILE if any(_shares_change(each) for each in changes) else "",
+        "SHARING_CONFIG_MAP": SHARING_CONFIG_MAP,
+        "NAMESPACE": f"${{NAMESPACE:-{OPERATOR_NAMESPACE}}}",
+    }
     settings = "".join(f"{name}={value}\n" for name, value in names.items())
-    return (
-        SCRIPT_HEAD + settings + SCRIPT_BODY + "".join(f"{line}\n" for batch in batches for line in _batch_lines(batch))
-    )
+    steps = "".join(f"{line}\n" for batch in batches for line in _batch_lines(batch))
+    return SCRIPT_HEAD + settings + SCRIPT_BODY + steps
 
 
 def _batch_lines(batch: Sequence[NodeChange]) -> Iterator[str]:
@@ -105,13 +157,32 @@ def _batch_lines(batch: Sequence[NodeChange]) -> Iterator[str]:
     yield ""
     for change in batch:
         yield f"# {change.node.node}: {node_layouts_text(change.layouts)}"
-        yield f"{'drain' if change.node.pods else 'reserve'} {_node_and_config(change)}"
-    yield from (f"set_layout {_node_and_config(change)}" for change in batch)
-    yield from (f"finish {quote(change.node.node)}" for change in batch)
+        wanted = " ".join((_mig_step(change), *_sharing_steps(change)))
+        yield f"{'drain' if change.node.pods else 'reserve'} {quote(change.node.node)} {wanted}"
+    yield from (
+        f"set_layout {quote(each.node.node)} {_mig_step(each)}" for each in batch if _mig_step(each) != UNCHANGED
+    )
+    for change in batch:
+        sharing, shares = _sharing_steps(change)
+        yield f"finish {quote(change.node.node)} {_mig_step(change)} {sharing} {shares}"
 
 
-def _node_and_config(change: NodeChange) -> str:
-    return f"{quote(change.node.node)} {config_name(change.layouts)}"
+def _shares_change(change: NodeChange) -> bool:
+    return Counter(filter(is_shared, change.layouts)) != Counter(filter(is_shared, change.node.layouts))
+
+
+def _mig_step(change: NodeChange) -> str:
+    """Return the MIG configuration that a node gets, or UNCHANGED."""
+    same = Counter(_without_shares(change.layouts)) == Counter(_without_shares(change.node.layouts))
+    return UNCHANGED if same else config_name(change.layouts)
+
+
+def _sharing_steps(change: NodeChange) -> tuple[str, str]:
+    """Return the configuration of the device plugin that a node gets, and its shares; or UNCHANGED."""
+    shares = sum(count for layout in change.layouts if is_shared(layout) for _, count in layout)
+    if not _shares_change(change):
+        return UNCHANGED, UNCHANGED
+    return sharing_name(change.layouts), str(shares)
 
 
 SCRIPT_HEAD = r"""#!/bin/sh
@@ -136,6 +207,18 @@ label_of() {
 
 has_layout() {
   [ "$(label_of "$1" 'mig\.config')" = "$2" ] && [ "$(label_of "$1" 'mig\.config\.state')" = success ]
+}
+
+# Returns whether the device plugin advertises a number of shares by a configuration.
+has_shares() {
+  found=$(kubectl get node "$1" -o 'jsonpath={.status.allocatable.nvidia\.com/gpu\.shared}')
+  [ "$(label_of "$1" 'device-plugin\.config')" = "$2" ] && [ "${found:-0}" = "$3" ]
+}
+
+# Returns whether a node has its layout, and its shares; - for what does not change.
+is_done() {
+  if [ "$2" != - ]; then has_layout "$1" "$2" || return 1; fi
+  if [ "$3" != - ]; then has_shares "$1" "$3" "$4" || return 1; fi
 }
 
 LIMITS='{.spec.containers[*].resources.limits} {.spec.initContainers[*].resources.limits}'
@@ -165,7 +248,7 @@ EOF
 
 # Keeps new pods off a node, and stops if pods with GPUs run there.
 reserve() {
-  has_layout "$1" "$2" && return
+  is_done "$@" && return
   kubectl cordon "$1"
   pods=$(gpu_pods "$1")
   [ -z "$pods" ] || fail "a new layout of $1 would kill pods: $pods. Run kubectl uncordon $1, and plan again"
@@ -173,10 +256,10 @@ reserve() {
 
 # Evicts the pods of a node, as their PodDisruptionBudgets allow.
 drain() {
-  has_layout "$1" "$2" && return
+  is_done "$@" && return
   # shellcheck disable=SC2086
   kubectl drain "$1" $DRAIN_FLAGS
-  reserve "$1" "$2"
+  reserve "$@"
 }
 
 # Requests a layout. The old result is removed first, since it would be mistaken for the new one.
@@ -186,16 +269,24 @@ set_layout() {
   kubectl label node "$1" --overwrite "nvidia.com/mig.config=$2"
 }
 
-# Waits until the MIG manager has changed a node, and admits pods again.
+# Waits until a node has its layout, then its shares, and admits pods again.
 finish() {
   waited=0
-  while state=$(label_of "$1" 'mig\.config\.state') && [ "$state" != success ]; do
+  while [ "$2" != - ] && state=$(label_of "$1" 'mig\.config\.state') && [ "$state" != success ]; do
     [ "$state" != failed ] || fail "the MIG manager of $1 failed; the node stays cordoned. See its log"
-    [ "$waited" -lt "$SECONDS_TO_WAIT" ] || fail "no result from $1 after $waited seconds; the node stays cordoned"
-    sleep 5
-    waited=$((waited + 5))
+    pause "$1"
+  done
+  [ "$3" = - ] || kubectl label node "$1" --overwrite "nvidia.com/device-plugin.config=$3"
+  while [ "$3" != - ] && ! has_shares "$1" "$3" "$4"; do
+    pause "$1"
   done
   kubectl uncordon "$1"
+}
+
+pause() {
+  [ "$waited" -lt "$SECONDS_TO_WAIT" ] || fail "no result from $1 after $waited seconds; the node stays cordoned"
+  sleep 5
+  waited=$((waited + 5))
 }
 
 names='{range .items[*]}{.metadata.labels.nvidia\.com/mig\.config}{"\n"}{end}'
@@ -209,4 +300,12 @@ patch="{\"spec\":{\"mig\":{\"strategy\":\"mixed\"},\"migManager\":{\"config\":{\
 [ "$(kubectl get clusterpolicies.nvidia.com -o "jsonpath=$strategy")" = "mixed $CONFIG_MAP" ] ||
   fail "the GPU Operator does not use $CONFIG_MAP with MIG strategy mixed. Run: kubectl patch \
 clusterpolicies.nvidia.com cluster-policy --type merge -p '$patch'"
+if [ -n "$SHARING_FILE" ]; then
+  kubectl apply -n "$NAMESPACE" -f "$SHARING_FILE"
+  patch="{\"spec\":{\"devicePlugin\":{\"config\":{\"name\":\"$SHARING_CONFIG_MAP\"}}}}"
+  used='{.items[*].spec.devicePlugin.config.name}'
+  [ "$(kubectl get clusterpolicies.nvidia.com -o "jsonpath=$used")" = "$SHARING_CONFIG_MAP" ] ||
+    fail "the device plugin does not use $SHARING_CONFIG_MAP. Run: kubectl patch clusterpolicies.nvidia.com \
+cluster-policy --type merge -p '$patch'"
+fi
 """

@@ -91,7 +91,7 @@ WriteFolder = Annotated[
     typer.Option(
         "--write",
         metavar="DIR",
-        help="Also write the files that apply the plan: a ConfigMap for NVIDIA's MIG manager, a script, and policies.",
+        help="Also write the files that apply the plan: ConfigMaps for NVIDIA's GPU Operator, a script, and policies.",
     ),
 ]
 MaxUnavailable = Annotated[
@@ -181,7 +181,7 @@ def layout_command(
     )
     try:
         idle_only = write is not None and not allow_drain
-        options = DemandOptions(headroom, quantile, by_namespace, idle_only, shares=write is None)
+        options = DemandOptions(headroom, quantile, by_namespace, idle_only)
         layout, invalid = plan_cluster_layout(audited, options)
     except SolverError as error:
         exit_with_error(f"layout: {error}")
@@ -225,14 +225,12 @@ class DemandOptions(NamedTuple):
         headroom: Percent by which the requests are increased.
         quantile: The share of the recorded time that is served; None for today's pods.
         idle_only: Whether nodes that run pods with GPUs keep their layouts.
-        shares: Whether cards may be shared, as far as policies allow it.
     """
 
     headroom: int
     quantile: float | None
     by_namespace: bool
     idle_only: bool
-    shares: bool
 
 
 def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[ClusterLayout, bool]:
@@ -246,7 +244,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     unplanned: list[UnplannedNode] = []
 
     def offer_slices(context: EvaluationContext) -> ClusterView:
-        share_form, fleet = allowed_share_form(context.policies) if options.shares else None, context.view.fleet
+        share_form, fleet = allowed_share_form(context.policies), context.view.fleet
         nodes.update(node_layouts(fleet, sharing=share_form is not None))
         unplanned.extend(unplanned_nodes(fleet, nodes))
         evaluated.append(view_with_slices(context.view, nodes, share_form))
@@ -335,5 +333,7 @@ def _read_planned_configs(folder: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         exit_with_error(f"{sanitize(str(file))}: cannot be read: {getattr(error, 'strerror', error)}")
     if not planned:
-        exit_with_error(f"{sanitize(str(file))}: must be a script of layout --write, found no node. Write it again")
+        exit_with_error(
+            f"{sanitize(str(file))}: must be a script of layout --write that sets MIG layouts. Write it again"
+        )
     return planned
