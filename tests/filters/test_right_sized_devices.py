@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 
 from tests.builders import Json, make_namespace
@@ -16,6 +18,7 @@ from tests.filters.device_selection import NVIDIA
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.random_devices import NAMESPACE, random_devices
 from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
+from webhook.model.claims import EXTENDED_RESOURCE_CLAIM
 from webhook.model.cluster_view import ClusterView
 
 CLUSTERS = max(100, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 200)
@@ -35,6 +38,7 @@ AFFINITY = "injection: {tolerations: auto, nodeAffinity: {required: [{key: rack,
 pod Pending."""
 
 WHOLE_SCHEDULER = ""
+CONFIGURATION = "KubeSchedulerConfiguration"
 NEEDS = ("4Gi", "8Gi", "9500Mi", "16Gi", "30Gi")
 PROFILES = ("1g.10gb", "2g.20gb", "4g.40gb")
 
@@ -58,6 +62,99 @@ def test_every_pod_that_binds_without_right_sizing_binds_with_it(device_schedule
                 is_harmed = is_bound and not is_bound_now and not _is_slow(of_sized, name)
                 assert not is_harmed, f"{name}\n{json.dumps([*before.objects, *before.pods])}\n{json.dumps(other)}"
     assert min(bound[each] for each in ("pods", "claims", "affinities", "tolerations")) > CLUSTERS / 20, bound
+
+
+WORLDS = max(12, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 2000)
+"""Clusters in which pods are created one after the other; 500 for a million."""
+
+LOG = logging.getLogger(__name__)
+PATIENT = {"profiles": [{"pluginConfig": [{"name": "DynamicResources", "args": {"filterTimeout": "3s"}}]}]}
+"""Searches for devices may take long: what binds decides about the pods after it."""
+
+
+def test_pods_created_one_after_the_other_lose_devices_to_other_pods_only(device_scheduler: SchedulerFilters) -> None:
+    untouched, sized = ([_GrowingCluster(f"{SEED} {number}") for number in range(WORLDS)] for _ in range(2))
+    counts = Counter[str]()
+    for place in range(len(untouched[0].pods)):
+        new = [each.admit(place) for each in sized]
+        worlds = [each.with_pod(each.pods[place], each.claims) for each in (*untouched, *sized)]
+        worlds += [each.with_pod(*one) for each, one in zip(sized, new, strict=True)]
+        answers = list(device_scheduler.answers(worlds))
+        for number, (pod, claims) in enumerate(new):
+            name, found = pod["metadata"]["name"], answers[number::WORLDS]
+            before, as_submitted, after = (_binds(answer, name) for answer in found)
+            assert after or not as_submitted or any(_is_slow(answer, name) for answer in found), json.dumps(pod)
+            counts.update(untouched=before, sized=after, lost=before and not after, gained=after and not before)
+            if before:
+                untouched[number].bind(untouched[number].pods[place], untouched[number].claims, found[0])
+            if after:
+                sized[number].bind(pod, claims, found[2])
+            else:
+                sized[number].waiting += [pod, *claims.values()]
+    LOG.info("%s", dict(counts))
+    assert counts["gained"] > counts["lost"], counts
+
+
+class _GrowingCluster:
+    """A cluster in which pods are created one after the other.
+
+    Attributes:
+        pods: The pods as they are submitted.
+        claims: Their claims by name.
+        stored: Everything else, and pods and claims that have devices.
+        waiting: Pods without a node, and their claims.
+    """
+
+    def __init__(self, seed: str) -> None:
+        cluster = _sizable(Random(seed))
+        self.pods = cluster.pods
+        self.claims = {each["metadata"]["name"]: each for each in cluster.objects if _is_new_claim(each)}
+        self.stored = [
+            each | PATIENT if each["kind"] == CONFIGURATION else each
+            for each in cluster.objects
+            if not _is_new_claim(each)
+        ]
+        self.waiting: list[Json] = []
+
+    def admit(self, place: int) -> tuple[Json, dict[str, Json]]:
+        """Return a pod and its claims as right-sizing leaves them."""
+        pod, policy, claims = self.pods[place], f"{sizing()}\n{TOLERATIONS}", dict[str, Json]()
+        for name in _claims_of(pod):
+            claims[name] = _admitted(self.claims[name], policy, self._view())
+        return _admitted(pod, policy, self._view(*claims.values())), claims
+
+    def _view(self, *more: Json) -> ClusterView:
+        stored = (each for each in self.stored if each["kind"] != CONFIGURATION)
+        return view_of(*stored, *self.waiting, *more).with_api_minor(36)
+
+    def with_pod(self, pod: Json, claims: Mapping[str, Json]) -> RandomCluster:
+        """Return the cluster in which the scheduler looks for a node for a pod."""
+        return RandomCluster([*self.stored, *(claims[name] for name in _claims_of(pod))], [pod])
+
+    def bind(self, pod: Json, claims: Mapping[str, Json], answer: SchedulerAnswer) -> None:
+        """Store a pod on the first node that takes it, with the devices that it gets there."""
+        name = pod["metadata"]["name"]
+        allocations, rejections = answer.allocations[name], answer.rejections[name]
+        node = next(each for each in sorted(allocations) if WHOLE_SCHEDULER not in rejections.get(each, {}))
+        own = [claims[each] for each in _claims_of(pod)] or [_claim_of_scheduler(name)]
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+        for claim, results in zip(own, allocations[node].get("claims") or (), strict=False):
+            allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
+            about = claim["metadata"] | {"uid": f"uid-{claim['metadata']['name']}"}
+            self.stored.append(claim | {"metadata": about, "status": {"allocation": allocation}})
+        if not _claims_of(pod):
+            self.stored.append(pod | {"spec": pod["spec"] | {"nodeName": node}})
+
+
+def _claim_of_scheduler(pod: str) -> Json:
+    """Return the claim that the scheduler makes for a pod that requests an extended resource."""
+    request = {"name": "container-0-request-0", "exactly": {"deviceClassName": "gpu"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"{pod}-0", "namespace": NAMESPACE, "annotations": {EXTENDED_RESOURCE_CLAIM: "true"}},
+        "spec": {"devices": {"requests": [request]}},
+    }
 
 
 def _sizable(random: Random) -> RandomCluster:
@@ -88,7 +185,7 @@ def _sizable(random: Random) -> RandomCluster:
 
 def _right_sized(cluster: RandomCluster) -> RandomCluster:
     """Return the cluster with every new object as right-sizing leaves it."""
-    stored = (each for each in cluster.objects if each["kind"] != "KubeSchedulerConfiguration")
+    stored = (each for each in cluster.objects if each["kind"] != CONFIGURATION)
     view = view_of(*stored).with_api_minor(36)
     is_free = not any("allocation" in each.get("status", {}) for each in cluster.objects)
     policy = f"{sizing()}\n{AFFINITY if is_free else TOLERATIONS}"
