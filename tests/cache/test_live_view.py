@@ -171,7 +171,7 @@ class ViewHarness(NamedTuple):
             "resource_slices": self.publisher.devices.slices,
             "resource_claims": self.publisher.devices.claims,
         }
-        writer = devices.get(kind) or getattr(self.publisher, kind)
+        writer = devices[kind] if kind in devices else getattr(self.publisher, kind)
         if action == "list":
             writer.begin()
         for data in objects:
