@@ -128,8 +128,10 @@ def pod_device_findings(pod: Pod, view: ClusterView, namespace: str) -> list[Pol
 def _joint_findings(pod: Pod, view: ClusterView, namespace: str) -> Sequence[PolicyFinding]:
     """Return that no node has the devices of all claims of a pod. Remembered until slices or classes change."""
     specs = list(_unallocated_claims(pod, view, namespace))
+    if len(specs) < 2 or not view.devices.pools:
+        return ()
     requests = [one for spec in specs for one, _ in _requests_of(spec, ())]
-    if len(specs) < 2 or not view.devices.pools or any(one.allocation_mode == "All" for one in requests):
+    if any(one.allocation_mode == "All" for one in requests):
         return ()
     if sum(_size_of_selectors(spec, view.classes) for spec in specs) > MAX_SELECTOR_BYTES:
         return ()
