@@ -69,13 +69,15 @@ def view_with_slices(
 ) -> ClusterView:
     """Return the view of the same nodes, empty, of which some advertise every MIG profile of their cards.
 
+    Pods that wait are left out: each would count as if it took a place on the node of every other.
+
     Args:
         share_form: Also advertise half cards in this form, on nodes that are not partitioned or shared otherwise.
     """
     adjusted = AdjustedView(view)
     fleet = view.fleet
     adjusted.fleet = Fleet([_as_node(fleet, index, nodes.get(index), share_form) for index in range(len(fleet.nodes))])
-    return adjusted.with_all_free({})
+    return adjusted.with_all_free({}).without_waiting_pods()
 
 
 def _as_node(fleet: Fleet, index: int, layout: NodeLayout | None, share_form: GpuForm | None) -> Node:

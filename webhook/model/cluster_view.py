@@ -758,6 +758,10 @@ class ClusterView:
         view._index_free(free)
         return view
 
+    def without_waiting_pods(self) -> ClusterView:
+        """Return the view without the pods that wait for a node and could take what another pod needs."""
+        return self._copy_with(_waiting=WaitingPods({}, self.fleet))
+
     def with_free(self, changes: Mapping[int, tuple[FreeResources, FreeResources]]) -> ClusterView:
         """Return the view after free resources changed on some nodes; the cost depends on the number of changes.
 
