@@ -61,9 +61,6 @@ class SliceStore:
         """Remove a slice."""
         self._store.remove(self._packer.pack(item))
 
-    def __bool__(self) -> bool:
-        return bool(self._store.items)
-
     def all(self) -> list[PackedSlice]:
         """Return the slices."""
         return list(self._store.items.values())
@@ -151,7 +148,7 @@ class DeviceIndex:
 
     def has_slices(self) -> bool:
         """Return whether there are slices."""
-        return bool(self.slices)
+        return bool(self.slices.all())
 
     def is_outdated(self, fleet: Fleet) -> bool:
         """Return whether a slice has changed, or the nodes are others than those of the index."""
