@@ -254,12 +254,6 @@ def test_pods_on_other_nodes_and_waiting_pods_are_counted() -> None:
     assert (demand.pods_elsewhere, demand.waiting_pods) == (1, 1)
 
 
-def test_waiting_pods_do_not_reduce_the_demand_of_each_other() -> None:
-    assert needs_of(demand_of(*(whole(f"p{i}", "30Gi") for i in range(150)))) == {
-        ("right-sized", "A100/3g.40gb", "A100/4g.40gb", "H100/3g.40gb", "H100/4g.40gb", "A100/whole", "H100/whole"): 150
-    }
-
-
 def test_full_nodes_and_missing_slices_do_not_reduce_the_demand() -> None:
     pods = [whole(f"p{i}", "8Gi", "small") for i in range(2)]
     nodes = (card_node("small", A100, **{"nvidia.com/gpu": 2}),)

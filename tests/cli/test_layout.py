@@ -100,6 +100,14 @@ def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: 
     }
 
 
+def test_waiting_pods_do_not_reduce_the_demand_of_each_other(planned: Any) -> None:
+    more_than_pods_of_a_node = 120
+    nodes = [hopper(f"n{i}") for i in range(more_than_pods_of_a_node // 8)]
+    found = planned(nodes, [make_pod(f"p{i}").gpus(1).needs("8Gi") for i in range(more_than_pods_of_a_node)])
+
+    assert [(row["requests"], row["origin"]) for row in found["demand"]] == [(more_than_pods_of_a_node, "right-sized")]
+
+
 def test_cards_that_must_stay_whole_are_not_partitioned(planned: Any) -> None:
     pods = [make_pod("big").gpus(4).spec(nodeName="a"), *(running(f"p{i}", "8Gi", "a") for i in range(4))]
     found = planned([hopper("a")], pods)
