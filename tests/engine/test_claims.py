@@ -45,6 +45,7 @@ def first(*choices: tuple[str, int]) -> Json:
 
 CHARGES: dict[str, tuple[list[Json], dict[str, int]]] = {
     "one device": ([exactly(A)], {devices(A): 1, implicit(A): 1}),
+    "a count of 0 is the default, 1": ([exactly(A, count=0)], {devices(A): 1, implicit(A): 1}),
     "several": ([exactly(A, allocationMode="ExactCount", count=3)], {devices(A): 3, implicit(A): 3}),
     "a request for all devices counts as the maximum": (
         [exactly(A, allocationMode="All")],

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.bounded_cache import request_cache
@@ -68,6 +69,10 @@ class DeviceRequest(ApiStruct, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
     capacity: CapacityRequests = CapacityRequests()
+
+    def __post_init__(self) -> None:
+        if not self.count:  # the API server's default for 0, too
+            force_setattr(self, "count", 1)
 
 
 class ClaimRequest(ApiStruct, frozen=True):
