@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
+from tests.controlplane.programs import HAS_C_COMPILER
 from tests.filters.scheduler import device_scheduler, scheduler_filters
 from tests.usage.fixtures import prometheus
 
@@ -26,8 +27,8 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 
-NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters", "device_scheduler"}
-"""Fixtures of programs that `make plane` builds."""
+NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters", "device_scheduler", "nvidia_program"}
+"""Fixtures of programs that are built with Go."""
 
 GPU_TESTS = pytest.StashKey[int]()
 """How many tests were left out for want of being asked for."""
@@ -50,15 +51,25 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests that need a control plane, for `make test-fast`; skip tests that need a GPU unless requested."""
+    """Mark tests that need a control plane, for `make test-fast`.
+
+    Leave out tests that need a GPU unless requested, and those that need a C compiler where there is none.
+    """
     if "gpu" not in config.option.markexpr:
-        left = [item for item in items if item.get_closest_marker("gpu")]
-        config.stash[GPU_TESTS] = len(left)
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+        config.stash[GPU_TESTS] = leave_out("gpu", config, items)
+    if not HAS_C_COMPILER:
+        leave_out("c_compiler", config, items)
     for item in items:
         if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or ROOT / "tests" / "cluster" in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+
+
+def leave_out(marker: str, config: pytest.Config, items: list[pytest.Item]) -> int:
+    """Remove the tests with a marker; return their number."""
+    left = [item for item in items if item.get_closest_marker(marker)]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+    return len(left)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -79,3 +90,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(
             f"{left} tests of a real NVIDIA GPU were not run; where there is one: pytest -m gpu"
         )
+    if not HAS_C_COMPILER:
+        terminalreporter.write_line("tests with mig-parted's own code were not run: they need a C compiler")

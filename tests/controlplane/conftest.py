@@ -9,7 +9,7 @@ import pytest
 
 from tests.controlplane.build import ensure, selectors_program
 from tests.controlplane.build_cache import cache
-from tests.controlplane.programs import KUBERNETES, MODULES, Program
+from tests.controlplane.programs import HAS_C_COMPILER, KUBERNETES, MODULES, Program
 
 
 @pytest.fixture(scope="session")
@@ -20,15 +20,15 @@ def quantity_program() -> Path:
 
 @pytest.fixture(scope="session")
 def nvidia_program() -> Path:
-    """Build the program that reads configurations as NVIDIA's do; their libraries need a C compiler."""
-    return _build_module("nvidia", cgo=True)
+    """Build the program that reads configurations as NVIDIA's do; with a C compiler also as mig-parted does."""
+    return _build_module("nvidia", cgo=HAS_C_COMPILER)
 
 
 def _build_module(folder: str, *, cgo: bool = False) -> Path:
     """Return the program of a module of ours; it is rebuilt if its sources change."""
     module = MODULES / folder
-    sources = b"".join((module / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
-    name = f"{folder}-{hashlib.sha256(sources).hexdigest()[:12]}"
+    sources = b"".join(file.read_bytes() for file in sorted(module.iterdir()))
+    name = f"{folder}-{hashlib.sha256(sources).hexdigest()[:12]}{'-cgo' if cgo else ''}"
     return ensure([Program(name, module, ".", 20, cgo=cgo)], cache() / folder / "bin")[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,10 @@ JOBSET = "0.12.0"
 KARPENTER = "1.14.1"
 """The newest release that Go 1.26 builds."""
 HELM = "4.3.1"
+
+
+HAS_C_COMPILER = shutil.which("gcc") is not None
+"""Whether Go can build programs that contain C; not required."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""The files of a plan: shared configurations, and the order of the script's steps."""
+"""The files of a plan: configurations by mig-parted's published rules, and the order of the script's steps."""
 
 from __future__ import annotations
 
+import random
 import re
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 import yaml
 
 from webhook.placement.layout_plan import WHOLE_CARD
-from webhook.placement.mig import MigLayout
+from webhook.placement.mig import MigLayout, legal_layouts, mig_geometry
 from webhook.placement.node_layouts import NodeChange, NodeLayout
 from webhook.report.layout_files import config_name, layout_files, mig_config
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SEVEN: MigLayout = (("1g.10gb", 7),)
 HALVES: MigLayout = (("3g.40gb", 2),)
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def change(name: str, *layouts: MigLayout, pods: int = 0) -> NodeChange:
@@ -23,11 +25,68 @@ def change(name: str, *layouts: MigLayout, pods: int = 0) -> NodeChange:
     return NodeChange(NodeLayout(name, H100, (WHOLE_CARD,) * len(layouts), pods=pods), layouts)
 
 
+def check_spec(spec: Any) -> None:
+    """Check a specification as mig-parted's `Spec.UnmarshalJSON` does (api/spec/v1/spec.go)."""
+    assert list(spec) == ["version", "mig-configs"]
+    assert spec["version"] == "v1"
+    assert spec["mig-configs"]
+    for entries in spec["mig-configs"].values():
+        assert entries
+        for entry in entries:
+            assert (
+                {"devices", "mig-enabled"} <= set(entry) <= {"device-filter", "devices", "mig-enabled", "mig-devices"}
+            )
+            assert entry["devices"] == "all" or all(type(index) is int for index in entry["devices"])
+            assert type(entry["mig-enabled"]) is bool
+            assert "mig-devices" in entry or not entry["mig-enabled"]
+            assert entry["mig-enabled"] or not entry.get("mig-devices")
+            for profile, count in entry.get("mig-devices", {}).items():
+                assert re.fullmatch(r"([1-7]c\.)?[1-7]g\.[0-9]+gb(\+\S+)?", profile)
+                assert type(count) is int
+                assert count > 0
+
+
 def config_map(*changes: NodeChange) -> Any:
     """The ConfigMap, and the specification in it."""
     found = yaml.safe_load(layout_files(changes, 1)["mig-config.yaml"])
     assert (found["apiVersion"], found["kind"], list(found["data"])) == ("v1", "ConfigMap", ["config.yaml"])
     return yaml.safe_load(found["data"]["config.yaml"])
+
+
+def test_configurations_of_random_nodes_are_valid_and_describe_every_card_once() -> None:
+    geometry, rng = mig_geometry(H100), random.Random(3)
+    assert geometry is not None
+    layouts = sorted(legal_layouts(geometry))
+    for _ in range(200):
+        cards = tuple(rng.choice([WHOLE_CARD, rng.choice(layouts)]) for _ in range(rng.randint(1, 16)))
+        spec = config_map(change("n", *cards))
+
+        check_spec(spec)
+        entries = spec["mig-configs"][config_name(cards)]
+        assert LABEL_VALUE.fullmatch(config_name(cards))
+        if entries[0]["devices"] == "all":
+            assert set(cards) == {WHOLE_CARD}
+            continue
+        found = [tuple(sorted(entry["mig-devices"].items())) for entry in entries for _ in entry["devices"]]
+        assert sorted(found) == sorted(cards)
+        assert sorted(index for entry in entries for index in entry["devices"]) == list(range(len(cards)))
+
+
+INVALID: dict[str, Any] = {
+    "another version": {"version": "v2", "mig-configs": {"a": [{"devices": "all", "mig-enabled": False}]}},
+    "no devices": {"version": "v1", "mig-configs": {"a": [{"mig-enabled": False}]}},
+    "slices of a card that is not partitioned": {
+        "version": "v1",
+        "mig-configs": {"a": [{"devices": [0], "mig-enabled": False, "mig-devices": {"1g.10gb": 1}}]},
+    },
+    "an unknown field": {"version": "v1", "mig-configs": {"a": [{"devices": [0], "mig-enabled": False, "mig": 1}]}},
+}
+
+
+@pytest.mark.parametrize("spec", INVALID.values(), ids=INVALID.keys())
+def test_an_invalid_specification_is_found(spec: Any) -> None:
+    with pytest.raises(AssertionError):
+        check_spec(spec)
 
 
 def test_nodes_with_equal_cards_share_a_configuration_whatever_their_order() -> None:

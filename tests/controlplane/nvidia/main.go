@@ -10,9 +10,7 @@ import (
 	"os"
 
 	plugin "github.com/NVIDIA/k8s-device-plugin/api/config/v1"
-	parted "github.com/NVIDIA/mig-parted/api/spec/v1"
 	"github.com/urfave/cli/v2"
-	"sigs.k8s.io/yaml"
 )
 
 type question struct{ Program, Text string }
@@ -42,9 +40,7 @@ func main() {
 
 func parse(asked question) (any, error) {
 	if asked.Program == "mig-parted" {
-		var spec parted.Spec
-		err := yaml.Unmarshal([]byte(asked.Text), &spec)
-		return spec, err
+		return parseLayouts(asked.Text)
 	}
 	return parsePluginConfig(asked.Text)
 }

@@ -1,0 +1,9 @@
+//go:build !cgo
+
+package main
+
+import "errors"
+
+func parseLayouts(string) (any, error) {
+	return nil, errors.New("mig-parted needs a C compiler")
+}
