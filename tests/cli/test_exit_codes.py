@@ -113,6 +113,14 @@ def test_invalid_input_has_a_message(arguments: tuple[str, ...], rightslice: Run
 
 
 MESSAGES = {
+    "an audit of a missing snapshot": (
+        ("audit", "--cluster", "nowhere.yaml"),
+        "error: nowhere.yaml: cannot be read: No",
+    ),
+    "layouts of a missing snapshot": (
+        ("layout", "--cluster", "nowhere.yaml"),
+        "error: nowhere.yaml: cannot be read: No",
+    ),
     "a pod without --cluster": (("explain", "embed-0"), "a pod, use --cluster with live or a snapshot"),
     "a pod missing in the snapshot": (("explain", "nix", "--cluster", "demo"), "'nix' in namespace 'default' of demo"),
     "a pod of a snapshot": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), "on node a100-mixed-1"),

@@ -23,6 +23,7 @@ from webhook.cli.inputs import (
     note_cluster,
     parse_timestamp,
     read_evaluation_context,
+    reject_broken_files,
     shipped_path,
     snapshot_path,
 )
@@ -135,6 +136,8 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
         reject_access_flags(flags.access)
     usage = flags.read_usage()
     documents = list(read_objects(audit_sources(flags.paths, flags.cluster)))
+    if not any(isinstance(each, SourceObject) for each in documents):
+        reject_broken_files(documents)
     pods = without_duplicate_pods(documents)
     if flags.paths and flags.cluster and list(flags.paths) != [flags.cluster]:
         context = read_evaluation_context(flags, usage)
