@@ -305,13 +305,96 @@ def test_only_the_request_changes_and_a_second_pass_changes_nothing() -> None:
     assert review(after, sizing(), view=view).patch == ()
 
 
-def test_the_shipped_guard_accepts_the_record_of_a_right_sized_pod() -> None:
+GUARD = dedent((ROOT / "policies" / "guard.yaml").read_text().partition("spec:\n")[2]).partition("---")[0]
+PRIVILEGED = {"securityContext": {"privileged": True}}
+GUARDED: dict[str, PodMaker] = {
+    "nothing else": small(),
+    "a GPU runtime class": small().spec(runtimeClassName="nvidia"),
+    "a driver feature that acts on its own GPU": small().env("NVIDIA_GDS", "enabled"),
+    "an image that would see every GPU without a request": small().env("CUDA_VERSION", "12.4"),
+    "an init container with privileges, which ends before": small().container("i", kind="initContainers", **PRIVILEGED),
+}
+
+
+@pytest.mark.parametrize("pod", GUARDED.values(), ids=GUARDED)
+def test_the_shipped_guard_accepts_a_right_sized_pod(pod: PodMaker) -> None:
     view = view_of(make_namespace("team"), NODE, DEVICES, *CLASSES)
-    guard = (ROOT / "policies" / "guard.yaml").read_text().partition("spec:\n")[2]
-    policies = [dedent(guard).partition("---")[0], sizing()]
-    after = apply_patch(small(), review(small(), *policies, view=view))
+    before = review(pod, GUARD, sizing(), view=view)
+    after = apply_patch(pod, before)
+    assert before.denials == ()
     assert SMALL in after["spec"]["containers"][0]["resources"]["limits"]
-    assert review(after, *policies, view=view).denials == ()
+    assert review(after, GUARD, sizing(), view=view).denials == ()
+
+
+FOR_NVIDIA = device_class("any", "device.driver == 'gpu.nvidia.com'", "example.com/card")
+REQUESTING: dict[str, tuple[Sequence[Json], str, str, list[str]]] = {
+    "the implicit name of a class": (CLASSES, SMALL, "1", []),
+    "the name that a class gives": ((FOR_NVIDIA,), "example.com/card", "1", []),
+    "none of them": (CLASSES, SMALL, "0", ["GPU-S110", "GPU-S301"]),
+    "a class that may give other devices": (
+        (device_class("any", "true"), resource_slice("n", "dra.net", "a", nodeName="a", devices=[{"name": "nic"}])),
+        f"{PREFIX}any",
+        "1",
+        ["GPU-S110", "GPU-S301"],
+    ),
+    "a class that is not known": (CLASSES, f"{PREFIX}unknown", "1", ["GPU-S110", "GPU-S301"]),
+    "a name that nodes advertise too": (
+        (FOR_NVIDIA, device_node("b", gpus={"example.com/card": 1})),
+        "example.com/card",
+        "1",
+        ["GPU-S110", "GPU-S301"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "name", "amount", "want"), REQUESTING.values(), ids=REQUESTING)
+def test_a_resource_of_a_class_is_a_gpu_request_if_it_surely_gives_gpus(
+    objects: Sequence[Json], name: str, amount: str, want: list[str]
+) -> None:
+    denied = "mode: enforce\nsecurity: {deny: [runtimeClass, extraDevicesEnv]}"
+    pod = make_pod().requests(name, amount).spec(runtimeClassName="nvidia").env("NVIDIA_GDRCOPY", "enabled")
+    assert sorted(each.code for each in decide_in(NODE, DEVICES, *objects, pod=pod, policy=denied).denials) == want
+
+
+def test_a_pod_with_a_resource_of_a_class_is_checked_as_a_pod_with_gpus() -> None:
+    pod = make_pod().requests("example.com/card", "1").spec(hostPID=True)
+    found = decide_in(NODE, DEVICES, FOR_NVIDIA, pod=pod, policy="mode: enforce\nsecurity: {deny: [hostNamespaces]}")
+    assert [each.code for each in found.denials] == ["GPU-S203"]
+
+
+def test_an_init_container_with_a_class_that_is_not_known_is_no_setup_container() -> None:
+    unknown = {f"{PREFIX}unknown": "1"}
+    pod = make_pod().requests(SMALL, "1")
+    pod.container("i", kind="initContainers", resources={"limits": unknown, "requests": unknown}, **PRIVILEGED)
+    found = decide_in(NODE, DEVICES, *CLASSES, pod=pod, policy="mode: enforce\nsecurity: {deny: [privileged]}")
+    assert [each.code for each in found.denials] == ["GPU-S201"]
+
+
+GUARDED_VARIABLES = {"NVIDIA_GDS": "enabled", "NVIDIA_GDRCOPY": "enabled", "NVIDIA_MOFED": "enabled"}
+GUARDED_VARIABLES |= {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "CUDA_VERSION": "12.4"}
+VARIABLES = st.lists(st.sampled_from([{"name": name, "value": value} for name, value in GUARDED_VARIABLES.items()]))
+
+
+@st.composite
+def guarded_pods(draw: st.DrawFn) -> PodMaker:
+    """Return a pod that is right-sized to a class, with fields that the guard checks."""
+    pod = small()
+    pod.main["env"] = draw(VARIABLES)
+    for kind in draw(st.lists(st.sampled_from(["containers", "initContainers"]), max_size=2)):
+        fields: Json = draw(st.sampled_from([{}, PRIVILEGED]))
+        pod.container(f"c{len(pod.data['spec'].get(kind, ()))}", kind=kind, env=draw(VARIABLES), **fields)
+    flags = draw(st.fixed_dictionaries({}, optional={"hostPID": st.booleans(), "shareProcessNamespace": st.booleans()}))
+    return pod.spec(**flags, runtimeClassName=draw(st.sampled_from(["", "nvidia", "kata"])))
+
+
+@given(guarded_pods())
+def test_the_shipped_guard_denies_no_right_sized_pod_that_it_allowed(pod: PodMaker) -> None:
+    view = view_of(make_namespace("team"), NODE, DEVICES, *CLASSES)
+    before = review(pod, GUARD, sizing(), view=view)
+    after = apply_patch(pod, before)
+    assert [each.code for each in review(after, GUARD, sizing(), view=view).denials] == [
+        each.code for each in review(pod, GUARD, view=view).denials
+    ]
 
 
 def test_each_pod_of_a_burst_counts_until_it_is_observed() -> None:

@@ -45,6 +45,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         classes: The units of one device of each class, by the name of the resource that the class serves.
         missing: Claims and templates that do not exist yet, in words, each with its field.
         served: The resources that containers name and device classes serve.
+        nvidia_resources: Those of them that containers request and that give nothing but GPUs of NVIDIA.
     """
 
     units: Mapping[str, int] = NO_UNITS
@@ -54,14 +55,19 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
     classes: Mapping[str, Mapping[str, int]] = {}
     missing: tuple[tuple[FieldPath, str], ...] = ()
     served: frozenset[str] = frozenset()
+    nvidia_resources: frozenset[str] = frozenset()
 
     @property
     def surely_nvidia(self) -> bool:
-        """True if a claim can get nothing but GPUs of NVIDIA."""
-        if not self.claims:
-            return False
-        requests = [one for some in self.claims.values() for one in some if one.units]
-        return any(one.is_known and all(map(parse_gpu_resource, one.units)) for one in requests)
+        """True if a claim or a resource of a device class can get nothing but GPUs of NVIDIA."""
+        return bool(self.nvidia_resources) or any(
+            _is_surely_nvidia(one) for some in self.claims.values() for one in some
+        )
+
+    def surely_serves(self, container: Container) -> bool:
+        """Return whether a container gets GPUs of NVIDIA by a resource of a device class."""
+        limits = container.resources.limits
+        return any(parse_whole_number(limits.get(resource, "0")) for resource in self.nvidia_resources)
 
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
@@ -111,7 +117,10 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
         units.update({name: one * count for name, one in classes[resource].items()})
         devices += count if classes[resource] else 0
         fields = {**dict.fromkeys(classes[resource], path), **fields}
-    return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing), served)
+    nvidia = frozenset(
+        name for name, _ in named if effective_amount(pod, name) and _gives_nvidia(name, view, namespace)
+    )
+    return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing), served, nvidia)
 
 
 def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) -> int:
@@ -149,9 +158,27 @@ def can_serve_claims(pod: Pod, namespace: str, nodes: int, view: ClusterView) ->
 
 def units_of_resource(resource: str, view: ClusterView, namespace: str) -> Mapping[str, int]:
     """Return the most units of each GPU resource that a unit of an extended resource of a device class may be."""
+    request = _request_of_resource(resource, view, namespace)
+    return request.units if request is not None else NO_UNITS
+
+
+def _request_of_resource(resource: str, view: ClusterView, namespace: str) -> RequestUnits | None:
     devices = view.cluster_claims(namespace).devices
     device_class = devices.class_by_resource.get(resource)
-    return count_claim_units(claim_of_class(device_class), devices, view.fleet)[0].units if device_class else NO_UNITS
+    return count_claim_units(claim_of_class(device_class), devices, view.fleet)[0] if device_class else None
+
+
+def _gives_nvidia(resource: str, view: ClusterView, namespace: str) -> bool:
+    """Return whether a resource is surely a GPU of NVIDIA: nodes that advertise the name may give another device."""
+    request = _request_of_resource(resource, view, namespace)
+    if request is None or resource in view.fleet.extended_resources:
+        return False
+    return _is_surely_nvidia(request) or resource in view.class_offers().by_resource
+
+
+def _is_surely_nvidia(request: RequestUnits) -> bool:
+    is_gpu = bool(request.units) and request.is_known and not request.may_be_others
+    return is_gpu and all(map(parse_gpu_resource, request.units))
 
 
 def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath]]:

@@ -8,7 +8,7 @@ Sources: the device request paths of nvidia-container-toolkit, its CVEs, and kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -118,7 +118,7 @@ def find_bypasses(
         shares_processes_on_shared_gpu: True if its containers share processes and it requests a time-sliced or
             MPS share.
         claiming: Claim templates and device classes: claims for other devices than GPUs are not reported.
-        claimed: Its GPUs by claims, which permit a GPU runtime class too if they are surely GPUs.
+        claimed: Its GPUs by claims and device classes, which count as GPU requests too if they are surely GPUs.
         injected: GPUs that LimitRanges inject into it.
         allowed_capabilities: Driver capabilities allowed besides compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes allowed without a GPU request.
@@ -154,10 +154,11 @@ def _scan_pod(
 ) -> list[DetectedBypass]:
     spec = pod.spec
     containers = containers_of_every_kind(spec)
+    served = [path for path, one in containers if claimed.surely_serves(one)] if claimed.nvidia_resources else []
     variables = [one for path, each in containers if each.env for one in find_gpu_variables(path, each.env)]
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
-        requesting = gpu_requests.containers
+        requesting = {*gpu_requests.containers, *served}
         others = bool(gpu_requests.unknown_resources) or any(_describe_gpu_claims(spec.resource_claims, claiming))
         results += find_legacy_images(variables, requesting)
         results += find_driver_features(variables, requesting, others_may_use_gpus=others)
@@ -174,6 +175,7 @@ def _scan_pod(
     if (
         not gpu_requests.requests
         and not gpu_requests.unknown_resources
+        and not served
         and not _touches_gpus(spec, containers, variables, results)
     ):
         return [one for one in results if one[0] not in GPU_POD_BYPASSES]
@@ -181,9 +183,10 @@ def _scan_pod(
     for path, container in containers:
         if container.env_from:
             results += find_unreadable_sources(path, container.env_from)
-    certain = not results and not gpu_requests.unknown_resources
+    requests = [one for name, one in results if name == "resourceClaims" and one.path[-1] in claimed.nvidia_resources]
+    certain = len(requests) == len(results) and not gpu_requests.unknown_resources
     if certain and spec.init_containers and not spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX):
-        containers = _without_setup_containers(containers, gpu_requests, variables)
+        containers = _without_setup_containers(containers, {*gpu_requests.containers, *served}, variables)
     results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
         results += find_preset_node(spec)
@@ -204,13 +207,15 @@ def _touches_gpus(
 
 
 def _without_setup_containers(
-    containers: Sequence[tuple[FieldPath, Container]], gpu_requests: PodGpuRequests, variables: Sequence[EnvVarAtPath]
+    containers: Sequence[tuple[FieldPath, Container]],
+    requesting: Collection[FieldPath],
+    variables: Sequence[EnvVarAtPath],
 ) -> list[tuple[FieldPath, Container]]:
     """Leave out init containers that neither request a GPU nor set a variable for one, and end before the others start.
 
     Each could be a pod of its own, whose privileges are not checked either.
     """
-    using = {*gpu_requests.containers, *(path[:-2] for path, each in variables if implies_gpu_use(each))}
+    using = {*requesting, *(path[:-2] for path, each in variables if implies_gpu_use(each))}
     return [
         (path, container)
         for path, container in containers

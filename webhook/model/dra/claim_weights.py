@@ -91,12 +91,14 @@ class RequestUnits(NamedTuple):
         units: Units by the name under which a device plugin would advertise such devices.
         is_known: False if it is not known which devices match; then they count as whole GPUs.
         nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
+        may_be_others: True if it may get devices other than GPUs.
     """
 
     name: str
     units: Mapping[str, int]
     is_known: bool
     nodes: int = -1
+    may_be_others: bool = False
 
 
 def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
@@ -341,18 +343,19 @@ class _ClaimWeigher:
 
     def count_units(self, request: ClaimRequest) -> RequestUnits:
         """Return the most units that a request may get: of its choices the largest for each resource."""
-        most, is_known, nodes = Counter[str](), True, 0
+        most, is_known, nodes, others = Counter[str](), True, 0, False
         if not request.choices:  # of a later version
             return RequestUnits(request.name, {WHOLE_GPU: MAX_DEVICES}, is_known=False)
         for choice in request.choices:
             devices = [] if choice.admin_access else self._find_devices(choice)
             nodes |= union_masks(each.nodes or -1 for each in devices) if devices else -1
             parts = self._parts_of(devices)
+            others = others or not parts or not all(part.milli for part in parts)
             names = {_requested_resource(part, choice) for part in parts if part.milli}
             if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):
                 names, is_known = {WHOLE_GPU}, False
             most |= Counter(dict.fromkeys(names, _device_count(choice)))
-        return RequestUnits(request.name, most, is_known, nodes)
+        return RequestUnits(request.name, most, is_known, nodes, others)
 
     def _parts_of(self, devices: Sequence[PublishedDevice]) -> list[GpuPart]:
         return [_part_of_kind(each, self._devices.pools) for each in devices]
