@@ -299,6 +299,31 @@ def test_nothing_is_written_if_no_node_changes(planned: Any, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
+def test_files_of_an_earlier_plan_are_removed_and_those_of_others_stay(planned: Any, tmp_path: Path) -> None:
+    nodes, pods = busy_and_idle()
+    folder = tmp_path / "layout"
+    flags = ("--no-color", "--write", str(folder))
+    planned(nodes[:1], pods, *flags, "--allow-drain")
+    assert "drain busy" in (folder / "apply.sh").read_text()
+    (folder / "device-plugin-config.yaml").write_text("ours\n")
+
+    planned(nodes[:1], pods, *flags)
+
+    assert [each.name for each in folder.iterdir()] == ["device-plugin-config.yaml"]
+
+
+def test_cards_that_are_shared_today_have_the_price_of_their_product(rightslice: Run) -> None:
+    table = rightslice("layout", "--cluster", "demo", "--no-color").out
+    assert "12 GPUs freed, 52.41 USD/h\n" in table  # 8 A100s of 5.121, 2 H100s of 4.916 and 2 L4s of 0.805
+
+
+def test_cards_without_a_price_have_none(planned: Any) -> None:
+    waiting = [make_pod("p").requests("nvidia.com/mig-1g.6gb", "1")]
+    node = make_node("a30", {"nvidia.com/gpu.product": "NVIDIA-A30"}, **{"nvidia.com/gpu": 1})
+
+    assert "1 GPU more, no price" in planned([node], waiting, "--no-color")
+
+
 BAD_WRITES = {
     "drains without files": (["--allow-drain"], "apply to the files of --write. Write --write DIR"),
     "a number of nodes without files": (["--max-unavailable", "3"], "apply to the files of --write"),

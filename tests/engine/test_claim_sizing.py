@@ -321,6 +321,17 @@ def test_a_quota_on_the_name_of_a_class_counts_claims_from_1_36_on(minor: int, *
     assert bool(decide_claim(claim(), view).patch) is is_changed
 
 
+@pytest.mark.parametrize(
+    ("selectors", "length", "is_changed"),
+    [(31, 0, True), (32, 0, False), (2, 9000, True), (31, 9000, False)],
+    ids=["one more is the maximum", "one more is too many", "long selectors", "longer than all annotations may be"],
+)
+def test_a_claim_that_the_api_server_might_not_store_is_kept(selectors: int, length: int, *, is_changed: bool) -> None:
+    selector = {"cel": {"expression": H100_ONLY + " " * length}}
+    view = api_view(*GPUS, device_class("gpu", IS_GPU), MIG)
+    assert bool(decide_claim(claim("15Gi", selectors=[selector] * selectors), view).patch) is is_changed
+
+
 def test_an_update_changes_nothing() -> None:
     assert decide_claim(claim(), api_view(*GPUS, *CLASSES), operation="UPDATE") == Decision()
 

@@ -20,6 +20,7 @@ from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import candidate_policies
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
+from webhook.engine.patch import MAX_ANNOTATION_BYTES
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
@@ -74,6 +75,12 @@ from webhook.policy.policy_set import PolicySet
 
 FIRST_AVAILABLE_MINOR = 34
 """The first minor version of Kubernetes in which a request may have choices by default."""
+
+MAX_SELECTORS = 32
+"""Selectors of a choice that the API server accepts."""
+
+ESCAPED_BYTES = 2
+"""Most bytes of a character of JSON in the record: quotes are escaped."""
 
 MAX_CHOICES = 8
 """Choices that one request may have; the last is what was requested."""
@@ -207,12 +214,23 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
     needed = context.declared.memory_mib or 0
     choices = [*(_write_choice(one, written, needed) for one in found), {"name": LAST_CHOICE, **written}]
+    if (reason := _size_reason(choices, context.metadata)) is not None:
+        return reason
     after = ClaimSpec(ClaimDevices((msgspec.convert({"firstAvailable": choices}, ClaimRequest),)))
     if more := _key_charged_more(context.spec, after, view, context.namespace):
         return KeepRequest(KeepReason.QUOTA_CHARGES_MORE, more)
     if (reason := _reason_by_policies(after, context)) is not None:
         return reason
     return _Sizing(choices, min(found, key=lambda one: one.size.gpu_milli))
+
+
+def _size_reason(choices: Sequence[Mapping[str, Any]], metadata: ObjectMeta) -> KeepRequest | None:
+    """Return why the API server might not store a claim with these choices: it limits selectors and annotations."""
+    if any(len(one.get("selectors") or ()) > MAX_SELECTORS for one in choices):
+        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, f"{MAX_SELECTORS} selectors leave no place for another")
+    record = len(msgspec.json.encode(choices)) * ESCAPED_BYTES
+    fits = len(msgspec.json.encode(metadata.annotations)) + record <= MAX_ANNOTATION_BYTES
+    return None if fits else KeepRequest(KeepReason.RECORD_TOO_LARGE)
 
 
 def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:

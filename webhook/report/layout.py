@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
 from webhook.model.prices import NodePrices
+from webhook.model.products import card_product
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, share_of
 from webhook.placement.mig import CARD_MILLI, MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
@@ -250,11 +249,18 @@ class ClusterLayout(NamedTuple):
         """Cards whose layout changes."""
         return sum((Counter(each.layouts) - Counter(each.node.layouts)).total() for each in self.changes)
 
+    def _card_prices(self) -> dict[str, int]:
+        """Return the highest price of the nodes with each product, shared or not."""
+        prices: dict[str, int] = {}
+        for product, price in self.prices.by_product.items() if self.prices else ():
+            prices[card_product(product)] = max(price, prices.get(card_product(product), 0))
+        return prices
+
     def freed(self) -> GpuCost:
         """Return the GPUs that the plan frees, with their price; negative if it needs more than today."""
-        total = NO_COST
+        total, prices = NO_COST, self._card_prices()
         for use in self.card_uses():
-            price = self.prices.by_product.get(use.product) if self.prices else None
+            price = prices.get(card_product(use.product))
             milli = -use.change * CARD_MILLI
             total += GpuCost(milli, -use.change * price if price else 0, milli if price is None else 0)
         return total
@@ -454,10 +460,10 @@ def freed_text(layout: ClusterLayout) -> str:
     if not layout.prices or not freed.milli:
         return text
     unit = f" {layout.prices.currency}/h"
-    if freed.micro >= 0:
-        return f"{text}, {cost_text(freed, freed, unit)}"
-    more = replace(freed, micro=-freed.micro)
-    return f"{text}, costs {cost_text(more, more, f'{unit} more')}"
+    size = GpuCost(abs(freed.milli), abs(freed.micro), abs(freed.unpriced_milli))
+    if freed.micro >= 0 or size.has_no_price:
+        return f"{text}, {cost_text(size, size, unit)}"
+    return f"{text}, costs {cost_text(size, size, f'{unit} more')}"
 
 
 def proof_text(layout: ClusterLayout) -> str:

@@ -40,6 +40,14 @@ POLICY_HEAD = """\
 # are created. A policy that comes from a file or a repository has to be changed there.
 """
 
+FILE_MARKS = {
+    CONFIG_MAP_FILE: f"name: {CONFIG_MAP}",
+    SCRIPT_FILE: "`rightslice layout --write` planned",
+    SHARING_FILE: f"name: {SHARING_CONFIG_MAP}",
+    POLICY_FILE: POLICY_HEAD,
+}
+"""The files, and a text that is in each: nobody else's file of that name has it."""
+
 
 def layout_files(changes: Sequence[NodeChange], max_unavailable: int, policies: Sequence[Json] = ()) -> dict[str, str]:
     """Return the text of each file by name; none if nothing changes.

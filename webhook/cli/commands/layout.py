@@ -50,7 +50,7 @@ from webhook.placement.node_layouts import (
     unplanned_nodes,
 )
 from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
-from webhook.report.layout_files import SCRIPT_FILE, layout_files, planned_configs
+from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, layout_files, planned_configs
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
 from webhook.report.serialization import json_text
 from webhook.report.text import sanitize
@@ -206,16 +206,26 @@ def _render_html(layout: ClusterLayout, moment: datetime) -> str:
 def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> None:
     """Write the files that apply a plan. Exits if that fails."""
     files = layout_files(layout.changes, max_unavailable, layout.policies)
-    if not files:
-        print_note(f"note: nothing changes, so nothing is written to {sanitize(str(folder))}")
-        return
     try:
+        _remove_older_plan(folder)
+        if not files:
+            print_note(f"note: nothing changes, so nothing is written to {sanitize(str(folder))}")
+            return
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
             print_note(f"written: {sanitize(str(folder / name))}")
     except OSError as error:
         exit_with_error(f"--write {sanitize(str(folder))}: cannot be written: {error.strerror}")
+
+
+def _remove_older_plan(folder: Path) -> None:
+    """Remove the files of an earlier plan: its script may drain nodes that this one keeps."""
+    for name, mark in FILE_MARKS.items():
+        file = folder / name
+        if file.is_file() and mark in file.read_text(encoding="utf-8", errors="replace"):
+            file.unlink()
+            print_note(f"removed: {sanitize(str(file))} of an earlier plan")
 
 
 class DemandOptions(NamedTuple):
