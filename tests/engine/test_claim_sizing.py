@@ -124,6 +124,15 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
         claim(**selected_by("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0")),
         [],
     ),
+    "an amount of capacity that the smallest devices lack": (
+        (*GPUS, *SMALL_CARD, device_class("gpu", IS_GPU), MIG),
+        claim(capacity={"requests": {"memory": "30Gi"}}),
+        ["mig-3g-40gb mig 1", "mig-4g-40gb mig 1", "requested gpu 0"],
+    ),
+    "an amount of capacity that only the card has": (
+        (*GPUS, *CLASSES), claim(capacity={"requests": {"memory": "60Gi"}}), [],
+    ),
+    "an amount of a capacity that no device has": ((*GPUS, *CLASSES), claim(capacity={"requests": {"x": "1"}}), []),
     "a request for any MIG device gets the smallest": (
         (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
         claim(deviceClassName="mig"),

@@ -48,6 +48,7 @@ from webhook.model.decisions import (
     patch_add,
     patch_replace,
 )
+from webhook.model.dra.capacity import NO_AMOUNTS, has_capacity_left
 from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.dra.class_offers import (
     ClassDevices,
@@ -68,8 +69,8 @@ from webhook.model.findings import Finding
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import ObjectMeta, Pod, PodSpec
-from webhook.model.quantity import parse_mebibytes
+from webhook.model.pods import ObjectMeta, Pod, PodSpec, QuantityText
+from webhook.model.quantity import parse_mebibytes, parse_nano_or_none
 from webhook.model.quota_matching import has_scopes
 from webhook.policy.policy_set import PolicySet
 
@@ -272,7 +273,10 @@ def _smaller_devices(
     if view.api_minor < FIRST_AVAILABLE_MINOR or not view.device_pools():
         return []
     offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
-    current = _select_devices(offers.matching.get(requested.device_class_name), expressions)
+    amounts = requested.capacity.requests
+    if any(parse_nano_or_none(amount) is None for amount in amounts.values()):
+        return []
+    current = _select_devices(offers.matching.get(requested.device_class_name), expressions, amounts)
     if not current or any(each.pool.driver != NVIDIA_DRIVER for each in current):
         return []
     sizes = [device_size(each) for each in current]
@@ -280,7 +284,7 @@ def _smaller_devices(
     hardware = {device_hardware(each.device) for each in current}
     best: dict[str, _Alternative] = {}
     for name, matching in offers.matching.items():
-        selected = _select_devices(matching, expressions)
+        selected = _select_devices(matching, expressions, amounts)
         for profile, some in _by_profile(selected).items():
             size = size_of_all(some)
             is_alike = {device_hardware(each.device) for each in some} <= hardware
@@ -312,14 +316,20 @@ def _smaller_cards(
             yield _Alternative(size, requested.device_class_name, "", is_part=True, nodes=nodes)
 
 
-def _select_devices(matching: ClassDevices | None, expressions: Sequence[str]) -> list[PublishedDevice]:
-    """Return the devices of a class that further selectors select; none if one fails on some, or is not evaluated."""
+def _select_devices(
+    matching: ClassDevices | None, expressions: Sequence[str], amounts: Mapping[str, QuantityText]
+) -> list[PublishedDevice]:
+    """Return the devices of a class that have some amounts of capacity and that further selectors select.
+
+    None if a selector fails on some, or is not evaluated.
+    """
     if matching is None:
         return []
     try:
-        return [each for each in matching.devices if matches_all(expressions, each.pool.driver, each.device)]
+        selected = [each for each in matching.devices if matches_all(expressions, each.pool.driver, each.device)]
     except (SelectorRuntimeError, UnmodelledExpressionError):
         return []
+    return [each for each in selected if has_capacity_left(each.device, amounts, NO_AMOUNTS, NO_AMOUNTS)]
 
 
 def _by_profile(devices: Sequence[PublishedDevice]) -> dict[str, list[PublishedDevice]]:
