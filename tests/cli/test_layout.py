@@ -214,8 +214,16 @@ def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:
 
 def test_a_cluster_without_cards_to_partition(planned: Any) -> None:
     node = make_node("t4", {"nvidia.com/gpu.product": "Tesla-T4"}, **{"nvidia.com/gpu": 4})
+    cordoned = [hopper(f"c{i}") for i in range(2)]
+    for each in cordoned:
+        each["spec"]["unschedulable"] = True
 
-    assert planned([node], [], "--no-color") == "No node has cards that can be partitioned and are not shared.\n"
+    assert planned([node, *cordoned], [running("p", "8Gi", "c0")], "--no-color").splitlines() == [
+        "No node has cards whose layouts can be planned.",
+        "Not planned            2 nodes (c0, c1): it is cordoned, not ready or being reconfigured",
+        "Not planned            1 node (t4): no MIG profiles of its product are known",
+        "Not planned            1 pod with GPUs on other nodes",
+    ]
 
 
 def busy_and_idle() -> tuple[list[dict[str, Any]], list[PodMaker]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,6 +22,7 @@ from webhook.well_known import Json
 
 WHOLE_TEXT = "whole"
 
+NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have such a slice"
 NO_CARD = "all cards that could have such a slice are used"
 NO_IDLE_CARD = "all cards that could have such a slice are used, or on nodes with pods, which keep their layouts"
@@ -370,7 +371,8 @@ CHANGES = Table[NodeChange](
 def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterator[str]:
     """Yield the plan for a terminal: the figures, the layouts, the demand, and the nodes that change."""
     if not layout.demand.nodes:
-        yield "No node has cards that can be partitioned and are not shared."
+        yield NO_CARDS
+        yield from _unplanned_lines(layout)
         return
     yield from _summary_lines(layout)
     yield ""
@@ -401,13 +403,27 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.kept_whole:
         reasons = sorted(layout.demand.kept_whole.items(), key=lambda each: (-each[1], each[0]))
         yield f"Whole cards that stay  {', '.join(f'{cards} {reason}' for reason, cards in reasons)}"
-    if layout.demand.pods_elsewhere:
-        yield f"Not planned            {pluralize(layout.demand.pods_elsewhere, 'pod')} with GPUs on other nodes"
+    yield from _unplanned_pods(layout)
     if layout.policies:
         names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
+    """Yield the nodes that are not planned by the reason, and the pods on them."""
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for node in layout.unplanned:
+        by_reason[node.reason].append(sanitize(node.node))
+    for reason, names in sorted(by_reason.items()):
+        yield f"Not planned            {pluralize(len(names), 'node')} ({abbreviate_names(names)}): {reason}"
+    yield from _unplanned_pods(layout)
+
+
+def _unplanned_pods(layout: ClusterLayout) -> Iterator[str]:
+    if layout.demand.pods_elsewhere:
+        yield f"Not planned            {pluralize(layout.demand.pods_elsewhere, 'pod')} with GPUs on other nodes"
 
 
 def _record_lines(record: DemandRecord) -> Iterator[str]:
