@@ -65,7 +65,7 @@ def test_requests_without_cards_are_reported_with_the_reason(planned: Any) -> No
     found = planned([hopper("a", **{"nvidia.com/gpu": 1})], [*waiting, unknown])
 
     assert {(row["requests"], row["unserved"], row["reason"]) for row in found["demand"]} == {
-        (3, 1, "all cards that could have such a slice are used"),
+        (3, 1, "all cards that could serve it are used"),
         (1, 1, "no node that it may use can have such a slice"),
     }
     assert (found["waitingPods"], found["cardsUsed"]["today"], found["freed"]["gpus"]) == (4, 0, -1)
@@ -142,6 +142,14 @@ def test_a_quantile_needs_a_record(rightslice: Run) -> None:
     assert "--quantile: is a share of recorded time, found no recorded pods. Write --usage FILE" in result.err
 
 
+@pytest.mark.parametrize("share", ["0", "nan"])
+def test_a_quantile_is_above_0_and_at_most_1(rightslice: Run, share: str) -> None:
+    result = rightslice("layout", "--cluster", "demo", "--quantile", share)
+
+    assert result.code == 2
+    assert f"--quantile: must be above 0 and at most 1, found {share}. Write --quantile 0.95" in result.err
+
+
 def test_needs_of_each_namespace(planned: Any) -> None:
     pods = [*(running(f"p{i}", "8Gi", "a") for i in range(3)), running("q", "8Gi", "a").namespace("other")]
     plan = orjson.loads(planned([hopper("a")], pods, "-o", "json", "--by-namespace"))
@@ -210,6 +218,15 @@ def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:
     waiting = [make_pod("p").requests("nvidia.com/mig-1g.10gb", "1")]
 
     assert "1 GPU more, costs 4.92 USD/h more" in planned([hopper("a")], waiting, "--no-color")
+
+
+def test_the_summary_counts_nodes_and_requests(planned: Any) -> None:
+    found = planned([hopper("a")], [running("p", "8Gi", "a"), running("q", "8Gi", "a")], "--no-color")
+    single = planned([hopper("a")], [running("p", "8Gi", "a")], "--no-color")
+
+    assert "1 card on 1 node; 1 node must be drained\n" in found
+    assert "0 of 2 requests\n" in found
+    assert "0 of 1 request\n" in single
 
 
 def test_a_cluster_without_cards_to_partition(planned: Any) -> None:

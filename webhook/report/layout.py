@@ -24,8 +24,8 @@ WHOLE_TEXT = "whole"
 
 NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have such a slice"
-NO_CARD = "all cards that could have such a slice are used"
-NO_IDLE_CARD = "all cards that could have such a slice are used, or on nodes with pods, which keep their layouts"
+NO_CARD = "all cards that could serve it are used"
+NO_IDLE_CARD = "all cards that could serve it are used, or on nodes with pods, which keep their layouts"
 
 
 class RequestOrigin(StrEnum):
@@ -390,7 +390,8 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
     yield f"Cards used             {used}: {freed_text(layout)}"
     yield f"Lower bound            {layout.lower_bound}: {proof_text(layout)}"
     yield f"Changes                {changes_text(layout)}"
-    yield f"Unserved               {layout.plan.unserved.value} of {sum(layout.demand.needs.values())} requests"
+    requests = pluralize(sum(layout.demand.needs.values()), "request")
+    yield f"Unserved               {layout.plan.unserved.value} of {requests}"
     yield from note_lines(layout)
 
 
@@ -465,7 +466,8 @@ def changes_text(layout: ClusterLayout) -> str:
         return "none"
     cards, nodes = pluralize(layout.changed_cards, "card"), pluralize(len(layout.changes), "node")
     busy = sum(bool(change.node.pods) for change in layout.changes)
-    return f"{cards} on {nodes}, of which {busy} must be drained" if busy else f"{cards} on {nodes} without GPU pods"
+    drained = f"; {pluralize(busy, 'node')} must be drained" if busy else " without GPU pods"
+    return f"{cards} on {nodes}{drained}"
 
 
 def freed_text(layout: ClusterLayout) -> str:

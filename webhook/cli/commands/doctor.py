@@ -38,7 +38,7 @@ def doctor_command(
 ) -> None:
     """Check the installation in a cluster.
 
-    Checks webhooks, certificates, replicas, policies, nodes and quotas. Each problem comes with advice.
+    Checks webhooks, certificates, replicas, policies, nodes, layouts and quotas. Each problem comes with advice.
 
     Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """

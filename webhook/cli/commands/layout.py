@@ -77,8 +77,6 @@ Quantile = Annotated[
     typer.Option(
         "--quantile",
         metavar="SHARE",
-        min=0,
-        max=1,
         help="Plan for what is enough in this share of the time that --usage recorded, for example 0.95. Default: for "
         "what today's pods need.",
     ),
@@ -166,6 +164,8 @@ def layout_command(
     targets = parse_targets(output, FORMATS)
     if write is None and (allow_drain or max_unavailable != 1):
         exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
+    if quantile is not None and not 0 < quantile <= 1:
+        exit_with_error(f"--quantile: must be above 0 and at most 1, found {quantile:g}. Write --quantile 0.95")
     audited = AuditFlags(
         paths=None,
         policies=policies,
