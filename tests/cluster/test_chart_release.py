@@ -117,6 +117,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rel
     """Install the chart of an earlier version, enforced, and start its replica as in test_install."""
     folder, port = tmp_path_factory.mktemp("release"), free_port()
     before, current = copy_chart(folder / "before", port, "0.0.9"), copy_chart(folder / "current", port, __version__)
+    asyncio.run(remove(plane))  # definitions of other tests, which Helm would not take over
     plane.wait_until_gone(SYSTEM_NAMESPACE)
     nodes = add_nodes(plane, demo_nodes())
     replica = Process("rightslice", command(plane.folder, port), folder / "log", lambda: fetch_page(port, "/readyz"))
