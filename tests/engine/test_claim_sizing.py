@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import Json, make_namespace
+from tests.builders import Json, make_namespace, make_pod
 from tests.device_builders import (
     NVIDIA,
     allocated,
@@ -31,6 +31,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
 from webhook.model.dra.selector_cache import select_device
+from webhook.model.enums import PolicyMode
 
 IS_MIG = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
 MIG = device_class("mig", IS_MIG)
@@ -339,6 +340,17 @@ def test_a_claim_that_the_api_server_might_not_store_is_kept(selectors: int, len
     selector = {"cel": {"expression": H100_ONLY + " " * length}}
     view = api_view(*GPUS, device_class("gpu", IS_GPU), MIG)
     assert bool(decide_claim(claim("15Gi", selectors=[selector] * selectors), view).patch) is is_changed
+
+
+@pytest.mark.parametrize("amount", ["1e402", "1e40", "abc"])
+def test_an_amount_of_any_size_is_decided(amount: str) -> None:
+    capacity = {"requests": {"memory": amount}}
+    template = claim("15Gi", kind="ResourceClaimTemplate", capacity=capacity)
+    made = {"name": "c", "resourceClaimTemplateName": "claim"}
+    pod = make_pod("p").namespace("team").spec(resourceClaims=[made]).build()
+    view = api_view(*GPUS, device_class("gpu", IS_GPU), MIG, template)
+    for data in (template, claim("15Gi", capacity=capacity), pod):
+        assert PolicyMode.ENFORCE not in {each.mode for each in decide_claim(data, view).findings}
 
 
 def test_an_update_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from webhook.model.dra.devices import CapacityRange, CapacityRequestPolicy, Device, DeviceCapacity
 from webhook.model.pods import QuantityText
-from webhook.model.quantity import NANO, parse_nano
+from webhook.model.quantity import NANO, parse_nano, parse_nano_or_none
 
 Amounts = Mapping[str, int]
 
@@ -49,7 +49,9 @@ def _consumed_amount(capacity: DeviceCapacity, request: QuantityText | None) -> 
     policy = capacity.request_policy
     if request is None:
         return parse_nano(policy.default if policy and policy.default is not None else capacity.value)
-    amount = parse_nano(request)
+    amount = parse_nano_or_none(request)
+    if amount is None:  # beyond what is read here: more than the device has
+        return parse_nano(capacity.value) + 1
     if policy is None:
         return amount
     if policy.valid_range is not None and policy.valid_range.min is not None:
