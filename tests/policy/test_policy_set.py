@@ -21,11 +21,12 @@ def policies() -> PolicySet:
 GPU = ("nvidia.com/gpu",)
 
 
-NO_CANDIDATES = CandidatePolicies(0, ())
+NO_CANDIDATES = CandidatePolicies(0, 0)
 
 
 def certain(policies: PolicySet, found: CandidatePolicies) -> list[str]:
-    return [policy.name for index, policy in enumerate(policies.policies) if found.certain >> index & 1]
+    mask = found.matching & ~found.conditional
+    return [policy.name for index, policy in enumerate(policies.policies) if mask >> index & 1]
 
 
 def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
@@ -34,7 +35,7 @@ def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
 
 def test_policies_are_sorted_by_name(policies: PolicySet) -> None:
     assert [policy.name for policy in policies.policies] == ["a", "b"]
-    assert policies.candidates_for("team-x", {"tier": "research"}, "CREATE", GPU) == CandidatePolicies(0b11, ())
+    assert policies.candidates_for("team-x", {"tier": "research"}, "CREATE", GPU) == CandidatePolicies(0b11, 0)
 
 
 def test_policies_with_object_conditions_are_conditional() -> None:
@@ -47,7 +48,9 @@ def test_policies_with_object_conditions_are_conditional() -> None:
     found = policies.candidates_for("team", {}, "CREATE", GPU)
 
     assert certain(policies, found) == ["any"]
-    assert [(index, policy.name) for index, policy in found.conditional] == [(1, "by-condition"), (2, "by-label")]
+    assert found == CandidatePolicies(0b111, 0b110)
+    of_pod = {label: policies.candidates_for("team", {}, "CREATE", GPU, {"app": label}) for label in ("train", "serve")}
+    assert of_pod == {"train": CandidatePolicies(0b111, 0b010), "serve": CandidatePolicies(0b011, 0b010)}
 
 
 def test_candidates_by_namespace(policies: PolicySet) -> None:
@@ -79,7 +82,7 @@ def test_changed_labels_are_not_served_from_the_cache(policies: PolicySet) -> No
 def test_the_cache_is_bounded_and_correct(policies: PolicySet) -> None:
     for number in range(MAX_CACHE_ENTRIES + 10):
         assert names(policies, f"team-{number}") == ["a"]
-    assert len(policies._candidates_by_request) <= MAX_CACHE_ENTRIES
+    assert len(policies._by_request) <= MAX_CACHE_ENTRIES
     assert names(policies, "team-0") == ["a"]
 
 

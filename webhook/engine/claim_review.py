@@ -101,13 +101,12 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     for one in count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ():
         units.update(one.units)
     labels = view.labels_of(request.namespace)
-    certain, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))
-    matching = certain | union_masks(1 << index for index, _ in conditional)
+    matching, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))
     mode, policy = fact_reporter(combine_policies(policies, matching), policies)
     mode = min(mode, PolicyMode.WARN)
     findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy) for one in problems]
     if units:
-        bounding = [policies.policies[index] for index in bit_positions(certain)]
+        bounding = [policies.policies[index] for index in bit_positions(matching & ~conditional)]
         weight = weigh_new_claims([spec], view.devices, view.fleet)
         findings += _limit_findings(units, (*path, "devices"), bounding)
         findings += _shared_quota_findings(weight, (*path, "devices"), bounding, request.namespace, labels)

@@ -18,7 +18,6 @@ import msgspec
 from webhook.engine.demand import UNREADABLE_NEED
 from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of
 from webhook.engine.limits import allows_resource
-from webhook.engine.match import candidate_policies
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
 from webhook.engine.patch import MAX_ANNOTATION_BYTES
 from webhook.model.admission import AdmissionRequest
@@ -178,7 +177,8 @@ def _right_sizing_of(
     extended = [view.classes[name].extended_resource_name for name in classes if name in view.classes]
     names = tuple(filter(None, (WHOLE_GPU, *extended, *[DEVICE_CLASS_PREFIX + name for name in classes])))
     labels = view.labels_of(request.namespace)
-    matching, uncertain = candidate_policies(request, Pod(metadata, PodSpec()), names, policies, labels)
+    of_namespace = request.namespace, labels, request.operation
+    matching, uncertain = policies.candidates_for(*of_namespace, names, metadata.labels)
     uncertain |= sum(1 << index for index, _ in policies.rollouts)
     for index, policy in enumerate(policies.policies):
         if policy.right_sizing is not None and matching & uncertain & 1 << index:
@@ -406,8 +406,7 @@ def _reason_by_policies(after: ClaimSpec, context: _ClaimContext) -> KeepRequest
 def _policies_for(names: tuple[str, ...], context: _ClaimContext) -> set[int]:
     """Return the positions of the policies that may match a pod with these resources."""
     labels = context.view.labels_of(context.namespace)
-    certain, conditional = context.policy_set.candidates_for(context.namespace, labels, "CREATE", names)
-    return {*bit_positions(certain), *[index for index, _ in conditional]}
+    return set(bit_positions(context.policy_set.candidates_for(context.namespace, labels, "CREATE", names).matching))
 
 
 def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:

@@ -41,6 +41,7 @@ from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
@@ -64,7 +65,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
             violations += [(context.policies.general_policy, each) for each in missing]
     facts: list[PolicyFinding] = []
     if created and view.devices is not NO_DEVICES:
-        facts += pod_device_findings(context.pod, view, request.namespace)
+        names = context.gpu_requests.extended_names
+        if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
+            facts += pod_device_findings(context.pod, view, request.namespace)
     if created and context.pod.metadata.annotations and not request.sub_resource:
         facts += invalid_annotations(context.pod)
     if facts:

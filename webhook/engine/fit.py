@@ -20,7 +20,7 @@ from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
 from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
-from webhook.engine.match import candidate_policies, newly_matching_policy
+from webhook.engine.match import candidates_with, newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
 from webhook.engine.mutate import offer_affinity, substitute_resource
@@ -408,7 +408,7 @@ def _reason_against_class(
     if right_sizing.accounting and not right_sizing.accounting_ignored:
         return KeepRequest(KeepReason.QUOTA_NOT_COVERING, f"{resource} is not counted by policies")
     names = (resource, *units_of_resource(resource, context.view, context.request.namespace))
-    after, _ = candidate_policies(context.request, context.pod, names, context.policy_set, context.namespace.labels)
+    after = candidates_with(context, names)
     for index, policy in enumerate(context.policy_set.policies):
         lost = context.candidates & ~after & 1 << index
         if lost and policy.rejecting_mode is PolicyMode.ENFORCE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -48,6 +49,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
         max_count: The most units of one name in one container.
         containers: The containers that request GPUs, by path.
         other_resources: Names of other extended resources, such as rdma/hca.
+        extended_names: Every name of an extended resource or device class in a container, whatever the amount.
     """
 
     requests: tuple[GpuRequest, ...] = ()
@@ -57,6 +59,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     max_count: int = 0
     containers: dict[FieldPath, Container] = {}
     other_resources: tuple[str, ...] = ()
+    extended_names: tuple[str, ...] = ()
 
     def fields(self) -> frozenset[tuple[FieldPath, str]]:
         """Return the path of the container and the resource of each request."""
@@ -69,14 +72,15 @@ NO_GPU_REQUESTS = PodGpuRequests()
 def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
     """Return the GPU requests of a pod."""
     requests: list[GpuRequest] = []
-    unknown_resources: list[str] = []
-    other_resources: list[str] = []
+    unknown: list[str] = []
+    others: list[str] = []
+    extended: list[str] = []
     errors: list[PolicyFinding] = []
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
-            known, unknown, others = _split_extended_names((*container.resources.limits, *container.resources.requests))
+            names = _split_extended_names((*container.resources.limits, *container.resources.requests))
             path = ("spec", kind, index)
-            for resource in known:
+            for resource in names.gpus:
                 amount, error = container.resources.limits.get(resource.name), None
                 count = None if amount is None else parse_whole_number(amount)
                 if not count or count < 0 or container.resources.requests.get(resource.name, amount) != amount:
@@ -85,40 +89,52 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
                     errors.append(error)
                 if count or error is not None:
                     requests.append(GpuRequest(path, container, resource, count))
-            if unknown:
-                unknown_resources += unknown
-            if others:
-                other_resources += others
-    if not requests and not unknown_resources:
+            if names.extended:
+                extended += names.extended
+                unknown += names.unknown
+                others += names.others
+    if not extended:
         return NO_GPU_REQUESTS
-    unknown = tuple(dict.fromkeys(unknown_resources)) if unknown_resources else ()
-    others = tuple(dict.fromkeys(other_resources)) if other_resources else ()
-    return sum_gpu_requests(tuple(requests), unknown, tuple(errors), others)
+    distinct = [tuple(dict.fromkeys(each)) if each else () for each in (unknown, others, extended)]
+    return sum_gpu_requests(tuple(requests), tuple(errors), *distinct)
+
+
+class _ExtendedNames(NamedTuple):
+    """The extended resources and device classes among the keys of limits and requests.
+
+    Attributes:
+        unknown: Names under nvidia.com/ that are no GPU resources.
+        others: Names that a node must advertise, apart from those of Kubernetes and the accounting resource.
+        extended: All names.
+    """
+
+    gpus: tuple[GpuResource, ...]
+    unknown: tuple[str, ...]
+    others: tuple[str, ...]
+    extended: tuple[str, ...]
 
 
 @request_cache(1024)
-def _split_extended_names(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the GPU resources among the keys of limits and requests, other names under nvidia.com/, and the rest.
-
-    The rest are names that a node must advertise, apart from those of Kubernetes and the accounting resource.
-    """
-    names = {name: parse_gpu_resource(name) for name in keys if name.startswith("nvidia.com/")}
-    known = tuple(resource for resource in names.values() if resource is not None)
-    others = tuple(name for name in dict.fromkeys(keys) if name not in names and _is_extended_resource(name))
-    return known, tuple(name for name, resource in names.items() if resource is None), others
+def _split_extended_names(keys: tuple[str, ...]) -> _ExtendedNames:
+    extended = tuple(name for name in dict.fromkeys(keys) if "/" in name)
+    nvidia = {name: parse_gpu_resource(name) for name in extended if name.startswith("nvidia.com/")}
+    known = tuple(resource for resource in nvidia.values() if resource is not None)
+    unknown = tuple(name for name, resource in nvidia.items() if resource is None)
+    others = tuple(name for name in extended if name not in nvidia and _must_be_advertised(name))
+    return _ExtendedNames(known, unknown, others, extended)
 
 
-def _is_extended_resource(name: str) -> bool:
-    domain, slash, _ = name.partition("/")
-    own = name == ACCOUNTING_RESOURCE or domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
-    return bool(slash) and not own
+def _must_be_advertised(name: str) -> bool:
+    domain = name.partition("/")[0]
+    return name != ACCOUNTING_RESOURCE and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
 def sum_gpu_requests(
     requests: tuple[GpuRequest, ...],
-    unknown_resources: tuple[str, ...] = (),
     errors: tuple[PolicyFinding, ...] = (),
+    unknown_resources: tuple[str, ...] = (),
     other_resources: tuple[str, ...] = (),
+    extended_names: tuple[str, ...] = (),
 ) -> PodGpuRequests:
     """Return requests of a pod, init containers first, with their totals."""
     totals: dict[str, int] = {}
@@ -133,7 +149,8 @@ def sum_gpu_requests(
         for one in requests:
             by_name.setdefault(one.resource.name, []).append(one)
         totals = {name: _peak_units(named) for name, named in by_name.items()}
-    return PodGpuRequests(requests, totals, unknown_resources, errors, max_count, containers, other_resources)
+    others = other_resources, extended_names
+    return PodGpuRequests(requests, totals, unknown_resources, errors, max_count, containers, *others)
 
 
 def _peak_units(requests: Sequence[GpuRequest]) -> int:

@@ -33,9 +33,8 @@ from webhook.engine.guarding.environment import (
     implies_gpu_use,
 )
 from webhook.engine.guarding.host_access import (
-    find_device_mounts,
     find_host_access,
-    find_host_path_volumes,
+    find_host_paths,
     find_shared_processes,
 )
 from webhook.engine.pod_context import InjectedAmount, PodContext
@@ -162,12 +161,14 @@ def _scan_pod(
         others = bool(gpu_requests.unknown_resources) or any(_describe_gpu_claims(spec.resource_claims, claiming))
         results += find_legacy_images(variables, requesting)
         results += find_driver_features(variables, requesting, others_may_use_gpus=others)
-    for path, container in containers:
-        if container.volume_mounts:
-            results += find_device_mounts(path, container.volume_mounts)
-    results += find_unaccounted_requests(spec, containers, claiming, injected)
-    if spec.volumes:
-        results += find_host_path_volumes(spec)
+    several = [
+        (path, one.resources)
+        for path, one in containers
+        if _may_be_unaccounted((*one.resources.limits, *one.resources.requests))
+    ]
+    if spec.resource_claims or several:
+        results += find_unaccounted_requests(spec.resource_claims, several, claiming, injected)
+    results += find_host_paths(spec.volumes, containers)
     if pod.metadata.annotations:
         results += find_device_annotations(request, pod)
     if spec.runtime_class_name and not gpu_requests.requests and not claimed.surely_nvidia:
@@ -239,25 +240,25 @@ def find_preset_node(spec: PodSpec) -> list[DetectedBypass]:
 
 
 def find_unaccounted_requests(
-    spec: PodSpec,
-    containers: Sequence[tuple[FieldPath, Container]],
-    claiming: ClaimContext = NO_CLAIMS,
-    injected: Sequence[InjectedAmount] = (),
+    resource_claims: Sequence[PodResourceClaim],
+    containers: Sequence[tuple[FieldPath, ResourceRequirements]],
+    claiming: ClaimContext,
+    injected: Sequence[InjectedAmount],
 ) -> list[DetectedBypass]:
     """Return claims for GPUs, device classes used as resources, and several kinds of GPU in one container.
 
-    `injected` are GPUs that LimitRanges inject.
+    Args:
+        containers: The resources of those containers that may have a request which is not counted, by path.
+        injected: GPUs that LimitRanges inject.
     """
     results: list[DetectedBypass] = []
-    if spec.resource_claims and (claims := list(_describe_gpu_claims(spec.resource_claims, claiming))):
+    if claims := list(_describe_gpu_claims(resource_claims, claiming)):
         listed = claims[0] if len(claims) == 1 else f"{len(claims)} resource claims, the first {claims[0]}"
         message = f"GPUs must be requested as nvidia.com resources, found {listed}"
         results.append(describe_bypass("resourceClaims", ("spec", "resourceClaims"), message))
-    for path, container in containers:
-        resources = container.resources
-        if _may_be_unaccounted((*resources.limits, *resources.requests)):
-            results += _find_device_classes((*path, "resources"), resources, claiming.classes)
-            results += _find_mixed_gpus((*path, "resources"), resources, [one for one in injected if one.path == path])
+    for path, resources in containers:
+        results += _find_device_classes((*path, "resources"), resources, claiming.classes)
+        results += _find_mixed_gpus((*path, "resources"), resources, [one for one in injected if one.path == path])
     return results
 
 

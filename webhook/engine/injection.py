@@ -147,6 +147,8 @@ def _add_node_affinity(
             expressions += excluded
         elif not all(is_already_required(mutation.pod, one) for one in excluded):
             prefer_nodes(excluded, WHOLE_GPU_WEIGHT, mutation)
+    if not expressions:
+        return ()
     by_claim = context.claimed is not NO_CLAIMED_GPUS and mutation.applied_choice is None
 
     def are_enough(remaining: int, before: int) -> bool:

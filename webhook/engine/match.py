@@ -19,7 +19,6 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.cluster_view import ClusterView, NamespaceView
 from webhook.model.codes import CODES
-from webhook.model.dra.extended_resources import served_resources
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED, ExclusionByOthers, PodIdentity, combine_exclusions
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -46,13 +45,14 @@ def match_policies(
     gpu_requests, ranges = gpu_requests_of_pod(pod), namespace.ranges
     injected = find_injected_gpus(pod, ranges, request.load_object) if created and ranges.gpu_defaults else ()
     claimed, classes = NO_CLAIMED_GPUS, view.devices.class_by_resource
-    served = served_resources(pod, classes) if classes else frozenset[str]()
+    served = frozenset(classes.keys() & gpu_requests.extended_names)
     if served or pod.spec.resource_claims:
         claimed = find_claimed_gpus(pod, request.namespace, view, served)
     requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
     requested = (*requested, *claimed.units) if claimed.units else requested
     names = tuple(dict.fromkeys(requested))
-    candidates, conditional = candidate_policies(request, pod, names, policies, namespace.labels)
+    of_namespace = request.namespace, namespace.labels, request.operation
+    candidates, conditional = policies.candidates_for(*of_namespace, names, pod.metadata.labels)
     outside = _outside_rollouts(request, pod, policies) if policies.rollouts else 0
     matching, failures = candidates, NO_FAILURES
     if conditional:
@@ -144,26 +144,6 @@ def _outside_rollouts(request: AdmissionRequest, pod: Pod, policies: PolicySet) 
     return sum([1 << index for index in excluded])
 
 
-def candidate_policies(
-    request: AdmissionRequest, pod: Pod, names: tuple[str, ...], policies: PolicySet, labels: Mapping[str, str]
-) -> tuple[int, int]:
-    """Return the policies that match these resources of a pod, and those of them with match conditions; two masks.
-
-    Args:
-        names: The resources.
-        labels: The labels of the namespace.
-    """
-    matching, candidates = policies.candidates_for(request.namespace, labels, request.operation, names)
-    conditional = 0
-    for index, policy in candidates:
-        rule = policy.match
-        if rule.labels is None or rule.labels(pod.metadata.labels):
-            matching |= 1 << index
-            if rule.conditions:
-                conditional |= 1 << index
-    return matching, conditional
-
-
 def _evaluate_conditions(
     matching: int,
     conditional: int,
@@ -246,14 +226,21 @@ def _condition_failure(policy: Policy, error: ConditionError) -> PolicyFinding:
     return PolicyFinding("GPU-P201", (), message, CODES["GPU-P201"].fix, at_most)
 
 
+def candidates_with(context: GpuPodContext, names: tuple[str, ...]) -> int:
+    """Return the policies that would match a pod if it requested these resources, match conditions aside; a mask."""
+    request, labels = context.request, context.namespace.labels
+    by_labels = context.policy_set.candidates_for(
+        request.namespace, labels, request.operation, names, context.pod.metadata.labels
+    )
+    return by_labels.matching
+
+
 def newly_matching_policy(context: GpuPodContext, names: tuple[str, ...]) -> Policy | None:
     """Return the first enforced policy that would match a pod with these resources, and does not match it now.
 
     Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
     """
-    request, policies = context.request, context.policy_set
-    after, _ = candidate_policies(request, context.pod, names, policies, context.namespace.labels)
-    new = after & ~context.candidates
+    policies, new = context.policy_set, candidates_with(context, names) & ~context.candidates
     if not new:
         return None
     matching = (policy for index, policy in enumerate(policies.policies) if new >> index & 1)

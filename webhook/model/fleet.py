@@ -184,8 +184,9 @@ class Fleet:
             for i, node in enumerate(nodes)
             for advert in advertised_resources(node)
         ]
-        advertising = {name: index.nodes_with_at_least(1) for name, index in self._levels.items()}
-        self.offers = tuple(build_offers(adverts, advertising, self._index, [node.labels for node in self.nodes]))
+        self._advertising = {name: index.nodes_with_at_least(1) for name, index in self._levels.items()}
+        labels = [node.labels for node in self.nodes]
+        self.offers = tuple(build_offers(adverts, self._advertising, self._index, labels))
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
         self.partial_gpu_nodes = union_masks(offer.nodes for offer in whole if offer.form is not GpuForm.WHOLE)
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
@@ -344,8 +345,9 @@ class Fleet:
 
     def nodes_advertising(self, resource: str, units: int = 1) -> int:
         """Return the nodes with at least this many units of a GPU resource."""
-        index = self._levels.get(resource)
-        return index.nodes_with_at_least(units) if index is not None else 0
+        if units == 1:
+            return self._advertising.get(resource, 0)
+        return self._levels.get(resource, EMPTY_INDEX).nodes_with_at_least(units)
 
     def nodes_with_label(self, key: str) -> int:
         """Return the nodes with a label, whatever its value."""

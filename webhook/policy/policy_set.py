@@ -302,15 +302,15 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class CandidatePolicies(NamedTuple):
-    """Policies that match a request, before its object is evaluated.
+    """Policies that match a request, as bit masks.
 
     Attributes:
-        certain: Bit mask of the policies that match any object.
-        conditional: Policies, with their indices, whose object selector or conditions must still be evaluated.
+        matching: Those that match, what must still be evaluated aside.
+        conditional: Those of them whose match conditions must still be evaluated, or whose object selector.
     """
 
-    certain: int
-    conditional: tuple[tuple[int, Policy], ...]
+    matching: int
+    conditional: int
 
 
 class PolicySet:
@@ -329,7 +329,7 @@ class PolicySet:
     """
 
     __slots__ = (
-        "_candidates_by_request",
+        "_by_request",
         "derived",
         "digest",
         "exemptions",
@@ -361,9 +361,8 @@ class PolicySet:
         lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in self.exemptions]
         self.digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
         self.derived: DerivedValues = {}
-        self._candidates_by_request: BoundedCache[tuple[object, ...], CandidatePolicies] = BoundedCache(
-            MAX_CACHE_ENTRIES
-        )
+        self._by_request: BoundedCache[tuple[object, ...], tuple[int, tuple[tuple[int, Policy], ...]]]
+        self._by_request = BoundedCache(MAX_CACHE_ENTRIES)
 
     @property
     def names(self) -> list[str]:
@@ -371,20 +370,35 @@ class PolicySet:
         return [policy.name for policy in self.policies]
 
     def candidates_for(
-        self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
+        self,
+        namespace: str,
+        labels: Mapping[str, str],
+        operation: str,
+        resources: tuple[str, ...],
+        pod_labels: Mapping[str, str] | None = None,
     ) -> CandidatePolicies:
-        """Return the policies that match a namespace, an operation and the requested resources. Cached."""
-        key = (namespace, operation, resources, *labels.items())
-        found = self._candidates_by_request.get(key)
-        if found is None:
-            found = self._candidates_by_request.store(
-                key, self._find_candidates(namespace, labels, operation, resources)
-            )
-        return found
+        """Return the policies that match a namespace, an operation, the requested resources and a pod's labels.
 
-    def _find_candidates(
+        Args:
+            labels: The labels of the namespace.
+            pod_labels: None if they are not known: every object selector must still be evaluated.
+        """
+        key = (namespace, operation, resources, *labels.items())
+        if (found := self._by_request.get(key)) is None:
+            found = self._by_request.store(key, self._match_request(namespace, labels, operation, resources))
+        (matching, selecting), conditional = found, 0
+        for index, policy in selecting:
+            selects = policy.match.labels
+            if selects is None or pod_labels is None or selects(pod_labels):
+                matching |= 1 << index
+                if policy.match.conditions or (selects is not None and pod_labels is None):
+                    conditional |= 1 << index
+        return CandidatePolicies(matching, conditional)
+
+    def _match_request(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
-    ) -> CandidatePolicies:
+    ) -> tuple[int, tuple[tuple[int, Policy], ...]]:
+        """Return the policies that match any object, as a mask, and those with an object selector or conditions."""
         certain, conditional = 0, []
         for index, policy in enumerate(self.policies):
             match = policy.match
@@ -396,7 +410,7 @@ class PolicySet:
                 certain |= 1 << index
             else:
                 conditional.append((index, policy))
-        return CandidatePolicies(certain, tuple(conditional))
+        return certain, tuple(conditional)
 
 
 def policies_as_audit(policies: PolicySet, names: Collection[str] | None = None) -> PolicySet:

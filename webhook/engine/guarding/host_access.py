@@ -14,7 +14,7 @@ from webhook.errors import quote_text
 from webhook.model.bounded_cache import request_cache
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import Container, PodSpec, SecurityContext, VolumeMount
+from webhook.model.pods import Container, PodSpec, SecurityContext, Volume
 
 _KUBELETS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 """Kubelet directories: the default (also of K3s and RKE2), k0s and MicroK8s."""
@@ -67,32 +67,31 @@ _PRIVILEGED_CAPABILITIES = frozenset({"SYS_ADMIN", "ALL"})
 """The toolkit treats SYS_ADMIN in the bounding set as privileged."""
 
 
-def find_host_path_volumes(spec: PodSpec) -> list[DetectedBypass]:
-    """Return hostPath volumes that reach GPU devices or their managers."""
-    return [
+def find_host_paths(
+    volumes: Sequence[Volume], containers: Sequence[tuple[FieldPath, Container]]
+) -> list[DetectedBypass]:
+    """Return mounts that the container toolkit reads as GPUs, and hostPath volumes that reach devices or managers."""
+    must = "a mount must not be at or under /var/run/nvidia-container-devices"
+    mounts = [
+        describe_bypass(
+            "containerDevicesMount",
+            (*path, "volumeMounts", i, "mountPath"),
+            f"{must}, found {quote_text(mount.mount_path)}",
+        )
+        for path, container in containers
+        for i, mount in enumerate(container.volume_mounts)
+        if DEVICE_LIST_NAME in mount.mount_path
+        and f"{normalize_host_path(mount.mount_path)}/".startswith(f"/run/{DEVICE_LIST_NAME}/")
+    ]
+    return mounts + [
         describe_bypass(
             "hostPathDevices",
             ("spec", "volumes", i, "hostPath", "path"),
             "a hostPath volume must not reach GPU devices, the driver or the sockets that allocate devices, "
             f"found {quote_text(volume.host_path.path)}",
         )
-        for i, volume in enumerate(spec.volumes)
+        for i, volume in enumerate(volumes)
         if volume.host_path is not None and path_reaches_gpus(volume.host_path.path)
-    ]
-
-
-def find_device_mounts(path: FieldPath, mounts: Sequence[VolumeMount]) -> list[DetectedBypass]:
-    """Return a container's mounts that the container toolkit reads as a list of GPUs."""
-    must = "a mount must not be at or under /var/run/nvidia-container-devices"
-    return [
-        describe_bypass(
-            "containerDevicesMount",
-            (*path, "volumeMounts", i, "mountPath"),
-            f"{must}, found {quote_text(mount.mount_path)}",
-        )
-        for i, mount in enumerate(mounts)
-        if DEVICE_LIST_NAME in mount.mount_path
-        and f"{normalize_host_path(mount.mount_path)}/".startswith(f"/run/{DEVICE_LIST_NAME}/")
     ]
 
 

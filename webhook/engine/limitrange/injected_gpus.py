@@ -65,7 +65,8 @@ def without_injected_gpus(gpu_requests: PodGpuRequests, injected: InjectedGpus) 
     own = tuple([one for one in gpu_requests.requests if not injected.contains(one.path, one.resource.name)])
     if len(own) == len(gpu_requests.requests):
         return gpu_requests
-    return sum_gpu_requests(own, gpu_requests.unknown_resources, gpu_requests.errors, gpu_requests.other_resources)
+    names = gpu_requests.unknown_resources, gpu_requests.other_resources, gpu_requests.extended_names
+    return sum_gpu_requests(own, gpu_requests.errors, *names)
 
 
 def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:
