@@ -9,6 +9,7 @@
     + SnapshotError    the cluster snapshot is invalid
   + TopologyError      a text is not the output of `nvidia-smi topo -m`
   + SolverError        the solver of integer programs is not installed
+  + JsonPathError      a JSONPath is invalid, or does not fit the data
   + ReviewError        a request body is not a valid AdmissionReview: HTTP 400
   + UsageError         GPU usage cannot be read from Prometheus or from a recorded file
   + AccessError        the address or the credentials of the API server are missing or invalid
@@ -88,6 +89,10 @@ class TopologyError(RightsliceError):
 
 class SolverError(RightsliceError):
     """The solver of integer programs is not installed. The message says what to install."""
+
+
+class JsonPathError(RightsliceError):
+    """A JSONPath is invalid, or does not fit the data. The message says what must hold and what was found."""
 
 
 class ReviewError(RightsliceError):

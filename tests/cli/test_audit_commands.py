@@ -211,7 +211,7 @@ def test_the_help_of_cluster_commands_names_the_required_cluster(rightslice: Run
 
 def test_fairshare_writes_the_formats_of_its_help(rightslice: Run) -> None:
     message = " ".join(rightslice("fairshare", "--help").out.split())
-    assert "table, json, yaml or csv" in message
+    assert "table, wide, name, json, yaml, csv or jsonpath=TEMPLATE" in message
     assert "sarif" not in message
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.report.sample import AUDITED, BROKEN, DENIED, EVERYTHING, HELM, RIGHT_SIZED, THREE, WARNED, checked, located
+from tests.report.sample import AUDITED, DENIED, EVERYTHING, HELM, RIGHT_SIZED, THREE, WARNED, checked, located
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.report.check import OBJECTS, check_lines, check_summary_line, finding_lines, object_names
+from webhook.report.check import OBJECTS, check_lines, check_summary_line, finding_lines, object_name
 from webhook.report.results import CheckResult, CheckVerdict, decision_verdict, summarize_results
 from webhook.report.text import TextStyle
 
@@ -67,7 +67,7 @@ def test_wide_has_one_row_per_object() -> None:
 
 
 def test_names_are_those_of_kubectl() -> None:
-    assert object_names([DENIED, BROKEN]) == ["pod/train-0"]
+    assert object_name(DENIED) == "pod/train-0"
 
 
 def test_the_verdict_is_the_strictest_finding() -> None:

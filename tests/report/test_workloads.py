@@ -21,7 +21,14 @@ from webhook.report.html import measured_usage_milli
 from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason
 from webhook.report.text import format_gpus
 from webhook.report.utilization import compute_utilization, utilization_document, utilization_lines
-from webhook.report.workload_report import unevaluated_lines, workload_columns, workload_finding_lines, workload_table
+from webhook.report.workload_report import (
+    WORKLOADS,
+    listed_workloads,
+    omitted_workloads_lines,
+    unevaluated_lines,
+    workload_columns,
+    workload_finding_lines,
+)
 from webhook.report.workloads import WorkloadReport
 
 
@@ -157,11 +164,13 @@ def test_a_finding_of_many_pods_is_listed_once_with_their_number() -> None:
 
 def test_the_table_has_only_workloads_that_need_action() -> None:
     rows = rows_of(cluster())
-    *lines, last = list(workload_table(rows))[1:]
+    listed = listed_workloads(rows)
+    lines, [last] = WORKLOADS.to_lines(listed)[1:], omitted_workloads_lines(rows, listed)
     names = {line.split()[1] for line in lines}
     assert names == {"Deployment/serve", "Job/try", "StatefulSet/idle", "Job/three", "Pod/old"}
     assert last == "2 workloads without anything to act on omitted; -v shows all."
-    assert len(list(workload_table(rows, every=True))) == len(rows) + 1
+    assert listed_workloads(rows, every=True) == rows
+    assert omitted_workloads_lines(rows, rows) == []
 
 
 def test_unevaluated_pods_are_listed_by_reason() -> None:
@@ -252,7 +261,9 @@ def test_what_idle_gpus_would_change_is_a_bound_until_usage_is_known(
     assert lines["Effective GPUs"].startswith(effective)
     assert lines["Wasted GPUs"].startswith(wasted)
     assert lines["Utilization"].startswith(utilization)
-    head, *table = (line.split() for line in workload_table(rows, every=True)) if rows else (["IDLE"],)
+    head, *table = (
+        (line.split() for line in WORKLOADS.to_lines(listed_workloads(rows, every=True))) if rows else (["IDLE"],)
+    )
     assert [line[head.index("IDLE")] for line in table] == cells
     data = utilization_document(figures)
     assert (data["idleMilli"], data["idleUnknownMilli"]) == document
@@ -354,7 +365,7 @@ def test_rightsize_shows_savings_of_idle_workloads_too() -> None:
 
 def test_the_tables_show_idle_workloads() -> None:
     busy, idle = row(audited_pod("a", compute=500)), row(audited_pod("b", compute=50, idle=True))
-    head, *cells = (line.split() for line in workload_table([busy, idle], every=True))
+    head, *cells = (line.split() for line in WORKLOADS.to_lines([busy, idle]))
     assert [line[head.index("IDLE")] for line in cells] == ["0", "1"]
     assert [
         cell

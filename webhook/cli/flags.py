@@ -29,8 +29,10 @@ def validate_namespace_name(name: str | None) -> str | None:
 
 def output_option(formats: Sequence[str], only: str = "") -> Any:
     """Return the option -o of a command that writes these formats; `only` says which of them need what."""
+    formats = (*formats, "jsonpath=TEMPLATE") if "json" in formats else formats
     choices = f"{', '.join(formats)}; {only}" if only else f"{', '.join(formats[:-1])} or {formats[-1]}"
-    help_ = f"{choices}; FORMAT=PATH writes a file. Repeatable; at most one report goes to stdout. Default: table."
+    default = formats[0]
+    help_ = f"{choices}; FORMAT=PATH writes a file. Repeatable; at most one report goes to stdout. Default: {default}."
     return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
 
 
@@ -165,6 +167,17 @@ FailOnFlag = Annotated[
         help="deny: exit with 1 on denials, also of a workload's pods; warn: on denials and warnings; skipped: on "
         "denials and objects that were not evaluated; never: exit with 0.",
     ),
+]
+SortBy = Annotated[
+    str,
+    typer.Option(
+        "--sort-by",
+        metavar="COLUMN|JSONPATH",
+        help="Sort the rows in ascending order by a column, or by a JSONPath of a row in -o json, such as .name.",
+    ),
+]
+NoHeaders = Annotated[
+    bool, typer.Option("--no-headers", help="Print only the rows: no header, and nothing before and after the table.")
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colors, as NO_COLOR and TERM=dumb do.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only denials, warnings and errors, no totals.")]

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import typer
 
+from webhook.errors import JsonPathError
 from webhook.report.serialization import json_text, yaml_text
-from webhook.report.text import Paint, TextStyle, without_style
+from webhook.report.text import Paint, TextStyle, sanitize, without_style
+
+if TYPE_CHECKING:
+    from webhook.report.tables import Row, Table
 
 EXIT_OK, EXIT_FINDINGS, EXIT_INVALID_INPUT, EXIT_NO_ANSWER = 0, 1, 2, 3
 """Nothing to act on; findings; invalid input; the cluster did not answer."""
@@ -36,11 +40,16 @@ _ANSI_CODES = {
 }
 
 
+JSONPATH = "jsonpath"
+"""The format with a template after its =; every report with JSON has it."""
+
+
 class ReportTarget(NamedTuple):
-    """A format, and the file to write it to ("" for stdout)."""
+    """A format, and the file to write it to ("" for stdout); of a JSONPath also its template."""
 
     form: str
     path: str
+    template: str = ""
 
 
 def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list[ReportTarget]:
@@ -51,6 +60,9 @@ def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list
     targets = []
     for output in outputs or [formats[0]]:
         form, equals, path = output.partition("=")
+        if form == JSONPATH and "json" in formats:
+            targets.append(ReportTarget(form, "", _checked_template(path)))
+            continue
         if equals and not path:
             must = f"must name a file after =, found {output!r}"
             exit_with_error(f"-o: {must}. Write -o {output}PATH, or -o {form} for stdout")
@@ -67,11 +79,27 @@ def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list
     return targets
 
 
+def _checked_template(template: str) -> str:
+    """Return a JSONPath template. Exits if it is invalid."""
+    from webhook.report.jsonpath import parse_template  # rarely used
+
+    if not template:
+        exit_with_error(f"-o {JSONPATH}: must have a template. Write -o {JSONPATH}='{{.name}}'")
+    try:
+        parse_template(template)
+    except JsonPathError as error:
+        exit_with_error(f"-o {JSONPATH}: {error}")
+    return template
+
+
 def write_reports(targets: Sequence[ReportTarget], renderers: Mapping[str, ReportRenderer]) -> None:
     """Write each report to its destination. Exits if a file cannot be written."""
     for target in targets:
-        report = renderers[target.form]()
+        report = renderers["json" if target.template else target.form]()
         pieces = iter((report,)) if isinstance(report, str) else report
+        if target.template:
+            print_result(_render_jsonpath(target.template, "".join(pieces)))
+            continue
         if not target.path:
             while text := "".join(islice(pieces, PIECES_PER_WRITE)):
                 print_result(text)
@@ -81,6 +109,69 @@ def write_reports(targets: Sequence[ReportTarget], renderers: Mapping[str, Repor
                 file.writelines(pieces)
         except OSError as error:
             exit_with_error(f"{target.path}: cannot be written: {error.strerror or error}")
+
+
+def _render_jsonpath(template: str, text: str) -> str:
+    import msgspec
+
+    from webhook.report.jsonpath import render_template  # rarely used
+
+    try:
+        return render_template(template, msgspec.json.decode(text))
+    except JsonPathError as error:
+        exit_with_error(f"-o {JSONPATH}: {error}")
+
+
+class RowFlags(NamedTuple):
+    """The flags of a report with rows: --sort-by and --no-headers."""
+
+    sort_by: str = ""
+    no_headers: bool = False
+
+    def sort(
+        self, table: Table[Row], rows: Sequence[Row], document: Callable[[Row], Any] | None = None
+    ) -> Sequence[Row]:
+        """Return the rows in the order of --sort-by. Exits if none has such a value."""
+        if not self.sort_by:
+            return rows
+        try:
+            return table.sort(rows, self.sort_by, document)
+        except JsonPathError as error:
+            exit_with_error(f"--sort-by: {error}")
+
+    def reports(
+        self,
+        table: Table[Row],
+        rows: Sequence[Row],
+        name: Callable[[Row], str],
+        paint: Paint,
+        *,
+        wide: Table[Row] | None = None,
+        totals: Sequence[Row] = (),
+        around: Callable[[list[str]], Iterable[str]] = iter,
+    ) -> dict[str, ReportRenderer]:
+        """Return the renderers of the rows for people, and of their names.
+
+        Args:
+            name: KIND/NAME of a row.
+            wide: The table with -o wide, if it has other cells.
+            totals: The first rows; left out with --no-headers.
+            around: Adds to the lines of the table what stands before and after it; left out with --no-headers.
+        """
+
+        def text(table: Table[Row], *, wide: bool) -> str:
+            if self.no_headers:
+                return join_lines(table.to_lines(rows, wide=wide)[1:])
+            return join_lines(around(table.to_lines([*totals, *rows], paint, wide=wide)))
+
+        return {
+            "table": lambda: text(table, wide=False),
+            "wide": lambda: text(wide or table, wide=True),
+            "name": lambda: join_lines(sanitize(name(row)) for row in rows),
+        }
+
+
+DEFAULT_ROWS = RowFlags()
 
 
 def document_reports(document: Callable[[], Any]) -> dict[str, ReportRenderer]:

@@ -28,7 +28,7 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import MAX_ISLAND_GPUS
 from webhook.report.tables import Column, Table, gpu_column
-from webhook.report.text import Paint, format_gpus, sanitize, without_style
+from webhook.report.text import format_gpus, sanitize
 
 UNKNOWN_CELL = "?"
 ADVERTISED_TWICE = (
@@ -296,9 +296,17 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
 CAPACITY = capacity_columns()
 
 
-def capacity_table(nodes: Sequence[NodeCapacity], paint: Paint = without_style, *, wide: bool = False) -> list[str]:
+CAPACITY_WIDE = capacity_columns(wide=True)
+
+
+def capacity_table(nodes: Sequence[NodeCapacity]) -> list[str]:
     """Return the table: the total, then one row per node, then warnings."""
-    lines = capacity_columns(wide=wide).to_lines([total_capacity(nodes), *nodes], paint)
+    return [*CAPACITY.to_lines([total_capacity(nodes), *nodes]), *capacity_notes(nodes)]
+
+
+def capacity_notes(nodes: Sequence[NodeCapacity]) -> list[str]:
+    """Return what the cells do not say, and warnings."""
+    lines = []
     unknown = [node for node in nodes if node.largest_island is None and not node.warning]
     if not all(node.from_slices for node in unknown):
         lines.append(f"{UNKNOWN_CELL} no agent runs on the node: it is unknown which of its GPUs are free")

@@ -243,12 +243,8 @@ def _offer_product(offer: GpuOffer) -> str:
     return f"{product}{profile}" + (f", 1 of {offer.replicas} shares" if offer.replicas > 1 else "")
 
 
-def object_names(results: Iterable[CheckResult]) -> list[str]:
-    """Return kind and name of every evaluated object, in lower case, with the API group after a dot."""
-    names = []
-    for result in results:
-        if result.verdict is not CheckVerdict.SKIPPED:
-            group, slash, _ = result.api_version.partition("/")
-            kind = f"{result.kind.lower()}.{group}" if slash else result.kind.lower()
-            names.append(sanitize(f"{kind}/{result.name}"))
-    return names
+def object_name(result: CheckResult) -> str:
+    """Return kind and name of an evaluated object, the kind in lower case with the API group after a dot."""
+    group, slash, _ = result.api_version.partition("/")
+    kind = f"{result.kind.lower()}.{group}" if slash else result.kind.lower()
+    return sanitize(f"{kind}/{result.name}")

@@ -21,7 +21,7 @@ from webhook.model.codes import CODES
 from webhook.model.findings import Finding
 from webhook.model.usage import IDLE_BELOW
 from webhook.report.audit import NAMESPACES, AuditPage, ExemptionUsage, NamespaceTotals
-from webhook.report.capacity import NodeCapacity, capacity_columns
+from webhook.report.capacity import CAPACITY_WIDE, NodeCapacity
 from webhook.report.charts import Bar, BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
 from webhook.report.check import finding_sentence
 from webhook.report.costs import GpuCost, cost_text, money_text, product_price_text
@@ -125,7 +125,7 @@ def html_report(page: AuditPage) -> str:
         "namespace_chart": _namespace_chart(page),
         "namespaces": NAMESPACES.to_html(page.namespaces),
         "fragmentation_chart": _fragmentation_chart(page.nodes),
-        "nodes": capacity_columns(wide=True).to_html(nodes),
+        "nodes": CAPACITY_WIDE.to_html(nodes),
         "shown_nodes": len(nodes),
         "workloads": workload_columns(figures.prices if figures else None).to_html(page.workloads, "workloads"),
         "findings": FINDINGS.to_html(findings[:MAX_FINDINGS]),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Generic, TypeVar
 
 from markupsafe import Markup, escape
 
+from webhook.errors import JsonPathError
 from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, sanitize, without_style
 
 Row = TypeVar("Row")
@@ -37,7 +38,7 @@ class Column(Generic[Row]):
         csv_value: Its value in CSV where that differs from JSON's.
         numeric: Whether HTML aligns and sorts it by its value as a number.
         empty: Its text for people if there is none.
-        terminal, html: Whether it is shown there.
+        terminal, html: Whether it is shown there; a terminal shows the others too with -o wide.
         css: The CSS class of its cell in HTML.
         code: Whether HTML sets its words as code.
         word_css: The CSS classes of such words.
@@ -80,12 +81,34 @@ class Table(Generic[Row]):
 
     columns: tuple[Column[Row], ...]
 
-    def to_lines(self, rows: Iterable[Row], paint: Paint = without_style) -> list[str]:
-        """Return the table for a terminal."""
-        columns = [column for column in self.columns if column.header and column.terminal]
+    def to_lines(self, rows: Iterable[Row], paint: Paint = without_style, *, wide: bool = False) -> list[str]:
+        """Return the table for a terminal; with `wide` all columns for people."""
+        columns = [column for column in self.columns if column.header and (wide or column.terminal)]
         header = [column.header.upper() for column in columns]
         first, *rest = align_columns([header, *([column.text(row) for column in columns] for row in rows)])
         return [paint(first, TextStyle.STRONG), *rest]
+
+    def sort(self, rows: Sequence[Row], by: str, document: Callable[[Row], Any] | None = None) -> list[Row]:
+        """Return the rows in ascending order of a column, named by its header, or of a JSONPath of their plain data.
+
+        Args:
+            document: Returns the plain data of a row, if that is more than its columns.
+
+        Raises:
+            JsonPathError: It is no column, and the JSONPath is invalid or of no row.
+        """
+        columns = {column.header.upper(): column.value for column in self.columns if column.header}
+        value = columns.get(by.upper())
+        if value is not None:
+            return sorted(rows, key=lambda row: _order(value(row)))
+        from webhook.report.jsonpath import values_at_path  # rarely used
+
+        found = [values_at_path(by, (document or self.to_document)(row)) for row in rows]
+        if rows and not any(found):
+            headers = ", ".join(columns)
+            raise JsonPathError(f"must be a column or a JSONPath that a row has, found {by!r}. Columns: {headers}")
+        ordered = sorted(zip(found, rows, strict=True), key=lambda pair: _order(*pair[0][:1]))
+        return [row for _, row in ordered]
 
     def to_csv(self, rows: Iterable[Row]) -> str:
         """Return CSV (RFC 4180); a text that a spreadsheet would run as a formula starts with an apostrophe."""
@@ -117,6 +140,20 @@ class Table(Generic[Row]):
         body = "\n".join(f"<tr>{''.join(_html_cell(column, row) for column in columns)}</tr>" for row in rows)
         table = f"<table{table_id}><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
         return Markup(f'<div class="scroll">{table}</div>')  # noqa: S704 - every value in it is escaped
+
+
+NO_ORDER: tuple[Any, ...] = (0,)
+"""The position of rows without a value: the first."""
+
+
+def _order(value: object = None) -> tuple[Any, ...]:
+    """Return what orders values as people do: numbers by size, also those in texts; no value is the least."""
+    if value is None or value == "":
+        return NO_ORDER
+    if isinstance(value, int | float):
+        return 1, value
+    words = re.split(r"([0-9]+)", str(value))
+    return 2, [int(word) if i % 2 else word for i, word in enumerate(words)]
 
 
 def _csv_cell(value: object) -> str:

@@ -142,23 +142,24 @@ def code_styles(row: WorkloadReport) -> dict[str, str]:
 WORKLOADS = workload_columns()
 
 
-def workload_table(
-    rows: Sequence[WorkloadReport], paint: Paint = without_style, *, every: bool = False
-) -> Iterator[str]:
-    """Yield a row for each workload that needs action, or with `every` for each that has to do with GPUs."""
-    gpu_workloads = [row for row in rows if row.touches_gpus]
-    listed = [
+def listed_workloads(rows: Iterable[WorkloadReport], *, every: bool = False) -> list[WorkloadReport]:
+    """Return the workloads that need action, or with `every` those that have to do with GPUs."""
+    return [
         row
-        for row in gpu_workloads
-        if every
-        or (row.gpu_milli_saved or row.gpu_milli_audit_saved or row.idle.milli)
-        or (row.denied or row.warned or row.unevaluated)
+        for row in rows
+        if row.touches_gpus
+        and (
+            every
+            or (row.gpu_milli_saved or row.gpu_milli_audit_saved or row.idle.milli)
+            or (row.denied or row.warned or row.unevaluated)
+        )
     ]
-    if listed:
-        yield from WORKLOADS.to_lines(listed, paint)
-    omitted = len(gpu_workloads) - len(listed)
-    if omitted:
-        yield f"{pluralize(omitted, 'workload')} without anything to act on omitted; -v shows all."
+
+
+def omitted_workloads_lines(rows: Sequence[WorkloadReport], listed: Sequence[WorkloadReport]) -> list[str]:
+    """Return how many workloads with GPUs are not listed; no line if all are."""
+    omitted = sum(row.touches_gpus for row in rows) - len(listed)
+    return [f"{pluralize(omitted, 'workload')} without anything to act on omitted; -v shows all."] if omitted else []
 
 
 def workload_finding_lines(

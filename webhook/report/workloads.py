@@ -112,6 +112,12 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         return self.gpu_milli_before - self.gpu_milli_after
 
     @property
+    def object_name(self) -> str:
+        """Its name as kubectl takes it: deployment/serve."""
+        kind, slash, name = self.name.partition("/")
+        return f"{kind.lower()}{slash}{name}"
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """Codes of the findings, each once."""
         return tuple(dict.fromkeys(located.finding.code for located, _ in self.findings))

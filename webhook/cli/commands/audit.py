@@ -19,8 +19,8 @@ from webhook.cli.commands.check import check_reports, exit_code_of_checks
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_NO_ANSWER,
+    RowFlags,
     exit_with_error,
-    join_lines,
     paint_for,
     parse_targets,
     print_note,
@@ -44,7 +44,13 @@ from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.serialization import json_chunks, yaml_text
 from webhook.report.text import Paint
 from webhook.report.utilization import ClusterUtilization, compute_utilization, utilization_lines
-from webhook.report.workload_report import unevaluated_lines, workload_columns, workload_finding_lines, workload_table
+from webhook.report.workload_report import (
+    listed_workloads,
+    omitted_workloads_lines,
+    unevaluated_lines,
+    workload_columns,
+    workload_finding_lines,
+)
 from webhook.report.workloads import WorkloadReport, workload_reports
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -80,6 +86,8 @@ def audit_command(
     now: flags.Now = "",
     since: Since = "",
     prices: PriceFile = "",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: AuditOutput = None,
     write: WriteFlag = False,
     dry_run: DryRunFlag = False,
@@ -131,18 +139,23 @@ def audit_command(
         )
     )
     paint, results, nodes = paint_for(no_color=no_color), audit.results, audit.capacities
-    workloads = workload_reports(results, audit.prices, nodes or None)
+    rows, table = RowFlags(sort_by, no_headers), workload_columns(audit.prices)
+    workloads = rows.sort(table, workload_reports(results, audit.prices, nodes or None))
+    listed = listed_workloads(workloads, every=verbose)
     figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
     claims = list(audit_claims(audit.context.view)) if not since else []
     names, reach = audit.context.policies.names, summarize_reach(results, audit.context.view.fleet)
     objects = [*results, *claims]
+
+    def around(lines: list[str]) -> Iterable[str]:
+        lines = [*(lines if listed else ()), *omitted_workloads_lines(workloads, listed)]
+        return _audit_lines(audit, claims, workloads, lines, figures, reach, paint, quiet=quiet, verbose=verbose)
+
     reports = check_reports(objects, PoliciesUsed(names, audit.cluster), paint, fail_on) | {
-        "table": lambda: join_lines(
-            _audit_table_lines(audit, claims, workloads, figures, reach, paint, quiet=quiet, verbose=verbose)
-        ),
+        **rows.reports(table, listed, lambda row: row.object_name, paint, around=around),
         "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names, reach, claims)),
         "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names, reach, claims)),
-        "csv": lambda: workload_columns(audit.prices).to_csv(workloads),
+        "csv": lambda: table.to_csv(workloads),
         "html": lambda: _render_html(audit, workloads, figures, reach, since, moment),
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
     }
@@ -156,10 +169,11 @@ def audit_command(
     raise typer.Exit(exit_code_of_checks(objects, fail_on))
 
 
-def _audit_table_lines(
+def _audit_lines(
     audit: ClusterAudit,
     claims: Sequence[CheckResult],
     workloads: Sequence[WorkloadReport],
+    table: Sequence[str],
     figures: ClusterUtilization | None,
     reach: ReachReport | None,
     paint: Paint,
@@ -180,7 +194,7 @@ def _audit_table_lines(
         utilization_lines(figures) if figures else (),
         reach_lines(reach, paint) if reach else (),
         NAMESPACES.to_lines([sum_all_namespaces(results), *totals_by_namespace(results)], paint),
-        workload_table(workloads, paint, every=verbose),
+        table,
         findings,
         unevaluated_lines(workloads),
         [line for line in (audit_summary(results), audit_mode_summary(results), notes) if line],

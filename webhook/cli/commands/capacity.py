@@ -14,6 +14,7 @@ from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.output import (
     ReportRenderer,
+    RowFlags,
     document_reports,
     exit_with_error,
     join_lines,
@@ -27,7 +28,15 @@ from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
-from webhook.report.capacity import NodeCapacity, capacity_document, capacity_table, node_capacities
+from webhook.report.capacity import (
+    CAPACITY,
+    CAPACITY_WIDE,
+    NodeCapacity,
+    capacity_document,
+    capacity_notes,
+    node_capacities,
+    total_capacity,
+)
 from webhook.report.node_topology import (
     NodePodGpus,
     gpu_state,
@@ -39,7 +48,7 @@ from webhook.report.node_topology import (
 from webhook.report.svg import node_links_svg
 from webhook.report.text import sanitize
 
-FORMATS = ("table", "wide", "json", "yaml", "svg")
+FORMATS = ("table", "wide", "name", "json", "yaml", "svg")
 CapacityOutput = Annotated[list[str] | None, flags.output_option(FORMATS[:-1], "with NODE or --links also svg")]
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="Show one node: its GPU links and pods.", show_default=False)
@@ -62,6 +71,8 @@ def capacity_command(
     links: LinksFile = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: CapacityOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.InputVerbose = False,
@@ -93,13 +104,22 @@ def capacity_command(
         return
     if any(target.form == "svg" for target in targets):
         exit_with_error("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
-    paint = paint_for(no_color=no_color)
-    reports = {
-        "table": lambda: join_lines(capacity_table(capacities, paint)),
-        "wide": lambda: join_lines(capacity_table(capacities, paint, wide=True)),
-        **document_reports(lambda: capacity_document(capacities)),
-    }
-    write_reports(targets, reports)
+    rows, paint = RowFlags(sort_by, no_headers), paint_for(no_color=no_color)
+    nodes = rows.sort(CAPACITY, capacities)
+    for_people = rows.reports(
+        CAPACITY,
+        nodes,
+        _node_name,
+        paint,
+        wide=CAPACITY_WIDE,
+        totals=[total_capacity(nodes)],
+        around=lambda lines: [*lines, *capacity_notes(nodes)],
+    )
+    write_reports(targets, for_people | document_reports(lambda: capacity_document(nodes)))
+
+
+def _node_name(node: NodeCapacity) -> str:
+    return f"node/{node.name}"
 
 
 def _read_topology(file: str) -> GpuTopology:
@@ -118,6 +138,7 @@ def _machine_reports(topology: GpuTopology) -> dict[str, ReportRenderer]:
     return {
         "table": lambda: table,
         "wide": lambda: table,
+        "name": lambda: "",
         **document_reports(lambda: document),
         "svg": lambda: node_links_svg("this machine", topology, ["free"] * topology.gpu_count),
     }
@@ -141,6 +162,7 @@ def _node_reports(
     return {
         "table": lambda: table,
         "wide": lambda: table,
+        "name": lambda: f"node/{name}\n",
         **document_reports(lambda: document),
         "svg": lambda: node_links_svg(name, topology, states),
     }

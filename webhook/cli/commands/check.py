@@ -14,10 +14,12 @@ from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags
 from webhook.cli.inputs import EvaluationFlags, parse_labels, parse_now, read_evaluation_context
 from webhook.cli.output import (
+    DEFAULT_ROWS,
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
     ReportRenderer,
+    RowFlags,
     document_reports,
     join_lines,
     paint_for,
@@ -33,7 +35,7 @@ from webhook.report.check import (
     check_document,
     check_lines,
     check_summary_line,
-    object_names,
+    object_name,
     policies_used_line,
 )
 from webhook.report.ci_formats import (
@@ -45,7 +47,7 @@ from webhook.report.ci_formats import (
 )
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.serialization import json_text
-from webhook.report.text import Paint
+from webhook.report.text import Paint, without_style
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
@@ -71,6 +73,8 @@ def check_command(
     usage: flags.Usage = None,
     scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: CheckOutput = None,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
     no_color: flags.NoColor = False,
@@ -95,10 +99,11 @@ def check_command(
         verbose=verbose,
     )
     evaluation = read_evaluation_context(given, given.read_usage())
-    results = list(evaluate_all(read_objects(named), evaluation))
+    rows = RowFlags(sort_by, no_headers)
+    results = rows.sort(OBJECTS, list(evaluate_all(read_objects(named), evaluation)))
     source = ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
     used, paint = PoliciesUsed(evaluation.policies.names, source), paint_for(no_color=no_color)
-    write_reports(targets, check_reports(results, used, paint, fail_on, quiet=quiet, verbose=verbose))
+    write_reports(targets, check_reports(results, used, paint, fail_on, rows, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
@@ -107,17 +112,19 @@ def check_reports(
     used: PoliciesUsed,
     paint: Paint,
     fail_on: flags.FailOn,
+    rows: RowFlags = DEFAULT_ROWS,
     *,
     quiet: bool = False,
     verbose: bool = False,
 ) -> dict[str, ReportRenderer]:
     """Return the renderer of each format."""
     least = MINIMUM_MODE.get(fail_on, PolicyMode.ENFORCE)
+    evaluated = [result for result in results if result.verdict is not CheckVerdict.SKIPPED]
     return {
+        **rows.reports(OBJECTS, results, object_name, without_style),
         "table": lambda: join_lines(check_table_lines(results, used, paint, quiet=quiet, verbose=verbose)),
-        "wide": lambda: join_lines(OBJECTS.to_lines(results)),
         **document_reports(lambda: check_document(results, used.names)),
-        "name": lambda: join_lines(object_names(results)),
+        "name": lambda: join_lines(map(object_name, evaluated)),
         "junit": lambda: junit_xml(finding_junit_cases(results, least=least), "rightslice"),
         "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), __version__)),
         "github": lambda: join_lines(github_commands(finding_annotations(results))),

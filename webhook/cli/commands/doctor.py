@@ -11,14 +11,22 @@ import typer
 
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
-from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, paint_for, print_result
+from webhook.cli.output import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    document_reports,
+    join_lines,
+    paint_for,
+    parse_targets,
+    write_reports,
+)
 from webhook.installing import cluster_health, queue_health, scheduling_health, webhook_health
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
 from webhook.policy.policy_set import PolicySet
-from webhook.report.serialization import json_text
 from webhook.report.text import Paint, TextStyle, sanitize
 
-DoctorOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="The output format.")]
+FORMATS = ("table", "json", "yaml")
+DoctorOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 CHECK_WIDTH = 46
 
@@ -31,7 +39,7 @@ _STATE_STYLES = {
 
 
 def doctor_command(
-    output: DoctorOutput = "table",
+    output: DoctorOutput = None,
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -42,13 +50,13 @@ def doctor_command(
 
     Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """
-    if output not in ("table", "json"):
-        exit_with_error(f"-o: must be table or json, found {output!r}. Write -o table")
+    targets = parse_targets(output, FORMATS)
     results = diagnose(call_api(ClusterFlags(kubeconfig, context), read_cluster_facts), datetime.now(UTC))
-    if output == "json":
-        print_result(json_text([result._asdict() for result in results]))
-    else:
-        print_result(diagnosis_table(results, paint_for(no_color=no_color)))
+    reports = {
+        "table": lambda: join_lines(diagnosis_table(results, paint_for(no_color=no_color))),
+        **document_reports(lambda: [result._asdict() for result in results]),
+    }
+    write_reports(targets, reports)
     raise typer.Exit(diagnosis_exit_code(results))
 
 

@@ -22,9 +22,9 @@ from webhook.cli.inputs import (
     reject_broken_files,
 )
 from webhook.cli.output import (
+    RowFlags,
     document_reports,
     exit_with_error,
-    join_lines,
     paint_for,
     parse_targets,
     print_note,
@@ -32,10 +32,10 @@ from webhook.cli.output import (
 )
 from webhook.policy.fair_share import BY_NAMESPACE, FairShare, GroupShare, rank_fair_shares
 from webhook.report.tables import Column, Table, gpu_column
-from webhook.report.text import Paint, format_percent, pluralize, sanitize
+from webhook.report.text import format_percent, pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
-FORMATS = ("table", "json", "yaml", "csv")
+FORMATS = ("table", "wide", "name", "json", "yaml", "csv")
 MAX_SKIPPED_NOTES = 10
 """Pods to name that are not counted, or whose time is not."""
 
@@ -53,6 +53,8 @@ def fairshare_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     now: flags.Now = "",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: ShareOutput = None,
     no_color: flags.NoColor = False,
 ) -> None:
@@ -85,12 +87,19 @@ def fairshare_command(
         pods = (source.data for source in sources if is_pod(source.data))
         periods = list(gpu_time_of_pods(pods, view.fleet, rule.by, skipped.append, view.all_claims))
     note_skipped_pods(skipped)
-    shares = rank_fair_shares(periods, rule, moment.timestamp())
-    paint = paint_for(no_color=no_color)
+    rows, is_namespace = RowFlags(sort_by, no_headers), rule.by == BY_NAMESPACE
+    table = fair_share_columns("Namespace" if is_namespace else "Queue")
+    shares = rows.sort(table, rank_fair_shares(periods, rule, moment.timestamp()))
     reports = {
-        "table": lambda: join_lines(fair_share_table(shares, rule, paint)),
+        **rows.reports(
+            table,
+            shares,
+            lambda row: f"namespace/{row.group}" if is_namespace else row.group,
+            paint_for(no_color=no_color),
+            around=lambda lines: [fair_share_line(rule), *lines],
+        ),
         **document_reports(lambda: fair_share_document(shares, rule)),
-        "csv": lambda: fair_share_columns().to_csv(shares),
+        "csv": lambda: table.to_csv(shares),
     }
     write_reports(targets, reports)
 
@@ -125,14 +134,10 @@ def fair_share_columns(header: str = "Namespace") -> Table[GroupShare]:
     )
 
 
-def fair_share_table(groups: Sequence[GroupShare], rule: FairShare, paint: Paint) -> list[str]:
-    """Return the rule, then one row per group, the largest excess first."""
+def fair_share_line(rule: FairShare) -> str:
+    """Return the rule that the rows follow."""
     policy = f"policy {sanitize(rule.policy)}" if rule.policy else "no policy: equal shares"
-    table = fair_share_columns("Namespace" if rule.by == BY_NAMESPACE else "Queue")
-    return [
-        f"{policy}; by {sanitize(rule.by)}; half-life {rule.half_life_hours} h",
-        *table.to_lines(groups, paint),
-    ]
+    return f"{policy}; by {sanitize(rule.by)}; half-life {rule.half_life_hours} h"
 
 
 def fair_share_document(groups: Sequence[GroupShare], rule: FairShare) -> dict[str, Any]:

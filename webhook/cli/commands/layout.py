@@ -27,6 +27,7 @@ from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    RowFlags,
     document_reports,
     exit_with_error,
     join_lines,
@@ -52,7 +53,6 @@ from webhook.placement.node_layouts import (
 from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
 from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, layout_files, planned_configs
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
-from webhook.report.serialization import json_text
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -121,7 +121,8 @@ Watch = Annotated[
 WatchTimeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="With --watch: its longest duration. 0: no limit.")
 ]
-StatusOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="The output format.")]
+STATUS_FORMATS = ("table", "wide", "name", "json", "yaml")
+StatusOutput = Annotated[list[str] | None, flags.output_option(STATUS_FORMATS)]
 
 POLL_SECONDS = 2.0
 """Time between two reads of the nodes."""
@@ -296,7 +297,9 @@ def show_status(
     folder: LayoutFolder = None,
     watch: Watch = False,
     timeout: WatchTimeout = 0.0,
-    output: StatusOutput = "table",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
+    output: StatusOutput = None,
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -305,15 +308,15 @@ def show_status(
 
     Exit code: 0 all have it, 1 some do not (yet), 2 invalid input, 3 the cluster did not answer.
     """
-    if output not in ("table", "json"):
-        exit_with_error(f"-o: must be table or json, found {output!r}. Write -o table")
+    targets, ordered = parse_targets(output, STATUS_FORMATS), RowFlags(sort_by, no_headers)
+    follows = watch and [target.form for target in targets] == ["table"]
     planned = None if folder is None else _read_planned_configs(folder)
     paint, shown = paint_for(no_color=no_color), set[LayoutProgress]()
 
     def print_changes(rows: list[LayoutProgress]) -> None:
-        changed = [row for row in rows if row not in shown]
-        if changed and output == "table":
-            print_result(PROGRESS.to_lines(changed, paint)[bool(shown) :])
+        changed = [row for row in ordered.sort(PROGRESS, rows) if row not in shown]
+        if changed and follows:
+            print_result(PROGRESS.to_lines(changed, paint)[bool(shown) or no_headers :])
         shown.update(changed)
 
     async def follow(api: KubeClient) -> list[LayoutProgress]:
@@ -328,10 +331,13 @@ def show_status(
             await asyncio.sleep(min(POLL_SECONDS, end - clock()))
 
     rows = call_api(ClusterFlags(kubeconfig, context), follow)
-    if output == "json":
-        print_result(json_text(list(map(PROGRESS.to_document, rows))))
-    elif not rows:
-        print_result(["No node has the label nvidia.com/mig.config."])
+    found = ordered.sort(PROGRESS, rows)
+    reports = ordered.reports(PROGRESS, found, lambda row: f"node/{row.node}", paint)
+    reports |= document_reports(lambda: list(map(PROGRESS.to_document, found)))
+    if not rows:
+        print_note("no node has the label nvidia.com/mig.config")
+    if not follows and (rows or [target.form for target in targets] != ["table"]):
+        write_reports(targets, reports)
     raise typer.Exit(EXIT_OK if all(row.state == SUCCESS for row in rows) else EXIT_FINDINGS)
 
 

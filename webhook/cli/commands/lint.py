@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
@@ -18,8 +18,9 @@ from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
     exit_with_error,
+    parse_targets,
     print_note,
-    print_result,
+    write_reports,
 )
 from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
@@ -34,9 +35,8 @@ DEVICE_CLASS = "DeviceClass"
 
 LintCluster = Annotated[str | None, flags.cluster_option(f"The objects of a cluster: {flags.CLUSTER_HELP}.")]
 LintNamespace = Annotated[str | None, flags.namespace_option("With --cluster: only this namespace. Default: all.")]
-LintFormat = Annotated[
-    str, typer.Option("-o", "--output", metavar="FORMAT", help="text, yaml (only the corrected objects) or json.")
-]
+FORMATS = ("text", "yaml", "json")
+LintOutput = Annotated[list[str] | None, flags.output_option(FORMATS, "yaml prints only the corrected objects")]
 
 
 class LintResult(NamedTuple):
@@ -54,7 +54,7 @@ def lint_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     namespace: LintNamespace = None,
-    output: LintFormat = "text",
+    output: LintOutput = None,
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
 
@@ -67,8 +67,7 @@ def lint_command(
 
     Exit code: 0 no findings, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """
-    if output not in LINT_RENDERERS:
-        raise typer.BadParameter(f"must be one of {', '.join(LINT_RENDERERS)}", param_hint="-o")
+    targets = parse_targets(output, FORMATS)
     files = flags.join_paths(paths, filename)
     documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
@@ -82,7 +81,12 @@ def lint_command(
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
     claims = list(_lint_claims(cluster, ClusterFlags(kubeconfig, context), namespace)) if classes and cluster else []
     results += claims
-    print_result(LINT_RENDERERS[output](results))
+    reports = {
+        "text": lambda: _lint_text(results),
+        "yaml": lambda: "---\n".join(yaml_text(each.fixed) for each in results if each.fixed is not None),
+        "json": lambda: json_text([_lint_document(each) for each in results]),
+    }
+    write_reports(targets, reports)
     for document in skipped:
         print_note(f"{sanitize(str(document.location))}: {sanitize(document.reason)}")
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
@@ -188,10 +192,3 @@ def _lint_document(result: LintResult) -> dict[str, Any]:
         {"code": f.code, "path": format_path(f.path), "message": f.message, "fix": f.fix} for f in result.findings
     ]
     return {**location_document(result.source.locate()), "findings": findings, "fixed": result.fixed}
-
-
-LINT_RENDERERS: dict[str, Callable[[list[LintResult]], str]] = {
-    "text": _lint_text,
-    "yaml": lambda results: "---\n".join(yaml_text(each.fixed) for each in results if each.fixed is not None),
-    "json": lambda results: json_text([_lint_document(each) for each in results]),
-}

@@ -22,7 +22,18 @@ from webhook.cli.inputs import (
     read_policy_files,
     shipped_path,
 )
-from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, print_note, print_result
+from webhook.cli.output import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    RowFlags,
+    document_reports,
+    exit_with_error,
+    join_lines,
+    parse_targets,
+    print_note,
+    print_result,
+    write_reports,
+)
 from webhook.documents.reader import read_documents
 from webhook.engine.linting.devices import find_device_problems
 from webhook.model.cluster_view import ClusterView
@@ -33,8 +44,9 @@ from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import SECTIONS, Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.code_pages import closest_name
-from webhook.report.serialization import json_text, location_document, yaml_text
-from webhook.report.text import align_columns, pluralize, sanitize
+from webhook.report.serialization import location_document, yaml_text
+from webhook.report.tables import Column, Table
+from webhook.report.text import pluralize, sanitize, without_style
 
 policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_args_is_help=True)
 
@@ -59,8 +71,10 @@ LintedCluster = Annotated[
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
 
-FORMATS = ("text", "json")
-TextOrJson = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="text or json.")]
+LINT_FORMATS = ("text", "json", "yaml")
+LintOutput = Annotated[list[str] | None, flags.output_option(LINT_FORMATS)]
+LIST_FORMATS = ("table", "wide", "name", "json", "yaml")
+ListOutput = Annotated[list[str] | None, flags.output_option(LIST_FORMATS)]
 
 NewPolicyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]
 
@@ -73,7 +87,7 @@ def lint_policies(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     now: flags.Now = "",
-    output: TextOrJson = "text",
+    output: LintOutput = None,
 ) -> None:
     """Check policy files: every error with its position and a fix.
 
@@ -83,15 +97,15 @@ def lint_policies(
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
-    _require_format(output)
+    targets = parse_targets(output, LINT_FORMATS)
     paths = flags.join_paths(paths, filename) or [
         LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")
     ]
     files = read_policy_files(paths)
     loaded = load_policies(files)
     note_skipped_documents(loaded)
-    as_json = output == "json"
-    print_result(json_text(_errors_document(loaded)) if as_json else map(sanitize, policy_error_lines(loaded)))
+    text = {"text": lambda: join_lines(map(sanitize, policy_error_lines(loaded)))}
+    write_reports(targets, text | document_reports(lambda: _errors_document(loaded)))
     view = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)) if cluster else None
     for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
@@ -99,11 +113,6 @@ def lint_policies(
     checked = sanitize(files[0][0]) if len(files) == 1 else pluralize(len(files), "file")
     print_note(f"{checked}: {errors}")
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
-
-
-def _require_format(output: str) -> None:
-    if output not in FORMATS:
-        raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="-o")
 
 
 def _errors_document(loaded: LoadResult) -> list[dict[str, Any]]:
@@ -143,21 +152,26 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
 
 
 @policy.command("list")
-def list_policies(policies: flags.Policies = None, output: TextOrJson = "text") -> None:
+def list_policies(
+    policies: flags.Policies = None,
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
+    output: ListOutput = None,
+) -> None:
     """List policies.
 
-    Shows name, mode, sections (with their mode if it differs), and position in the file.
+    Shows name, mode, sections (with their mode if it differs), and position in the file; -o wide also the description.
+
+    Exit code: 0, 2 invalid input.
     """
-    _require_format(output)
-    found = load_policy_set(policies).policies
-    if output == "json":
-        print_result(json_text([_policy_document(each) for each in found]))
-        return
-    modes = [f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode) for each in found]
-    rows = [
-        (each.name, mode, _sections_cell(each), str(each.location)) for each, mode in zip(found, modes, strict=True)
-    ]
-    print_result([sanitize(line) for line in align_columns([("NAME", "MODE", "SECTIONS", "LOCATION"), *rows])])
+    targets, rows = parse_targets(output, LIST_FORMATS), RowFlags(sort_by, no_headers)
+    found = rows.sort(POLICIES, load_policy_set(policies).policies, _policy_document)
+    for_people = rows.reports(POLICIES, found, lambda each: f"{POLICY_NAME}/{each.name}", without_style)
+    write_reports(targets, for_people | document_reports(lambda: list(map(_policy_document, found))))
+
+
+def _mode_cell(each: Policy) -> str:
+    return f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode)
 
 
 def _policy_document(each: Policy) -> dict[str, Any]:
@@ -178,6 +192,18 @@ def _sections_cell(each: Policy) -> str:
     return ",".join(cells) or "-"
 
 
+POLICIES = Table[Policy](
+    (
+        Column("", lambda each: each.name, "Name"),
+        Column("", _mode_cell, "Mode"),
+        Column("", lambda each: _sections_cell(each), "Sections"),
+        Column("", lambda each: each.location, "Location"),
+        Column("", lambda each: each.description, "Description", terminal=False),
+    )
+)
+POLICY_NAME = "gpupolicy.rightslice.dev"
+
+
 def _section_modes(each: Policy) -> Iterator[tuple[str, PolicyMode]]:
     """Yield the sections of a policy by their names in YAML, with their modes."""
     for name in SECTIONS:
@@ -189,7 +215,10 @@ def _section_modes(each: Policy) -> Iterator[tuple[str, PolicyMode]]:
 
 @policy.command("show")
 def show_policy(name: PolicyToShow, policies: flags.Policies = None) -> None:
-    """Print a policy with all defaults filled in."""
+    """Print a policy with all defaults filled in.
+
+    Exit code: 0, 2 invalid input, or no such policy.
+    """
     found = {each.name: each for each in load_policy_set(policies).policies}
     if name not in found:
         closest = closest_name(name, found)
@@ -224,7 +253,10 @@ def _keep_written_values(filled: Any, written: Any) -> Any:
 
 @policy.command("new")
 def new_policy(name: NewPolicyName) -> None:
-    """Print a commented policy to start from."""
+    """Print a commented policy to start from.
+
+    Exit code: 0, 2 an invalid name.
+    """
     text = render_starter_policy(name)
     errors = load_policies([(name, text)]).errors
     if errors:

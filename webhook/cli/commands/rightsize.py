@@ -15,6 +15,7 @@ from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    RowFlags,
     document_reports,
     join_lines,
     paint_for,
@@ -40,7 +41,7 @@ from webhook.report.workload_report import WORKLOADS, cost_columns, usage_text
 from webhook.report.workloads import WorkloadReport, WorkloadUsage, workload_reports
 from webhook.well_known import SYSTEM_NAMESPACE
 
-FORMATS = ("table", "json", "yaml", "csv")
+FORMATS = ("table", "wide", "name", "json", "yaml", "csv")
 
 RecommendationOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
@@ -63,6 +64,8 @@ def rightsize_command(
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: RecommendationOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
@@ -95,14 +98,24 @@ def rightsize_command(
     workloads = [row for row in every if row.usages and namespace in ("", row.namespace)]
     if namespace and not workloads:
         print_note(f"note: no workload with GPUs in namespace {sanitize(namespace)}")
-    priced, paint = audit.prices, paint_for(no_color=no_color)
+    rows, priced, paint = RowFlags(sort_by, no_headers), audit.prices, paint_for(no_color=no_color)
+    table = recommendation_columns(priced)
+    firsts = [row for row in _container_rows(workloads) if row.saved]
+    workloads = [row.workload for row in rows.sort(table, firsts, lambda row: _workload_recommendation(row.workload))]
     rates = product_prices(audit.capacities, priced) if priced else ()
     price_rows = ["", *price_lines(priced, rates)] if priced else []
     shown = [each for each in audit.results if namespace in ("", each.namespace)]
     reach = summarize_reach(shown, audit.context.view.fleet)
     reach_rows = ["", *reach_lines(reach, paint)] if reach else []
     reports = {
-        "table": lambda: join_lines([*recommendation_table(workloads, paint, priced), *reach_rows, *price_rows]),
+        **rows.reports(
+            table,
+            list(_container_rows(workloads)),
+            lambda row: row.workload.object_name,
+            paint,
+            around=lambda lines: [*lines, *reach_rows, *price_rows],
+        ),
+        "name": lambda: join_lines(sanitize(row.object_name) for row in workloads),
         **document_reports(lambda: recommendation_document(workloads, priced, rates, reach)),
         "csv": lambda: recommendation_csv(workloads, priced),
     }
@@ -183,7 +196,7 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
             Column("", lambda row: usage_text(row.usage), "Used"),
             Column("usedMemoryMiB", lambda row: row.usage.memory_mib, csv="used_memory_mib"),
             Column("usedComputeMilli", lambda row: row.usage.compute_milli),
-            Column("samples", lambda row: row.usage.samples),
+            Column("samples", lambda row: row.usage.samples, "Samples", terminal=False),
             Column("preallocates", lambda row: row.usage.preallocates),
             Column("", lambda row: recommended_resource(row.workload), "Recommended", resource_cell, csv="recommended"),
             Column("", lambda row: row.workload.recommended_meaning, csv="recommended_meaning"),
@@ -200,7 +213,14 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
                 empty="",
             ),
             Column("", outcome, "Outcome", csv="outcome", csv_value=lambda row: row.workload.outcome, empty=""),
-            Column("", lambda row: row.saved.keep_reason if row.saved else "", csv="keep_reason"),
+            Column(
+                "",
+                lambda row: row.saved.keep_reason if row.saved else "",
+                "Kept-because",
+                csv="keep_reason",
+                terminal=False,
+                empty="",
+            ),
             Column("", lambda row: row.saved.savings.unpriced_milli if row.saved else "", csv="unpriced_milli"),
             Column("", lambda row: source if row.saved else "", csv="price_source"),
         )

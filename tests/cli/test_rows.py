@@ -1,0 +1,79 @@
+"""Reports with rows: sorted, without headers, as names, and as JSONPath templates, as kubectl prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import INPUTS, Run
+from webhook.cli.commands import audit, capacity, check, fairshare, layout, policy, rightsize
+from webhook.cli.output import JSONPATH
+
+REPORTS = {
+    "check": ("check", "deploy", *INPUTS),
+    "audit": ("audit", "cluster.yaml", *INPUTS[:2], *INPUTS[4:]),
+    "rightsize": ("rightsize", "cluster.yaml", *INPUTS[:2]),
+    "fairshare": ("fairshare", "--cluster", "demo", "--policies", "policies"),
+    "capacity": ("capacity", "--cluster", "room/cluster.yaml"),
+    "policy list": ("policy", "list", "--policies", "policies"),
+}
+FORMATS = (
+    check.FORMATS,
+    audit.FORMATS,
+    rightsize.FORMATS,
+    fairshare.FORMATS,
+    capacity.FORMATS,
+    policy.LIST_FORMATS,
+    layout.STATUS_FORMATS,
+)
+
+
+def test_every_report_with_rows_has_the_formats_of_kubectl() -> None:
+    assert all({"table", "wide", "name", "json", "yaml"} <= set(formats) for formats in FORMATS)
+
+
+@pytest.mark.parametrize("command", REPORTS.values(), ids=REPORTS)
+def test_without_headers_there_are_only_the_rows(rightslice: Run, command: tuple[str, ...]) -> None:
+    whole, rows = (rightslice(*command, "-o", "wide", *flags).out.splitlines() for flags in ((), ("--no-headers",)))
+    found = {" ".join(line.split()) for line in whole}
+    assert 0 < len(rows) < len(whole)
+    assert {" ".join(line.split()) for line in rows} <= found
+
+
+@pytest.mark.parametrize("command", REPORTS.values(), ids=REPORTS)
+def test_names_are_kind_and_name(rightslice: Run, command: tuple[str, ...]) -> None:
+    names = rightslice(*command, "-o", "name").out.splitlines()
+    assert names
+    assert all(name.count("/") == 1 and name.partition("/")[0].islower() for name in names)
+
+
+SORTED = {
+    "by a column of amounts": ("--sort-by", "free", "{.nodes[*].freeMilli}"),
+    "by a column of names": ("--sort-by", "NODE", "{.nodes[*].name}"),
+    "by a JSONPath": ("--sort-by", "{.allocatedMilli}", "{.nodes[*].allocatedMilli}"),
+    "by a JSONPath without braces": ("--sort-by", ".gpus", "{.nodes[*].gpus}"),
+}
+
+
+@pytest.mark.parametrize(("flag", "by", "shown"), SORTED.values(), ids=SORTED)
+def test_rows_are_sorted_in_ascending_order(rightslice: Run, flag: str, by: str, shown: str) -> None:
+    found = rightslice(*REPORTS["capacity"], flag, by, "-o", f"{JSONPATH}={shown}").out.split()
+    values = [int(each) if each.isdigit() else each for each in found]
+    assert len(set(values)) > 1
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--sort-by", "size"), "error: --sort-by: must be a column or a JSONPath that a row has, found 'size'"),
+        (("--sort-by", "{.a}{.b}"), "error: --sort-by: must be one path, found '{.a}{.b}'"),
+        (("-o", "jsonpath"), "error: -o jsonpath: must have a template. Write -o jsonpath='{.name}'"),
+        (("-o", "jsonpath={.nodes"), "error: -o jsonpath: a brace is not closed"),
+        (("-o", "jsonpath={.nodes[99]}"), "error: -o jsonpath: an index must be within the list of"),
+    ],
+    ids=["no such column", "two paths", "no template", "an open brace", "a wrong index"],
+)
+def test_mistakes_say_what_to_write(rightslice: Run, flags: tuple[str, ...], error: str) -> None:
+    result = rightslice(*REPORTS["capacity"], *flags)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(error)
