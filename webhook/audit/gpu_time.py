@@ -17,7 +17,6 @@ from webhook.model.fleet import Fleet
 from webhook.model.pod_outcomes import FullPodStatus
 from webhook.model.pod_summary import PodClaimUse, summarize_pod
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, PodStatus, without_nulls
-from webhook.model.pools import unit_milli
 from webhook.policy.fair_share import BY_NAMESPACE, PodGpuTime
 from webhook.well_known import Json
 
@@ -185,5 +184,5 @@ def allocated_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
     total = 0
     for name, count in totals.items():
         offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes & node_mask]
-        total += count * max(offered, default=unit_milli(name, fleet))
+        total += count * max(offered, default=fleet.unit_milli(name))
     return total

@@ -35,7 +35,6 @@ from webhook.model.limit_ranges import NamespaceLimitRanges
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_summary import allowed_nodes, node_constraints, pod_claim_uses
 from webhook.model.pods import Pod
-from webhook.model.pools import max_unit_milli
 from webhook.model.quantity import NANO, parse_nano_or_none, parse_whole_number
 from webhook.policy.policy_set import LimitRules
 
@@ -128,7 +127,7 @@ def gpu_milli_by_container(context: GpuPodContext, mutation: PodMutation) -> dic
 def _unit_milli(name: str, context: GpuPodContext, nodes: int) -> int:
     if parse_gpu_resource(name) is None:  # a device class serves it
         return sum(milli for _, milli in weigh_class_units({name: 1}, context.view.devices, context.view.fleet))
-    return max_unit_milli(name, context.view.fleet, nodes)
+    return context.view.fleet.unit_weight(name, nodes).milli
 
 
 def _accounting_nodes(context: GpuPodContext, mutation: PodMutation) -> int:
@@ -204,7 +203,7 @@ def _milli_by_previous_nodes(context: GpuPodContext, fleet: Fleet) -> dict[Field
     if not context.policies.accounting_ignored and not fleet.all_advertise_accounting(advertising & nodes):
         return None
     return _sum_by_container(
-        (one.path, one.count * max_unit_milli(one.resource.name, fleet, nodes)) for one in requests
+        (one.path, one.count * fleet.unit_weight(one.resource.name, nodes).milli) for one in requests
     )
 
 

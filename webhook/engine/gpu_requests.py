@@ -186,7 +186,7 @@ def requests_gpu_share(totals: Mapping[str, int], fleet: Fleet) -> bool:
     """Return whether one of the requested resources is a share, by its name or by what nodes offer under it."""
     if any((resource := parse_gpu_resource(name)) is not None and resource.shared for name in totals):
         return True
-    return any(offer.replicas > 1 for offer in fleet.offers_on_nodes(totals, fleet.all_nodes).offers)
+    return any(offer.replicas > 1 for offer in fleet.offers_on_nodes(tuple(totals), fleet.all_nodes).offers)
 
 
 def init_then_main_containers(spec: PodSpec) -> list[tuple[FieldPath, Container]]:

@@ -104,7 +104,7 @@ def build_context(submitted: PodContext) -> PodContext:
         *(submitted.request, pod, submitted.submitted_requests, gpu_requests, submitted.policy_set, policies),
         *(submitted.candidates, view, submitted.namespace, submitted.usage, injected, submitted.claimed),
         *(need, feasible),
-        *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
+        *fleet.offers_on_nodes(tuple(gpu_requests.totals), feasible.selected),
         mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
     )
 

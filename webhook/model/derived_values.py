@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from webhook.model.bounded_cache import BoundedCache
+
 DerivedValues = dict[Callable[..., Any], dict[tuple[object, ...], Any]]
 """Results of functions of one object, by their other arguments."""
 
@@ -26,9 +28,13 @@ Others = ParamSpec("Others")
 
 
 def derived_value(
-    max_entries: int = 1,
+    max_entries: int = 1, *, of_requests: bool = False
 ) -> Callable[[Callable[Concatenate[Owner, Others], Value]], Callable[Concatenate[Owner, Others], Value]]:
-    """Keep the results of a function on its first argument, those of the last few other arguments."""
+    """Keep the results of a function on its first argument, those of the last few other arguments.
+
+    Args:
+        of_requests: True if the other arguments come from requests: see `bounded_cache`.
+    """
 
     def decorate(function: Callable[Concatenate[Owner, Others], Value]) -> Callable[Concatenate[Owner, Others], Value]:
         @wraps(function)
@@ -37,7 +43,7 @@ def derived_value(
                 value: Value = owner.derived[function][others]
             except KeyError:
                 value = function(owner, *others, **named)
-                results = owner.derived.setdefault(function, {})
+                results = owner.derived.setdefault(function, BoundedCache(max_entries) if of_requests else {})
                 if len(results) >= max_entries:
                     results.pop(next(iter(results)), None)
                 results[others] = value

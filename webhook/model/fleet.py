@@ -13,11 +13,10 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.advertised_resources import advertised_resources, gpu_units, implausible_gpu_units, node_hardware
-from webhook.model.bounded_cache import BoundedCache
 from webhook.model.derived_values import DerivedValues, derived_value
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.filters.node_declared_features import SCHEDULING_FEATURES
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU, parse_gpu_resource
 from webhook.model.mig_catalogue import mig_card_spec
 from webhook.model.node_labels import PRODUCT_LABEL, Labels
 from webhook.model.node_masks import (
@@ -37,7 +36,13 @@ from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.taints import CORDON_TAINT, HARD_EFFECTS, taint_sort_key, tolerates_all
 
 MAX_CACHED_ANSWERS = 1024
-"""Selectors, toleration lists and names per cache: workloads share a few."""
+"""Selectors, toleration lists and names per kind of question: workloads share a few."""
+
+_answer = derived_value(MAX_CACHED_ANSWERS, of_requests=True)
+"""Of a method: keep its answers."""
+
+DEFAULT_SLICES = 7
+"""Compute slices of most MIG cards, for a profile that no node offers."""
 
 FEW_NODES = 8
 """Fewer nodes than a share of all values of a label by this divisor are looked up one by one."""
@@ -49,12 +54,6 @@ _KUBELET_VERSION = re.compile(r"v1\.([0-9]{1,4})\.", re.ASCII)
 
 MAX_CPU_MILLI, MAX_MEMORY = 1 << 40, 1 << 60
 """Millicores and bytes of a node that count; sums of them over all nodes stay numbers of a machine."""
-
-Constraints = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None]
-"""Node selector, and required affinity terms if any."""
-
-
-FormQuery = tuple[tuple[GpuForm, ...], IsolationLevel, int]
 
 
 class OfferSet(NamedTuple):
@@ -69,11 +68,11 @@ class UnitWeight(NamedTuple):
 
     Attributes:
         products: Possible products, sorted; () if one is unknown, or none is offered.
-        milli: The most that it weighs, thousandths of a whole GPU; None if none is offered.
+        milli: The most that it weighs, thousandths of a whole GPU; by its name alone if none is offered.
     """
 
     products: tuple[str, ...]
-    milli: int | None
+    milli: int
 
 
 class LabelDomains(NamedTuple):
@@ -157,23 +156,12 @@ class Fleet:
         may_serve = self.gpu_nodes | self.nodes_with_kubelet(DEVICES_BY_NAME_MINOR)
         self.other_resources = frozenset(name for i in bit_positions(may_serve) for name in self.nodes[i].others)
         self.accounting_nodes = union_masks(1 << i for i, node in enumerate(nodes) if _advertises_accounting(node))
-        self._offer_on: dict[tuple[str, int], GpuOffer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
         self._index = LabelIndex(node.labels for node in self.nodes)
 
         self._by_taints: dict[tuple[Taint, ...], int] = {}
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
-        self._sharing: BoundedCache[FormQuery, tuple[GpuOffer, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._sizes: BoundedCache[FormQuery, tuple[int, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._tolerated: BoundedCache[tuple[Toleration, ...], int] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._selected: BoundedCache[Constraints, int] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._offering: BoundedCache[tuple[tuple[str, ...], int], OfferSet] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._units: BoundedCache[tuple[str, int], UnitWeight] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._hardware: BoundedCache[int, frozenset[NodeHardware]] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._domains: BoundedCache[str, LabelDomains] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._by_hardware: dict[NodeHardware, int] | None = None
-
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
             name: ThresholdIndex({i: node.gpus[name] for i, node in enumerate(self.nodes) if name in node.gpus})
@@ -200,16 +188,13 @@ class Fleet:
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
     def select_nodes(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
-        """Return the nodes that a node selector and required affinity terms allow. Cached.
+        """Return the nodes that a node selector and required affinity terms allow.
 
         Args:
             node_selector: Label pairs that must all match.
             terms: Required terms, one of which must match; None without required affinity.
         """
-        key = (tuple(node_selector.items()), None if terms is None else tuple(terms))
-        if (mask := self._selected.get(key)) is None:
-            mask = self._selected.store(key, self._select_nodes(*key))
-        return mask
+        return self._select_nodes(tuple(node_selector.items()), None if terms is None else tuple(terms))
 
     def nodes_selected_by(self, spec: PodSpec) -> int:
         """Return the nodes that a pod's node selector and required affinity allow."""
@@ -219,6 +204,7 @@ class Fleet:
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
         return self.select_nodes(spec.node_selector, terms)
 
+    @_answer
     def _select_nodes(
         self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None
     ) -> int:
@@ -239,15 +225,13 @@ class Fleet:
         """Return the value of a label on all nodes of a mask; None if they differ, or one lacks it."""
         return self._index.common_value(key, nodes)
 
-    def tolerated_nodes(self, tolerations: Sequence[Toleration]) -> int:
-        """Return the nodes whose NoSchedule and NoExecute taints are all tolerated. Cached."""
-        key = tuple(tolerations)
-        if (mask := self._tolerated.get(key)) is None:
-            tolerated = (nodes for taints, nodes in self._by_taints.items() if tolerates_all(key, taints))
-            mask = self._tolerated.store(key, union_masks(tolerated))
-        return mask
+    @_answer
+    def tolerated_nodes(self, tolerations: tuple[Toleration, ...]) -> int:
+        """Return the nodes whose NoSchedule and NoExecute taints are all tolerated."""
+        return union_masks(nodes for taints, nodes in self._by_taints.items() if tolerates_all(tolerations, taints))
 
-    def schedulable_nodes(self, tolerations: Sequence[Toleration]) -> int:
+    @_answer
+    def schedulable_nodes(self, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose state accepts a new pod with these tolerations, ignoring other taints."""
         if not self.cordoned_nodes or not tolerates_all(tolerations, (CORDON_TAINT,)):
             return self.usable_nodes
@@ -264,69 +248,73 @@ class Fleet:
         """Return the nodes whose kubelet is known to be of this minor version or a newer one."""
         return union_masks(mask for version, mask in self._kubelets.items() if version >= minor)
 
-    def offers_on_nodes(self, names: Iterable[str], nodes: int) -> OfferSet:
-        """Return the offers of some resource names on the nodes of a mask. Cached."""
-        key = (tuple(names), nodes)
-        if (found := self._offering.get(key)) is None:
-            offers = tuple(o for name in key[0] for o in self.by_resource.get(name, ()) if o.nodes & nodes)
-            found = self._offering.store(key, OfferSet(offers, union_masks(offer.nodes for offer in offers)))
-        return found
+    @_answer
+    def offers_on_nodes(self, names: tuple[str, ...], nodes: int) -> OfferSet:
+        """Return the offers of some resource names on the nodes of a mask."""
+        offers = tuple(o for name in names for o in self.by_resource.get(name, ()) if o.nodes & nodes)
+        return OfferSet(offers, union_masks(offer.nodes for offer in offers))
 
+    @_answer
     def unit_weight(self, resource: str, nodes: int) -> UnitWeight:
-        """Return the possible products and weight of one unit of a resource on the nodes of a mask. Cached."""
-        if (found := self._units.get((resource, nodes))) is None:
-            offers = [offer for offer in self.by_resource.get(resource, ()) if offer.nodes & nodes]
-            products = {offer.product for offer in offers}
-            known = () if "" in products else tuple(sorted(products))
-            most = max([offer.gpu_milli for offer in offers], default=None)
-            found = self._units.store((resource, nodes), UnitWeight(known, most))
-        return found
+        """Return the possible products and weight of one unit of a resource on the nodes of a mask."""
+        offers, _ = self.offers_on_nodes((resource,), nodes)
+        products = {offer.product for offer in offers}
+        known = () if "" in products else tuple(sorted(products))
+        return UnitWeight(known, max([offer.gpu_milli for offer in offers], default=self.unit_milli(resource)))
 
+    @_answer
+    def unit_milli(self, resource: str) -> int:
+        """Return thousandths of a whole card that one unit of a resource takes.
+
+        `nvidia.com/gpu` counts as a whole card: that is what was requested, whatever it stands for on a node.
+        """
+        if resource == WHOLE_GPU:
+            return 1000
+        if offers := self.by_resource.get(resource):
+            return max(offer.gpu_milli for offer in offers)
+        named = parse_gpu_resource(resource)
+        return min(1000, -(-1000 * named.slices // DEFAULT_SLICES)) if named is not None and named.mig else 1000
+
+    @_answer
     def hardware_of_nodes(self, nodes: int) -> frozenset[NodeHardware]:
-        """Return drivers and GPUs of the nodes of a mask that have GPUs. Cached."""
-        if (found := self._hardware.get(nodes)) is None:
-            if self._by_hardware is None:
-                self._by_hardware = {}
-                for i, node in enumerate(self.nodes):
-                    if node.gpus:
-                        kind = node_hardware(node.labels)
-                        self._by_hardware[kind] = self._by_hardware.get(kind, 0) | 1 << i
-            kinds = self._by_hardware.items()
-            found = self._hardware.store(nodes, frozenset(kind for kind, mask in kinds if mask & nodes))
+        """Return drivers and GPUs of the nodes of a mask that have GPUs."""
+        return frozenset(kind for kind, mask in self._nodes_by_hardware().items() if mask & nodes)
+
+    @derived_value()
+    def _nodes_by_hardware(self) -> Mapping[NodeHardware, int]:
+        found: dict[NodeHardware, int] = {}
+        for i, node in enumerate(self.nodes):
+            if node.gpus:
+                kind = node_hardware(node.labels)
+                found[kind] = found.get(kind, 0) | 1 << i
         return found
 
+    @_answer
     def offers_by_form(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[GpuOffer, ...]:
-        """Return offers of some forms, in the order of the forms, the smallest share of a card first. Cached.
+        """Return offers of some forms, in the order of the forms, the smallest share of a card first.
 
         Args:
             forms: The forms, in order of preference.
             isolation: Minimum isolation.
             most: Largest share of a card, in thousandths.
         """
-        key = (forms, isolation, most)
-        if (found := self._sharing.get(key)) is None:
-            chosen = (
-                offer
-                for form in forms
-                for offer in self.offers
-                if offer.form is form and offer.isolation >= isolation and offer.gpu_milli <= most
-            )
-            found = self._sharing.store(key, tuple(chosen))
-        return found
+        return tuple(
+            offer
+            for form in forms
+            for offer in self.offers
+            if offer.form is form and offer.isolation >= isolation and offer.gpu_milli <= most
+        )
 
     def largest_card_mib(self) -> int | None:
         """Return the memory of the largest whole card; None if there is none, or the memory of one is unknown."""
         cards = [offer.memory_mib for offer in self.offers_by_form((GpuForm.WHOLE,), IsolationLevel.NONE, 1000)]
         return max((size for size in cards if size is not None), default=None) if None not in cards else None
 
+    @_answer
     def memory_sizes(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[int, ...]:
-        """Return the memory in MiB of these offers, ascending. Cached."""
-        key = (forms, isolation, most)
-        if (found := self._sizes.get(key)) is None:
-            offers = self.offers_by_form(forms, isolation, most)
-            sizes = {offer.memory_mib for offer in offers if offer.memory_mib}
-            found = self._sizes.store(key, tuple(sorted(sizes)))
-        return found
+        """Return the memory in MiB of these offers, ascending."""
+        offers = self.offers_by_form(forms, isolation, most)
+        return tuple(sorted({offer.memory_mib for offer in offers if offer.memory_mib}))
 
     def resources(self) -> tuple[str, ...]:
         """Return the advertised GPU resource names, sorted."""
@@ -337,11 +325,12 @@ class Fleet:
         return bool(nodes) and not nodes & ~self.accounting_nodes
 
     def offer_on(self, resource: str, node: int) -> GpuOffer | None:
-        """Return the offer of a resource name on a node. All are indexed on first use."""
-        if self._offer_on is None:
-            each = ((offer.resource, bit, offer) for offer in self.offers for bit in bit_positions(offer.nodes))
-            self._offer_on = {(name, bit): offer for name, bit, offer in each}
-        return self._offer_on.get((resource, node))
+        """Return the offer of a resource name on a node."""
+        return self._offers_by_node().get((resource, node))
+
+    @derived_value()
+    def _offers_by_node(self) -> Mapping[tuple[str, int], GpuOffer]:
+        return {(offer.resource, bit): offer for offer in self.offers for bit in bit_positions(offer.nodes)}
 
     def nodes_advertising(self, resource: str, units: int = 1) -> int:
         """Return the nodes with at least this many units of a GPU resource."""
@@ -353,13 +342,12 @@ class Fleet:
         """Return the nodes with a label, whatever its value."""
         return self._index.keys.get(key, 0)
 
+    @_answer
     def domains_of_label(self, key: str) -> LabelDomains:
-        """Return the sets of nodes with equal values of a label. Cached."""
-        if (found := self._domains.get(key)) is None:
-            masks = tuple(self._index.values.get(key, {}).values())
-            are_single = all(mask & (mask - 1) == 0 for mask in masks)
-            found = self._domains.store(key, LabelDomains(masks, self.nodes_with_label(key), are_single))
-        return found
+        """Return the sets of nodes with equal values of a label."""
+        masks = tuple(self._index.values.get(key, {}).values())
+        are_single = all(mask & (mask - 1) == 0 for mask in masks)
+        return LabelDomains(masks, self.nodes_with_label(key), are_single)
 
     def nodes_in_domains(self, key: str, nodes: int) -> int:
         """Return the nodes with the same value of a label as any node of a mask that has it."""

@@ -14,7 +14,6 @@ from itertools import takewhile
 import msgspec
 
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.pod_summary import PodSummary, allowed_nodes
 
@@ -100,9 +99,6 @@ class QuotaReservations:
 NO_QUOTA_RESERVATIONS = QuotaReservations({}, {})
 
 
-DEFAULT_SLICES = 7
-"""Compute slices of most MIG cards, for a profile that no node offers."""
-
 ProductNames = tuple[str, ...]
 """Products that GPUs may be of, as node labels name them; () for any."""
 
@@ -129,31 +125,9 @@ class QuotaPool(msgspec.Struct, frozen=True):
         return sum([milli for products, milli in weight if not products or any(map(test, products))])
 
 
-def unit_milli(name: str, fleet: Fleet) -> int:
-    """Return thousandths of a whole card that one unit of a resource takes.
-
-    `nvidia.com/gpu` counts as a whole card: that is what was requested, whatever it stands for on a node.
-    """
-    if name == WHOLE_GPU:
-        return 1000
-    offers = fleet.by_resource.get(name)
-    if offers:
-        return max(offer.gpu_milli for offer in offers)
-    resource = parse_gpu_resource(name)
-    if resource is not None and resource.mig:
-        return min(1000, -(-1000 * resource.slices // DEFAULT_SLICES))
-    return 1000
-
-
 def total_milli(totals: Mapping[str, int], fleet: Fleet) -> int:
     """Return the thousandths of a whole GPU that a pod's totals take."""
-    return sum([count * unit_milli(name, fleet) for name, count in totals.items()])
-
-
-def max_unit_milli(name: str, fleet: Fleet, nodes: int) -> int:
-    """Return the most that one unit weighs on the nodes of a mask; by its name alone if none offers it."""
-    milli = fleet.unit_weight(name, nodes).milli
-    return unit_milli(name, fleet) if milli is None else milli
+    return sum([count * fleet.unit_milli(name) for name, count in totals.items()])
 
 
 def weigh_units(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> GpuWeight:
@@ -167,7 +141,7 @@ def weigh_units(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, prod
     for name, count in units:
         known, milli = fleet.unit_weight(name, nodes)
         products = known or ((product,) if product else ())
-        found[products] = found.get(products, 0) + count * (unit_milli(name, fleet) if milli is None else milli)
+        found[products] = found.get(products, 0) + count * milli
     return tuple(found.items())
 
 
@@ -193,7 +167,7 @@ def weigh_on_node(units: Sequence[tuple[str, int]], fleet: Fleet, node: str) -> 
 def _weigh_resource(name: str, count: int, node: int, fleet: Fleet) -> GpuWeight:
     offer = fleet.offer_on(name, node)
     if offer is None:
-        return (((), count * unit_milli(name, fleet)),)
+        return (((), count * fleet.unit_milli(name)),)
     return (((offer.product,) if offer.product else (), count * offer.gpu_milli),)
 
 

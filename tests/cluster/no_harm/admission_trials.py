@@ -28,7 +28,6 @@ from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.pods import parse_pod
-from webhook.model.pools import unit_milli
 from webhook.model.quantity import parse_units
 from webhook.model.quota_matching import quota_matches_pod
 
@@ -353,7 +352,7 @@ def max_gpu_milli(answer: ApiAnswer) -> list[int]:
 
 def _milli_per_unit(name: str, nodes: int) -> int:
     offered = [offer.gpu_milli for offer in FLEET.by_resource.get(name, ()) if offer.nodes & nodes]
-    return max(offered) if offered else unit_milli(name, FLEET)
+    return max(offered) if offered else FLEET.unit_milli(name)
 
 
 def declared_gpu_milli(answer: ApiAnswer) -> list[int]:

@@ -12,7 +12,6 @@ from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.inputs import read_cluster_view
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_result
 from webhook.model.fleet import Fleet
-from webhook.model.pools import unit_milli
 from webhook.model.queues import KUEUE_API_VERSION
 from webhook.report.serialization import yaml_text
 
@@ -64,6 +63,6 @@ def print_kueue_config(
 def transformations(fleet: Fleet, resource: str) -> list[dict[str, Any]]:
     """Return a transformation into thousandths of a GPU for each GPU resource of a fleet."""
     return [
-        {"input": name, "strategy": "Replace", "outputs": {resource: unit_milli(name, fleet)}}
+        {"input": name, "strategy": "Replace", "outputs": {resource: fleet.unit_milli(name)}}
         for name in sorted(fleet.resources())
     ]

@@ -44,7 +44,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_summary import PodClaimUse, PodSummary
-from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights, unit_milli
+from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights
 from webhook.model.quantity import NANO, parse_nano
 
 MAX_EVALUATION_STEPS = 100_000
@@ -169,7 +169,7 @@ def weigh_class_units(names: Mapping[str, int], devices: DeviceView, fleet: Flee
     """
     weigher, weights = _ClaimWeigher(devices, fleet), list[GpuWeight]()
     for name in sorted(names):
-        of_name = unit_milli(name, fleet) if parse_gpu_resource(name) else 0
+        of_name = fleet.unit_milli(name) if parse_gpu_resource(name) else 0
         if name in devices.class_by_resource and of_name < CARD_MILLI:
             found = weigher.weigh(_encode(claim_of_class(devices.class_by_resource[name])))
             weights += [((products, max(0, milli - of_name) * names[name]),) for products, milli in found]
