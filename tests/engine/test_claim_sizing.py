@@ -22,7 +22,7 @@ from tests.device_builders import (
     resource_claim,
     resource_slice,
 )
-from tests.engine.test_class_offers import CLASSES, IS_GPU, NODE, device_node, slices
+from tests.engine.test_class_offers import CLASSES, IS_GPU, IS_MIG, NODE, device_node, slices
 from tests.engine.test_fit import quota, sizing
 from tests.example_cluster import NO_USAGE, NOW, apply_patch, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
@@ -33,11 +33,12 @@ from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.enums import PolicyMode
 
-IS_MIG = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
 MIG = device_class("mig", IS_MIG)
 GPUS = (NODE, *partitionable_gpus("a"))
 A10 = card("gpu-0", "NVIDIA A10", memory="23028Mi")
 SMALL_CARD = (device_node("b"), resource_slice("b-0", NVIDIA, "b", nodeName="b", devices=[A10]))
+ATTRIBUTES = "device.attributes['gpu.nvidia.com']"
+TYPE, PROFILE = f"{ATTRIBUTES}.type", f"{ATTRIBUTES}.profile"
 H100_ONLY = "device.attributes['gpu.nvidia.com'].productName == 'NVIDIA H100 80GB HBM3'"
 
 
@@ -185,6 +186,34 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
          device_class("mig", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")),
         claim(),
         [],
+    ),
+    "a class with a selector that would fail on a device of another driver": (
+        (*GPUS, device_class("gpu", IS_GPU), device_class("small", f"{TYPE} == 'mig' && {PROFILE} == '1g.10gb'")),
+        claim(),
+        [],
+    ),
+    "a class that guards the key instead of checking the driver": (
+        (*GPUS, device_class("gpu", IS_GPU),
+         device_class("small", f"'profile' in {ATTRIBUTES} && {PROFILE} == '1g.10gb'")),
+        claim(),
+        ["mig-1g-10gb small 0", "requested gpu 0"],
+    ),
+    "a class that would match devices of another driver": (
+        (*GPUS, device_class("gpu", IS_GPU),
+         device_class("small", f"!('type' in {ATTRIBUTES}) || {TYPE} == 'mig' && {PROFILE} == '1g.10gb'")),
+        claim(),
+        [],
+    ),
+    "a class of every device, of which the choice names a profile": (
+        (*GPUS, device_class("gpu", IS_GPU), device_class("any", "true")),
+        claim("39Gi"),
+        ["mig-3g-40gb any 1", "mig-4g-40gb any 1", "requested gpu 0"],
+    ),
+    "the requested class, which may fail on a device of another driver": (
+        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)),
+         device_class("mig", f"{TYPE} == 'mig'")),
+        claim(deviceClassName="mig"),
+        ["mig-1g-10gb mig 1", "requested mig 0"],
     ),
     "slices of another product than those of whole cards": (
         (NODE, slices("a", 2), device_node("b"), slices("b", 0, card("gpu-1", "NVIDIA A100-SXM4-80GB")), *CLASSES),

@@ -36,12 +36,9 @@ from webhook.model.pods import Pod, parse_pod
 
 PREFIX = "deviceclass.resource.kubernetes.io/"
 SMALL, GPU = f"{PREFIX}small", "nvidia.com/gpu"
-IS_SMALL = (
-    "device.attributes['gpu.nvidia.com'].type == 'mig' && device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
-)
-IS_LARGE = (
-    "device.attributes['gpu.nvidia.com'].type == 'mig' && device.attributes['gpu.nvidia.com'].profile == '3g.40gb'"
-)
+IS_MIG = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
+IS_SMALL = f"{IS_MIG} && device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
+IS_LARGE = f"{IS_MIG} && device.attributes['gpu.nvidia.com'].profile == '3g.40gb'"
 IS_GPU = "device.attributes['gpu.nvidia.com'].type == 'gpu'"
 CLASSES = (device_class("small", IS_SMALL), device_class("gpu", IS_GPU, GPU))
 DEVICES_KEY = "small.deviceclass.resource.k8s.io/devices"
@@ -106,7 +103,7 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
     ),
     "the smallest device of a class counts": (
         (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)),
-         device_class("mixed", "device.attributes['gpu.nvidia.com'].type == 'mig'")),
+         device_class("mixed", IS_MIG)),
         make_pod().gpus(1).needs("20Gi"),
         KeepReason.NO_OFFER,
     ),
@@ -122,7 +119,7 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
         KeepReason.NO_OFFER,
     ),
     "a selector that fails on some device ends scheduling": (
-        (NODE, slices("a", 7, card("gpu-1")), device_class("small", IS_SMALL.partition(" && ")[2])),
+        (NODE, slices("a", 7, card("gpu-1")), device_class("small", IS_SMALL.rpartition(" && ")[2])),
         None,
         KeepReason.NO_OFFER,
     ),
