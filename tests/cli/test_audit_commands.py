@@ -168,7 +168,7 @@ def test_an_empty_folder_means_no_policies(rightslice: Run, tmp_path: Path) -> N
 def test_rightsize_reports_a_namespace_without_workloads(rightslice: Run) -> None:
     result = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
     assert result.code == 0
-    assert "note: no workload with GPUs in namespace nosuch\n" in result.err
+    assert "note: no active pods in namespace nosuch\n" in result.err
 
 
 DUPLICATES = {

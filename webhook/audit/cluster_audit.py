@@ -40,6 +40,9 @@ MAX_INTERNED = 100_000
 """Distinct values to remember; later ones are stored once per result."""
 
 Documents = Iterable[SourceObject | SkippedDocument]
+ChooseDocuments = Callable[[Documents], Documents]
+"""Returns the documents to evaluate."""
+
 AdjustView = Callable[[EvaluationContext], ClusterView]
 """Returns the cluster that pods are evaluated in, from the policies and the cluster that they are in."""
 
@@ -78,6 +81,7 @@ def audit_live_cluster(
     since: datetime | None,
     show_progress: ShowProgress,
     adjust_view: AdjustView | None = None,
+    choose: ChooseDocuments = iter,
 ) -> ClusterAudit:
     """Evaluate all active pods of a live cluster, listed page by page."""
     counters: list[PodMixCounter] = []
@@ -88,7 +92,7 @@ def audit_live_cluster(
 
     view = with_namespace_labels(cluster.view(observe), labels)
     context = EvaluationContext(policies, view, now, usage)
-    audit = audit_documents(cluster.pods(), cluster.active_pods, context, since, show_progress, adjust_view)
+    audit = audit_documents(choose(cluster.pods()), cluster.active_pods, context, since, show_progress, adjust_view)
     if view.fleet.nodes:
         audit.capacities = node_capacities(
             SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix(), view.devices

@@ -28,6 +28,7 @@ from webhook.cli.inputs import (
     snapshot_path,
 )
 from webhook.cli.output import exit_with_error, print_note, show_progress
+from webhook.cli.selection import EVERYTHING, ObjectSelection
 from webhook.documents.document import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
@@ -80,6 +81,7 @@ class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
     prices: str
     prometheus: str | None = None
     write_reports: bool = False
+    selection: ObjectSelection = EVERYTHING
 
     def read_record(self) -> UsageRecord | None:
         """Read recorded usage, else that of the named Prometheus, else that of a live cluster's own."""
@@ -105,6 +107,8 @@ def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> Clust
     live = flags.cluster == LIVE and not flags.paths
     audit = _audit_live_cluster(flags, adjust_view) if live else _audit_files(flags, adjust_view)
     audit.prices = _price_nodes(flags.prices, audit.context.view)
+    if flags.selection.is_partial and not audit.results:
+        flags.selection.note_nothing("active pods")
     if audit.undated_pods:
         pods = pluralize(audit.undated_pods, "pod")
         print_note(f"note: {pods} without metadata.creationTimestamp: --since does not exclude them")
@@ -122,7 +126,7 @@ def _audit_live_cluster(flags: AuditFlags, adjust_view: AdjustView | None) -> Cl
             exit_with_error(f"--write: {NO_KIND}")
         policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
         inputs = (policies, flags.labels, flags.now, flags.read_usage(), flags.since)
-        audit = audit_live_cluster(cluster, *inputs, show_progress, adjust_view)
+        audit = audit_live_cluster(cluster, *inputs, show_progress, adjust_view, flags.selection.choose)
     if flags.verbose:
         note_cluster(audit.cluster, audit.context.view.fleet)
     audit.report_apis = apis
@@ -138,7 +142,7 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
     documents = list(read_objects(audit_sources(flags.paths, flags.cluster)))
     if not any(isinstance(each, SourceObject) for each in documents):
         reject_broken_files(documents)
-    pods = without_duplicate_pods(documents)
+    pods = list(flags.selection.choose(without_duplicate_pods(documents)))
     if flags.paths and flags.cluster and list(flags.paths) != [flags.cluster]:
         context = read_evaluation_context(flags, usage)
         audit = audit_documents(pods, len(pods), context, flags.since, show_progress, adjust_view)

@@ -129,6 +129,21 @@ SchedulerConfig = Annotated[
 NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that do not set one.")
 ]
+OnlyNamespace = Annotated[
+    str | None, namespace_option("Only objects in this namespace. Default: all, not the one of the context.")
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("-A", "--all-namespaces", help="All namespaces, also with --namespace. The default.")
+]
+
+
+def selector_option(kind: str = "pods") -> Any:
+    """Return the option -l, which selects objects of this kind."""
+    help_ = f"Only {kind} whose labels match, for example 'app=train,tier in (a,b),!canary'."
+    return typer.Option("-l", "--selector", metavar="SELECTOR", help=help_)
+
+
+Selector = Annotated[str, selector_option()]
 PodNamespace = Annotated[
     str,
     typer.Option(

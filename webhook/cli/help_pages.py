@@ -22,9 +22,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": (
         "audit --cluster demo",
         "audit --cluster live --since 7d",
+        "audit --cluster live -n research -l app=train --sort-by saved",
+        "audit --cluster demo -o jsonpath={.workloads[*].workload}",
         "audit cluster/ --policies policies -o html=report.html",
     ),
-    "rightsize": ("rightsize --cluster demo", "rightsize --cluster live -n research --usage usage.json -o yaml"),
+    "rightsize": (
+        "rightsize --cluster demo",
+        "rightsize --cluster live -n research --usage usage.json -o yaml",
+        "rightsize --cluster demo -o name",
+    ),
     "layout": (
         "layout --cluster demo -o html=layout.html",
         "layout --cluster live --usage usage.json --quantile 0.95",
@@ -33,7 +39,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "layout status": ("layout status", "layout status layout/ --watch --timeout 3600"),
     "lint": ("lint --cluster demo", "lint -f quotas.yaml", "lint --cluster live -n research -o yaml"),
-    "capacity": ("capacity --cluster demo", "capacity a100-mixed-1 --cluster demo", "capacity --cluster live -o wide"),
+    "capacity": (
+        "capacity --cluster demo",
+        "capacity a100-mixed-1 --cluster demo",
+        "capacity --cluster live -o wide --sort-by free",
+    ),
     "place": ("place -f pod.yaml --cluster demo", "place -f pod.yaml --cluster live -o json"),
     "simulate": (
         "simulate --nodes demo --pods pods.yaml",

@@ -26,6 +26,7 @@ from webhook.cli.output import (
     print_note,
     write_reports,
 )
+from webhook.cli.selection import select_objects
 from webhook.model.enums import PolicyMode
 from webhook.report.audit import (
     NAMESPACES,
@@ -80,6 +81,9 @@ def audit_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    namespace: flags.OnlyNamespace = None,
+    all_namespaces: flags.AllNamespaces = False,
+    selector: flags.Selector = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     prometheus: flags.Prometheus = None,
@@ -111,15 +115,18 @@ def audit_command(
     GPUS is what a pod holds or waits for. nvidia.com/gpu can be a whole card, a MIG instance or a share, so it is
     measured on the pod's own node. IDLE is the part without GPU activity. SAVED counts pods that would be admitted with
     less than they hold. AUDIT-SAVED is what right-sizing in audit or warn mode would save in addition if enforced.
-    Pending pods are not part of the summary figures, which docs/audit.md defines. Without --since, resource claims that
-    wait for devices and templates of claims are reviewed too.
+    Pending pods are not part of the summary figures, which docs/audit.md defines; with -n, -l or --since there are no
+    summary figures. Without -l and --since, resource claims that wait for devices and templates of claims are reviewed
+    too.
 
     Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer, or --write skipped an
     object of another tool.
     """
     targets, moment = parse_targets(output, FORMATS), parse_now(now)
     named = flags.join_paths(paths, filename)
-    _reject_partial_write(cluster, named, since, write=write, dry_run=dry_run)
+    selection = select_objects(namespace, all_namespaces, selector)
+    partial = "--since" if since else "-n and -l" if selection.is_partial else ""
+    _reject_partial_write(cluster, named, partial, write=write, dry_run=dry_run)
     access = ClusterFlags(kubeconfig, context)
     audit = run_audit(
         AuditFlags(
@@ -136,14 +143,16 @@ def audit_command(
             prometheus=prometheus,
             verbose=verbose,
             write_reports=write,
+            selection=selection,
         )
     )
     paint, results, nodes = paint_for(no_color=no_color), audit.results, audit.capacities
     rows, table = RowFlags(sort_by, no_headers), workload_columns(audit.prices)
     workloads = rows.sort(table, workload_reports(results, audit.prices, nodes or None))
     listed = listed_workloads(workloads, every=verbose)
-    figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
-    claims = list(audit_claims(audit.context.view)) if not since else []
+    figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not partial else None
+    claims = [] if since or selection.labels else [*audit_claims(audit.context.view)]
+    claims = [each for each in claims if selection.namespace in ("", each.namespace)]
     names, reach = audit.context.policies.names, summarize_reach(results, audit.context.view.fleet)
     objects = [*results, *claims]
 
@@ -259,12 +268,12 @@ def _policy_reports_yaml(apis: Sequence[ReportApi], workloads: Sequence[Workload
 
 
 def _reject_partial_write(
-    cluster: str | None, paths: Sequence[str] | None, since: str, *, write: bool, dry_run: bool
+    cluster: str | None, paths: Sequence[str] | None, partial: str, *, write: bool, dry_run: bool
 ) -> None:
     """Exit if reports would be written that do not cover a whole live cluster."""
     if dry_run and not write:
         exit_with_error("--dry-run: needs --write. Write --write --dry-run, or leave it out: an audit stores nothing")
     if write and (cluster != LIVE or paths):
         exit_with_error("--write: stores reports in the audited cluster. Write --cluster live, and no files")
-    if write and since:
-        exit_with_error("--write: results for some of the pods would replace those for all. Leave out --since")
+    if write and partial:
+        exit_with_error(f"--write: results for some of the pods would replace those for all. Leave out {partial}")

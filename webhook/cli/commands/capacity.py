@@ -23,6 +23,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.placement_inputs import ClusterName, read_placement_input
+from webhook.cli.selection import select_objects
 from webhook.errors import TopologyError
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.pod_resources import count_gpu_units, effective_requests
@@ -53,6 +54,7 @@ CapacityOutput = Annotated[list[str] | None, flags.output_option(FORMATS[:-1], "
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="Show one node: its GPU links and pods.", show_default=False)
 ]
+NodeSelector = Annotated[str, flags.selector_option("nodes")]
 LinksFile = Annotated[
     str,
     typer.Option(
@@ -68,6 +70,7 @@ MAX_MATRIX_BYTES = 64 << 10
 def capacity_command(
     node: NodeName = "",
     cluster: ClusterName = "",
+    selector: NodeSelector = "",
     links: LinksFile = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -93,12 +96,17 @@ def capacity_command(
     """
     targets = parse_targets(output, FORMATS)
     if links:
-        if node or cluster:
-            exit_with_error("--links: describes one machine. Leave out the node and --cluster")
+        if node or cluster or selector:
+            exit_with_error("--links: describes one machine. Leave out the node, --cluster and -l")
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
     placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
-    capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
+    selection = select_objects(selector=selector)
+    chosen = {each.name for each in placement.snapshot.fleet.nodes if selection.selects_labels(each.labels)}
+    every = node_capacities(placement.snapshot, placement.mix, placement.devices)
+    capacities = [each for each in every if each.name in chosen]
+    if selection.is_partial and not capacities:
+        selection.note_nothing("nodes with GPUs")
     if node:
         write_reports(targets, _node_reports(placement, node, capacities))
         return

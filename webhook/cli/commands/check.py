@@ -26,6 +26,7 @@ from webhook.cli.output import (
     parse_targets,
     write_reports,
 )
+from webhook.cli.selection import select_objects
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.report.check import (
@@ -52,6 +53,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 CheckOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
+CheckSelector = Annotated[str, flags.selector_option("objects")]
 MINIMUM_MODE = {
     flags.FailOn.DENY: PolicyMode.ENFORCE,
     flags.FailOn.WARN: PolicyMode.WARN,
@@ -69,6 +71,7 @@ def check_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
+    selector: CheckSelector = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     scheduler_config: flags.SchedulerConfig = None,
@@ -99,8 +102,8 @@ def check_command(
         verbose=verbose,
     )
     evaluation = read_evaluation_context(given, given.read_usage())
-    rows = RowFlags(sort_by, no_headers)
-    results = rows.sort(OBJECTS, list(evaluate_all(read_objects(named), evaluation)))
+    rows, selection = RowFlags(sort_by, no_headers), select_objects(selector=selector)
+    results = rows.sort(OBJECTS, list(evaluate_all(selection.choose(read_objects(named)), evaluation)))
     source = ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
     used, paint = PoliciesUsed(evaluation.policies.names, source), paint_for(no_color=no_color)
     write_reports(targets, check_reports(results, used, paint, fail_on, rows, quiet=quiet, verbose=verbose))

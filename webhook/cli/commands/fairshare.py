@@ -40,6 +40,9 @@ MAX_SKIPPED_NOTES = 10
 """Pods to name that are not counted, or whose time is not."""
 
 ShareOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
+SharesNamespace = Annotated[
+    str | None, flags.namespace_option("Only the row of this namespace; its share is that among all. Default: all.")
+]
 PolicyName = Annotated[
     str, typer.Option("--policy", metavar="NAME", help="The policy whose fairShare to use, if several have one.")
 ]
@@ -52,6 +55,8 @@ def fairshare_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    namespace: SharesNamespace = None,
+    all_namespaces: flags.AllNamespaces = False,
     now: flags.Now = "",
     sort_by: flags.SortBy = "",
     no_headers: flags.NoHeaders = False,
@@ -90,6 +95,10 @@ def fairshare_command(
     rows, is_namespace = RowFlags(sort_by, no_headers), rule.by == BY_NAMESPACE
     table = fair_share_columns("Namespace" if is_namespace else "Queue")
     shares = rows.sort(table, rank_fair_shares(periods, rule, moment.timestamp()))
+    if namespace and not all_namespaces:
+        if not is_namespace:
+            exit_with_error(f"-n: shares are by namespace, found a fairShare by {sanitize(rule.by)}. Leave it out")
+        shares = [row for row in shares if row.group == namespace]
     reports = {
         **rows.reports(
             table,

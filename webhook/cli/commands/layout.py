@@ -37,6 +37,7 @@ from webhook.cli.output import (
     print_result,
     write_reports,
 )
+from webhook.cli.selection import select_objects
 from webhook.errors import SolverError
 from webhook.installing.facts import list_all
 from webhook.model.cluster_view import ClusterView
@@ -121,6 +122,7 @@ Watch = Annotated[
 WatchTimeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="With --watch: its longest duration. 0: no limit.")
 ]
+NodeSelector = Annotated[str, flags.selector_option("nodes")]
 STATUS_FORMATS = ("table", "wide", "name", "json", "yaml")
 StatusOutput = Annotated[list[str] | None, flags.output_option(STATUS_FORMATS)]
 
@@ -297,6 +299,7 @@ def show_status(
     folder: LayoutFolder = None,
     watch: Watch = False,
     timeout: WatchTimeout = 0.0,
+    selector: NodeSelector = "",
     sort_by: flags.SortBy = "",
     no_headers: flags.NoHeaders = False,
     output: StatusOutput = None,
@@ -309,6 +312,7 @@ def show_status(
     Exit code: 0 all have it, 1 some do not (yet), 2 invalid input, 3 the cluster did not answer.
     """
     targets, ordered = parse_targets(output, STATUS_FORMATS), RowFlags(sort_by, no_headers)
+    selection = select_objects(selector=selector)
     follows = watch and [target.form for target in targets] == ["table"]
     planned = None if folder is None else _read_planned_configs(folder)
     paint, shown = paint_for(no_color=no_color), set[LayoutProgress]()
@@ -323,7 +327,8 @@ def show_status(
         clock = asyncio.get_running_loop().time
         end = clock() + timeout if timeout else math.inf
         while True:
-            rows = layout_progress(await list_all(api, "/api/v1/nodes"), planned)
+            nodes = await list_all(api, "/api/v1/nodes")
+            rows = layout_progress(list(filter(selection.selects, nodes)), planned)
             print_changes(rows)
             states = {row.state for row in rows}
             if not watch or states <= {SUCCESS} or FAILED in states or clock() >= end:

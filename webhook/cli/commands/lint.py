@@ -22,6 +22,7 @@ from webhook.cli.output import (
     print_note,
     write_reports,
 )
+from webhook.cli.selection import select_objects
 from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
 from webhook.errors import ApiError
@@ -34,6 +35,7 @@ from webhook.report.text import pluralize, sanitize
 DEVICE_CLASS = "DeviceClass"
 
 LintCluster = Annotated[str | None, flags.cluster_option(f"The objects of a cluster: {flags.CLUSTER_HELP}.")]
+LintSelector = Annotated[str, flags.selector_option("LimitRanges and ResourceQuotas")]
 LintNamespace = Annotated[str | None, flags.namespace_option("With --cluster: only this namespace. Default: all.")]
 FORMATS = ("text", "yaml", "json")
 LintOutput = Annotated[list[str] | None, flags.output_option(FORMATS, "yaml prints only the corrected objects")]
@@ -54,6 +56,8 @@ def lint_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     namespace: LintNamespace = None,
+    all_namespaces: flags.AllNamespaces = False,
+    selector: LintSelector = "",
     output: LintOutput = None,
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
@@ -67,19 +71,23 @@ def lint_command(
 
     Exit code: 0 no findings, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """
-    targets = parse_targets(output, FORMATS)
+    targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
+    namespace = None if all_namespaces else namespace
     files = flags.join_paths(paths, filename)
     documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]
+    selected = [each for each in linted if selection.selects(each.data)]
     skipped = [each for each in documents if isinstance(each, SkippedDocument)]
-    for each in linted:
+    for each in selected:
         for error in find_object_errors(each.data):
             reason = f"{format_path(error.path)}: {error.message}"
             skipped.append(SkippedDocument(each.locate(error.path), reason, invalid=error.rejected))
     classes = [map_at(each.data, "metadata") for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
-    claims = list(_lint_claims(cluster, ClusterFlags(kubeconfig, context), namespace)) if classes and cluster else []
+    results = [each for each in results if selection.selects(each.source.data)]
+    reviews_claims = bool(classes and cluster) and not selection.labels
+    claims = list(_lint_claims(str(cluster), ClusterFlags(kubeconfig, context), namespace)) if reviews_claims else []
     results += claims
     reports = {
         "text": lambda: _lint_text(results),
@@ -92,7 +100,7 @@ def lint_command(
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
     totals = pluralize(findings, "finding") if findings else "no findings"
     totals += f", {pluralize(errors, 'error')}" if errors else ""
-    print_note(f"{pluralize(len(linted) + len(claims), 'object')}: {totals}")
+    print_note(f"{pluralize(len(selected) + len(claims), 'object')}: {totals}")
     if files and (other := sorted({each.data["kind"] for each in objects if each.data["kind"] not in LINTED_KINDS})):
         print_note(f"not checked: {sanitize(', '.join(other))}. lint checks {', '.join(sorted(LINTED_KINDS))}")
     raise typer.Exit(EXIT_INVALID_INPUT if errors else EXIT_FINDINGS if results else EXIT_OK)

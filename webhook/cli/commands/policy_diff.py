@@ -34,6 +34,7 @@ from webhook.cli.output import (
     show_progress,
     write_reports,
 )
+from webhook.cli.selection import select_objects
 from webhook.cli.usage_inputs import estimate_view, read_usage_file
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
@@ -55,6 +56,9 @@ def diff_policies(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     usage: flags.Usage = None,
+    namespace: flags.OnlyNamespace = None,
+    all_namespaces: flags.AllNamespaces = False,
+    selector: flags.Selector = "",
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     output: DiffOutput = None,
@@ -73,16 +77,17 @@ def diff_policies(
     labels, access, moment = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context), parse_now(now)
     record = read_usage_file(usage, moment) if usage is not None else None
     observed = estimate_view(record, verbose=verbose) if record else UsageView()
+    selection = select_objects(namespace, all_namespaces, selector)
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             view = read_live_view(live, labels, verbose=verbose)
             evaluation = EvaluationContext(before, view, moment, observed)
-            diffs = _relevant_diffs(live.pods(), evaluation, after, live.active_pods)
+            diffs = _relevant_diffs(selection.choose(live.pods()), evaluation, after, live.active_pods)
     else:
         reject_access_flags(access)
         documents = list(read_objects(audit_sources(None, cluster)))
         view = with_namespace_labels(build_snapshot(cluster or "", documents, verbose=verbose).view, labels)
-        pods = without_duplicate_pods(documents)
+        pods = list(selection.choose(without_duplicate_pods(documents)))
         diffs = _relevant_diffs(pods, EvaluationContext(before, view, moment, observed), after, len(pods))
     broken = [each for each in diffs if isinstance(each, CheckResult)]
     for each in broken:

@@ -20,9 +20,9 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
-    print_note,
     write_reports,
 )
+from webhook.cli.selection import select_objects
 from webhook.model.prices import NodePrices
 from webhook.report.check import resource_with_meaning
 from webhook.report.costs import (
@@ -45,10 +45,6 @@ FORMATS = ("table", "wide", "name", "json", "yaml", "csv")
 
 RecommendationOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
-OnlyNamespace = Annotated[
-    str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.")
-]
-
 
 def rightsize_command(
     paths: AuditPaths = None,
@@ -60,7 +56,9 @@ def rightsize_command(
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     usage: flags.Usage = None,
     prometheus: flags.Prometheus = None,
-    namespace: OnlyNamespace = "",
+    namespace: flags.OnlyNamespace = None,
+    all_namespaces: flags.AllNamespaces = False,
+    selector: flags.Selector = "",
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
@@ -79,6 +77,7 @@ def rightsize_command(
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
+    selection = select_objects(namespace, all_namespaces, selector)
     audit = run_audit(
         AuditFlags(
             paths=flags.join_paths(paths, filename),
@@ -92,20 +91,20 @@ def rightsize_command(
             usage=usage,
             prometheus=prometheus,
             verbose=verbose,
+            selection=selection,
         )
     )
     every = workload_reports(audit.results, audit.prices, audit.capacities or None)
-    workloads = [row for row in every if row.usages and namespace in ("", row.namespace)]
-    if namespace and not workloads:
-        print_note(f"note: no workload with GPUs in namespace {sanitize(namespace)}")
+    workloads = [row for row in every if row.usages]
+    if audit.results and not workloads:
+        selection.note_nothing("workloads with GPUs")
     rows, priced, paint = RowFlags(sort_by, no_headers), audit.prices, paint_for(no_color=no_color)
     table = recommendation_columns(priced)
     firsts = [row for row in _container_rows(workloads) if row.saved]
     workloads = [row.workload for row in rows.sort(table, firsts, lambda row: _workload_recommendation(row.workload))]
     rates = product_prices(audit.capacities, priced) if priced else ()
     price_rows = ["", *price_lines(priced, rates)] if priced else []
-    shown = [each for each in audit.results if namespace in ("", each.namespace)]
-    reach = summarize_reach(shown, audit.context.view.fleet)
+    reach = summarize_reach(audit.results, audit.context.view.fleet)
     reach_rows = ["", *reach_lines(reach, paint)] if reach else []
     reports = {
         **rows.reports(

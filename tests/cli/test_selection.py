@@ -1,0 +1,124 @@
+"""-n, -A and -l select what they select with kubectl; tests/cluster asks the API server for the same selectors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import INPUTS, Run
+from webhook.cli.selection import ObjectSelection, parse_label_selector
+
+LABELS: dict[str, dict[str, str]] = {
+    "web": {"tier": "web", "example.com/team": "a", "count": "5"},
+    "db": {"tier": "db", "count": "12"},
+    "empty": {"tier": ""},
+    "bare": {},
+}
+"""Labels of objects, by name."""
+
+SELECTORS = {
+    "equal": ("tier=web", "web"),
+    "equal, with two signs and spaces": (" tier == web ", "web"),
+    "an empty value": ("tier=", "empty"),
+    "unequal, or absent": ("tier!=web", "db empty bare"),
+    "one of some": ("tier in (web, db)", "web db"),
+    "one of some, one of them empty": ("tier in (web,)", "web empty"),
+    "one of none: the empty value": ("tier in ()", "empty"),
+    "none of some, or absent": ("tier notin (web, db)", "empty bare"),
+    "present": ("tier", "web db empty"),
+    "absent": ("!tier", "bare"),
+    "a key with a domain": ("example.com/team", "web"),
+    "all of several": ("tier,example.com/team=a,tier in (web)", "web"),
+    "above a number": ("count>5", "db"),
+    "below a number": ("count<12", "web"),
+    "everything": ("", "web db empty bare"),
+}
+"""A selector, and the names that it selects."""
+
+MISTAKES = {
+    "no value list": ("tier in web", "must have values in brackets after in"),
+    "an open value list": ("tier in (web", "must have values in brackets after in"),
+    "a comma at the end": ("tier=web,", "must have label keys such as app or example.com/team, found ''"),
+    "only a comma": (",", "must have label keys"),
+    "two words": ("tier=web db", "must have a comma before 'db'"),
+    "a value for an absent key": ("!tier=web", "must have a comma before '='"),
+    "a key that no label can have": ("-tier", "must have label keys"),
+    "a value that no label can have": ("tier=web-", "must have label values, found 'web-'"),
+    "a text after a number sign": ("count>many", "must have numbers after < and >"),
+    "an unknown operator": ("tier!web", "must have one of = == != in notin > < after a key, found '!'"),
+}
+"""A selector that the API server rejects too, and our error."""
+
+
+@pytest.mark.parametrize(("selector", "names"), SELECTORS.values(), ids=SELECTORS)
+def test_a_selector_selects(selector: str, names: str) -> None:
+    selection = ObjectSelection(labels=parse_label_selector(selector))
+    assert [name for name, labels in LABELS.items() if selection.selects_labels(labels)] == names.split()
+
+
+@pytest.mark.parametrize(("selector", "error"), MISTAKES.values(), ids=MISTAKES)
+def test_an_invalid_selector_is_an_error(rightslice: Run, selector: str, error: str) -> None:
+    result = rightslice("check", "deploy", *INPUTS, "-l", selector)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"error: -l: {error}")
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, labels: {tier: %s}}
+spec: {containers: [{name: main, image: a, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+PODS = "---\n".join(POD % each for each in (("a", "one", "web"), ("b", "one", "db"), ("c", "two", "web")))
+
+CHOICES = {
+    "all by default": ((), "a b c"),
+    "one namespace": (("-n", "one"), "a b"),
+    "one namespace and one label": (("-n", "one", "-l", "tier=web"), "a"),
+    "one label in all namespaces": (("-l", "tier=web"), "a c"),
+    "all namespaces in spite of one": (("-n", "one", "-A"), "a b c"),
+    "a namespace without pods": (("-n", "three"), ""),
+}
+
+
+@pytest.mark.parametrize(("flags", "names"), CHOICES.values(), ids=CHOICES)
+@pytest.mark.parametrize("command", ["audit", "rightsize"])
+def test_reports_on_pods_are_of_the_selected_ones(
+    rightslice: Run, command: str, flags: tuple[str, ...], names: str
+) -> None:
+    result = rightslice(command, "-", *INPUTS, *flags, "-o", "json", stdin=PODS)
+    workloads = [each["workload"] for each in json.loads(result.out)["workloads"]]
+    assert sorted(workloads) == [f"Pod/{name}" for name in names.split()]
+    assert ("note: no active pods" in result.err) is not bool(names)
+
+
+@pytest.mark.parametrize("flags", [("-n", "one"), ("-l", "tier")])
+def test_reports_of_some_pods_are_not_stored(rightslice: Run, flags: tuple[str, ...]) -> None:
+    result = rightslice("audit", "--cluster", "live", "--write", *flags)
+    assert result.code == 2
+    assert "results for some of the pods would replace those for all. Leave out -n and -l" in result.err
+
+
+def test_nodes_are_selected_by_their_labels(rightslice: Run) -> None:
+    flags = ("capacity", "--cluster", "demo", "-l", "nvidia.com/gpu.product in (NVIDIA-L40S, NVIDIA-L4-SHARED)")
+    assert rightslice(*flags, "-o", "name").out.split() == ["node/l40s-sliced-1", "node/l4-mps-1"]
+
+
+def test_objects_of_files_are_selected_by_their_labels(rightslice: Run) -> None:
+    result = rightslice("check", "-", *INPUTS, "-l", "tier=web", "-o", "name", stdin=PODS)
+    assert result.out.split() == ["pod/a", "pod/c"]
+
+
+def test_one_row_of_fair_shares_is_that_among_all(rightslice: Run) -> None:
+    flags = ("fairshare", "--cluster", "demo", "--now", "2026-06-01T00:00:00Z", "-o")
+    every = json.loads(rightslice(*flags, "json").out)["groups"]
+    (row,) = json.loads(rightslice(*flags, "json", "-n", "batch").out)["groups"]
+    assert row in every
+    assert len(every) > 1
+
+
+def test_only_selected_quotas_and_limit_ranges_are_linted(rightslice: Run) -> None:
+    assert rightslice("lint", "--cluster", "demo").code == 1
+    result = rightslice("lint", "--cluster", "demo", "-l", "no=such-label")
+    assert (result.code, result.out.strip()) == (0, "")
