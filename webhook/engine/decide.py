@@ -164,7 +164,7 @@ def decide_pod(
         mutation, mutation_findings = PodMutation(pod), [*remaining, _record_too_large(mutation)]
     violations, quota_charge = evaluate_pod(context, mutation)
     reported: Sequence[SectionFinding] = [*failures, *bypasses, *mutation_findings, *violations]
-    if reported and context.namespace.ranges.default_names:
+    if not context.namespace.ranges.default_names.isdisjoint([each.path[-1] for _, each in reported if each.path]):
         reported = name_default_sources(reported, mutation, context.namespace.ranges, request)
     findings, exempted = settle(reported, policies.exemptions, request, pod, now)
 

@@ -140,8 +140,10 @@ def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool
 def _add_node_affinity(
     section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int
 ) -> tuple[PolicyFinding, ...]:
+    """Add the node affinity of a section, and automatic one to pods that do not opt out and nothing else places."""
     expressions = section.node_affinity
-    if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
+    avoids_partial = section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial
+    if avoids_partial and exclusion_reason(context) is None:
         excluded = exclude_partitioned(context, section.mode)
         if context.gpu_requests.totals[WHOLE_GPU] > 1:
             expressions += excluded
@@ -252,8 +254,7 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
 
     Partial GPUs do not suffice for a request for several GPUs, which have to communicate, nor for a larger declared
     need. Several GPUs are never served by parts: the expression is required where a remaining node is large enough. A
-    pod with one GPU must not wait because of it, whatever is free when it is scheduled: it is only preferred. Pods that
-    opt out or that another component places do not get it.
+    pod with one GPU must not wait because of it, whatever is free when it is scheduled: it is only preferred.
 
     Args:
         mode: Mode of the section that adds it.
@@ -265,7 +266,7 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         products = tuple(
             sorted({each.product for each in partial if each.memory_mib and each.memory_mib < (need or 0)})
         )
-    if not products or exclusion_reason(context) is not None:
+    if not products:
         return ()
     expression = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products)
     if count == 1:

@@ -221,6 +221,7 @@ class ClusterView:
         replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
         api_minor: The minor version of its API server; 0 if unknown.
         pod_versions: How new its pods are.
+        has_anti_affinity: True if any pod has required anti-affinity, also one that was just admitted.
         storage: Claims, volumes and classes, and the pods that use them.
         group_sources: What is written about node groups.
     """
@@ -281,6 +282,7 @@ class ClusterView:
         self._pod_groups = NO_POD_GROUPS.with_changes(groups, fleet)
         self._waiting = WaitingPods(waiting or {}, fleet)
         self._assumed = AssumedPods(assumed)
+        self.has_anti_affinity = bool(self._anti_affinity.pods) or self._assumed.excluding > 0
         self.storage = StorageView(fleet, NO_STORAGE, VolumeUsers())
         self._index_free(free or {})
 
@@ -409,11 +411,6 @@ class ClusterView:
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         classes = self.claim_context(namespace), self.pod_classes
         return (self.complete, self.stale, self.has_anti_affinity, self.api_minor, *namespaced, *classes)
-
-    @property
-    def has_anti_affinity(self) -> bool:
-        """True if any pod has required anti-affinity, also one that was just admitted."""
-        return bool(self._anti_affinity.pods) or self._assumed.excluding > 0
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Return the nodes from which other pods exclude a new one by their required anti-affinity.
@@ -899,6 +896,7 @@ class ClusterView:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view.__dict__.update(parts)
+        view.has_anti_affinity = bool(view._anti_affinity.pods) or view._assumed.excluding > 0
         return view
 
     @property

@@ -13,7 +13,8 @@ from itertools import takewhile
 
 import msgspec
 
-from webhook.model.fleet import Fleet
+from webhook.model.derived_values import derived_value
+from webhook.model.fleet import MAX_CACHED_ANSWERS, Fleet
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.pod_summary import PodSummary, allowed_nodes
 
@@ -130,7 +131,8 @@ def total_milli(totals: Mapping[str, int], fleet: Fleet) -> int:
     return sum([count * fleet.unit_milli(name) for name, count in totals.items()])
 
 
-def weigh_units(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> GpuWeight:
+@derived_value(MAX_CACHED_ANSWERS, of_requests=True)
+def weigh_units(fleet: Fleet, units: tuple[tuple[str, int], ...], nodes: int, product: str) -> GpuWeight:
     """Return the weight of GPU units on the nodes of a mask.
 
     Args:
@@ -152,7 +154,7 @@ def pod_weight(pod: PodSummary, fleet: Fleet) -> GpuWeight:
         return ()
     if pod.constraints is not None:
         product = dict(pod.constraints.labels).get(PRODUCT_LABEL, "")
-        return weigh_units(units, fleet, allowed_nodes(pod.constraints, fleet), product)
+        return weigh_units(fleet, units, allowed_nodes(pod.constraints, fleet), product)
     return weigh_on_node(units, fleet, pod.node)
 
 

@@ -71,8 +71,6 @@ def name_default_sources(
     reported: Sequence[SectionFinding], mutation: PodMutation, ranges: NamespaceLimitRanges, request: AdmissionRequest
 ) -> Sequence[SectionFinding]:
     """Add the LimitRange to the message of each finding about an amount that it sets by default."""
-    if ranges.default_names.isdisjoint([name for _, finding in reported for name in finding.path[-1:]]):
-        return reported
     sources, named = DefaultSources(mutation, ranges, request.load_object), list[SectionFinding]()
     for policy_ref, finding in reported:
         source = "" if finding.code in _NAMES_LIMIT_RANGE else sources.of_field(finding.path)

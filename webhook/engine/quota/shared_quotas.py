@@ -89,7 +89,7 @@ def _weigh_names(totals: Mapping[str, int], mutation: PodMutation, fleet: Fleet)
     if fit is not None and not pod.has_uid:
         required = NodeSelectorTerm(match_expressions=tuple(mutation.required_node_affinity))
         nodes &= fleet.select_nodes({}, (required,))
-    return weigh_units(units, fleet, nodes, pod.spec.node_selector.get(PRODUCT_LABEL, ""))
+    return weigh_units(fleet, units, nodes, pod.spec.node_selector.get(PRODUCT_LABEL, ""))
 
 
 def _weigh_claims(
