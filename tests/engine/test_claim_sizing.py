@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import Json, make_namespace, make_pod
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.conftest import ROOT
 from tests.device_builders import (
     NVIDIA,
     allocated,
@@ -22,6 +24,7 @@ from tests.device_builders import (
     resource_claim,
     resource_slice,
 )
+from tests.engine.test_claimed_gpus import claiming, limits
 from tests.engine.test_class_offers import CLASSES, IS_GPU, IS_MIG, NODE, device_node, slices
 from tests.engine.test_fit import quota, sizing
 from tests.example_cluster import NO_USAGE, NOW, apply_patch, policies_of, policy, request_of, view_of
@@ -456,6 +459,9 @@ def test_a_changed_claim_loses_nothing(objects: list[Json], before: Json) -> Non
     assert decide_claim(after, view).patch == ()
 
 
+TEMPLATE = "ResourceClaimTemplate"
+
+
 def sized_claim(**fields: Any) -> Json:
     """Return a claim after right-sizing."""
     before = claim(**fields)
@@ -465,6 +471,14 @@ def sized_claim(**fields: Any) -> Json:
 def stored(data: Json) -> Json:
     """Return an object with a uid."""
     return {**data, "metadata": {**data["metadata"], "uid": "u"}}
+
+
+def renamed_choices() -> Json:
+    """Return a template with the choices of a right-sized one under names that a user may give."""
+    found = sized_claim(kind=TEMPLATE)
+    for number, choice in enumerate(found["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"]):
+        choice["name"] = f"choice-{number}"
+    return found
 
 
 CHOOSES = claim()
@@ -486,3 +500,36 @@ REASONS: dict[str, tuple[Json, str, list[str]]] = {
 def test_a_second_pass_is_no_finding(data: Json, reason: str, codes: list[str]) -> None:
     decision = decide_claim(data, api_view(*GPUS, *CLASSES))
     assert (decision.right_sizing_outcome, [one.code for one in decision.findings]) == (reason, codes)
+
+
+SLICES_OF_A_CONTAINER = limits("{resource: 'nvidia.com/mig-*', max: 1}", of="perContainer")
+SLICES_OF_A_POD = limits("{resource: 'nvidia.com/mig-*', max: 1}", "{resource: nvidia.com/gpu, allowed: [1, 2, 4]}")
+NO_SLICES = limits("{resource: 'nvidia.com/mig-*', max: 0}")
+TEAM_LIMITS = json.dumps(yaml.safe_load((ROOT / "policies/team-limits.yaml").read_text())["spec"])
+WARNED, DENIED = ["GPU-L103 WARN"], ["GPU-L103 ENFORCE"]
+MIG_1G = "nvidia.com/mig-1g.10gb"
+WITH_SIZED_CLAIMS: dict[str, tuple[str, PodMaker, Json, list[str]]] = {
+    "one claim": (TEAM_LIMITS, claiming("a"), sized_claim(kind=TEMPLATE), []),
+    "two claims that one container uses": (TEAM_LIMITS, claiming("a", "b"), sized_claim(kind=TEMPLATE), WARNED),
+    "two claims as requested": (TEAM_LIMITS, claiming("a", "b"), claim(kind=TEMPLATE), []),
+    "three claims as requested": (TEAM_LIMITS, claiming("a", "b", "c"), claim(kind=TEMPLATE), ["GPU-L102 ENFORCE"]),
+    "three claims": (TEAM_LIMITS, claiming("a", "b", "c"), sized_claim(kind=TEMPLATE), ["GPU-L102 ENFORCE", *WARNED]),
+    "two claims of a pod": (SLICES_OF_A_POD, claiming("a", "b"), sized_claim(kind=TEMPLATE), WARNED),
+    "a claim, and a slice by name": (
+        SLICES_OF_A_POD, claiming("a").requests(MIG_1G, "1"), sized_claim(kind=TEMPLATE), WARNED,
+    ),
+    "a claim, and two slices by name": (
+        SLICES_OF_A_POD, claiming("a").requests(MIG_1G, "2"), sized_claim(kind=TEMPLATE), [*DENIED, *WARNED],
+    ),
+    "a slice where a later policy allows none": (NO_SLICES, claiming("a"), sized_claim(kind=TEMPLATE), DENIED),
+    "choices of the user": (SLICES_OF_A_CONTAINER, claiming("a", "b"), renamed_choices(), DENIED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "pod", "template", "want"), WITH_SIZED_CLAIMS.values(), ids=WITH_SIZED_CLAIMS)
+def test_limits_allow_a_pod_with_right_sized_claims_if_they_allow_what_was_requested(
+    text: str, pod: PodMaker, template: Json, want: list[str]
+) -> None:
+    templates = [{**template, "metadata": {"name": name, "namespace": "team"}} for name in "abc"]
+    decision = decide_claim(pod.build(), api_view(*GPUS, *CLASSES, *templates), text)
+    assert [f"{each.code} {each.mode.name}" for each in decision.findings if each.code.startswith("GPU-L")] == want

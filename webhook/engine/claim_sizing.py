@@ -29,6 +29,7 @@ from webhook.model.annotations import (
 )
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
+    LAST_CHOICE,
     ClaimDevices,
     ClaimRequest,
     ClaimSpec,
@@ -85,8 +86,6 @@ ESCAPED_BYTES = 2
 
 MAX_CHOICES = 8
 """Choices that one request may have; the last is what was requested."""
-
-LAST_CHOICE = "requested"
 
 OTHER_DRIVER, EMPTY_DEVICE = "driver.example.com", Device()
 """A device that no class of GPUs of NVIDIA may match."""

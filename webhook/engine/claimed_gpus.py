@@ -64,6 +64,21 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
             _is_surely_nvidia(one) for some in self.claims.values() for one in some
         )
 
+    def before_sizing(self) -> ClaimedGpus:
+        """Return the GPUs that it requested before its claims were right-sized; itself if none was."""
+        each = [one for some in self.claims.values() for one in some]
+        if all(one.before_sizing is None for one in each):
+            return self
+        units = Counter(self.units)
+        for one in each:
+            units += Counter(_units_before_sizing(one))
+            units.subtract(one.units)
+        claims = {
+            name: tuple(one._replace(units=_units_before_sizing(one), before_sizing=None) for one in some)
+            for name, some in self.claims.items()
+        }
+        return msgspec.structs.replace(self, units=+units, claims=claims)
+
     def surely_serves(self, container: Container) -> bool:
         """Return whether a container gets GPUs of NVIDIA by a resource of a device class."""
         limits = container.resources.limits
@@ -84,6 +99,10 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
 
 
 NO_CLAIMED_GPUS = ClaimedGpus()
+
+
+def _units_before_sizing(one: RequestUnits) -> Mapping[str, int]:
+    return one.units if one.before_sizing is None else one.before_sizing
 
 
 def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: frozenset[str]) -> ClaimedGpus:

@@ -10,9 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
 from webhook.engine.policy_findings import PolicyFinding
+from webhook.model.annotations import KEEP_ANNOTATION
+from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_amounts import ContainerAmounts
@@ -100,9 +104,23 @@ def find_limit_violations(
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     violations += unreadable_amount_violations(pod)
+    if violations and claimed.units and (before := claimed.before_sizing()) is not claimed:
+        forbidden = [name for name in claimed.units if not allows_resource(limits, name)]
+        denying = find_limit_violations(
+            limits, pod, gpu_requests, None, skip_gpu_amounts=skip_gpu_amounts, sections=sections, claimed=before
+        )
+        return violations if forbidden else _warn_of_sizing(violations, denying)
     if not violations and amounts and sized_by_containers:
         limits.passed_checks.store(key, True)
     return violations
+
+
+def _warn_of_sizing(violations: Sequence[PolicyFinding], before: Sequence[PolicyFinding]) -> list[PolicyFinding]:
+    """Return what denied a pod before its claims were right-sized, and the rest as warnings: it must stay allowed."""
+    about = "; a warning, because its claims as requested are allowed"
+    fix = f'To keep what a claim requests, annotate it, or its template, with {KEEP_ANNOTATION}: "true".'
+    more = (one for one in violations if one not in before)
+    return [*before, *[replace(one, message=one.message + about, fix=fix, at_most=PolicyMode.WARN) for one in more]]
 
 
 def unreadable_amount_violations(pod: Pod) -> Iterator[PolicyFinding]:

@@ -34,6 +34,9 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 MADE_CLAIM_ANNOTATIONS = (EXTENDED_RESOURCE_CLAIM, "resource.kubernetes.io/pod-claim-name")
 """Annotations of claims that the scheduler or the controller of templates makes for a pod."""
 
+LAST_CHOICE = "requested"
+"""The name that right-sizing gives to the last choice, which is what was requested."""
+
 CLAIM_COUNT_KEY = "count/resourceclaims.resource.k8s.io"
 DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS = "requests."
@@ -86,6 +89,13 @@ class ClaimRequest(ApiStruct, frozen=True):
     def choices(self) -> tuple[DeviceRequest, ...]:
         """The devices of which it may get one; () for a request of a later version."""
         return self.first_available or ((self.exactly,) if self.exactly else ())
+
+    @property
+    def is_right_sized(self) -> bool:
+        """True if it has the choices that right-sizing writes: one smaller device, or else what was requested."""
+        choices = self.first_available
+        each_is_one = all(one.allocation_mode == "ExactCount" and one.count == 1 for one in choices)
+        return len(choices) > 1 and choices[-1].name == LAST_CHOICE and each_is_one
 
 
 class DeviceConstraint(ApiStruct, frozen=True):

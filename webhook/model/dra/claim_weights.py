@@ -92,6 +92,7 @@ class RequestUnits(NamedTuple):
         is_known: False if it is not known which devices match; then they count as whole GPUs.
         nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
         may_be_others: True if it may get devices other than GPUs.
+        before_sizing: The units of a right-sized request as it was; None of any other request.
     """
 
     name: str
@@ -99,6 +100,7 @@ class RequestUnits(NamedTuple):
     is_known: bool
     nodes: int = -1
     may_be_others: bool = False
+    before_sizing: Mapping[str, int] | None = None
 
 
 def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
@@ -355,7 +357,10 @@ class _ClaimWeigher:
             if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):
                 names, is_known = {WHOLE_GPU}, False
             most |= Counter(dict.fromkeys(names, _device_count(choice)))
-        return RequestUnits(request.name, most, is_known, nodes, others)
+        before = None
+        if request.is_right_sized:
+            before = self.count_units(ClaimRequest(first_available=request.choices[-1:])).units
+        return RequestUnits(request.name, most, is_known, nodes, others, before)
 
     def _parts_of(self, devices: Sequence[PublishedDevice]) -> list[GpuPart]:
         return [_part_of_kind(each, self._devices.pools) for each in devices]
