@@ -353,18 +353,32 @@ def test_a_resource_of_a_class_is_a_gpu_request_if_it_surely_gives_gpus(
     assert sorted(each.code for each in decide_in(NODE, DEVICES, *objects, pod=pod, policy=denied).denials) == want
 
 
-def test_a_pod_with_a_resource_of_a_class_is_checked_as_a_pod_with_gpus() -> None:
-    pod = make_pod().requests("example.com/card", "1").spec(hostPID=True)
-    found = decide_in(NODE, DEVICES, FOR_NVIDIA, pod=pod, policy="mode: enforce\nsecurity: {deny: [hostNamespaces]}")
-    assert [each.code for each in found.denials] == ["GPU-S203"]
+NIC = resource_slice("n", "dra.net", "a", nodeName="a", devices=[{"name": "nic"}])
+MAYBE: dict[str, tuple[Sequence[Json], str, bool]] = {
+    "GPUs by the name that a class gives": ((FOR_NVIDIA,), "example.com/card", True),
+    "GPUs, or what nodes advertise": (
+        (FOR_NVIDIA, device_node("b", gpus={"example.com/card": 1})), "example.com/card", True,
+    ),
+    "GPUs or other devices": ((NIC, device_class("any", "true", "example.com/any")), "example.com/any", True),
+    "a class that is not known": ((), f"{PREFIX}unknown", True),
+    "network cards": (
+        (NIC, device_class("nic", "device.driver == 'dra.net'", "example.com/nic")), "example.com/nic", False,
+    ),
+}  # fmt: skip
 
 
-def test_an_init_container_with_a_class_that_is_not_known_is_no_setup_container() -> None:
-    unknown = {f"{PREFIX}unknown": "1"}
-    pod = make_pod().requests(SMALL, "1")
-    pod.container("i", kind="initContainers", resources={"limits": unknown, "requests": unknown}, **PRIVILEGED)
-    found = decide_in(NODE, DEVICES, *CLASSES, pod=pod, policy="mode: enforce\nsecurity: {deny: [privileged]}")
-    assert [each.code for each in found.denials] == ["GPU-S201"]
+@pytest.mark.parametrize(("objects", "name", "is_checked"), MAYBE.values(), ids=MAYBE)
+def test_containers_with_a_resource_that_may_be_a_gpu_are_checked(
+    objects: Sequence[Json], name: str, *, is_checked: bool
+) -> None:
+    deny = "mode: enforce\nsecurity: {deny: [hostNamespaces, privileged]}"
+    alone, amounts = make_pod().requests(name, "1").spec(hostPID=True), {name: "1"}
+    setup = make_pod().requests(SMALL, "1")
+    setup.container("i", kind="initContainers", resources={"limits": amounts, "requests": amounts}, **PRIVILEGED)
+    found = [decide_in(NODE, DEVICES, *CLASSES, *objects, pod=pod, policy=deny).denials for pod in (alone, setup)]
+    assert [[each.code for each in some] for some in found] == (
+        [["GPU-S203"], ["GPU-S201"]] if is_checked else [[], []]
+    )
 
 
 GUARDED_VARIABLES = {"NVIDIA_GDS": "enabled", "NVIDIA_GDRCOPY": "enabled", "NVIDIA_MOFED": "enabled"}

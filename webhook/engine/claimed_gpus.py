@@ -84,6 +84,11 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         limits = container.resources.limits
         return any(parse_whole_number(limits.get(resource, "0")) for resource in self.nvidia_resources)
 
+    def may_serve(self, container: Container) -> bool:
+        """Return whether a container may get GPUs by a resource of a device class."""
+        limits = container.resources.limits
+        return any(parse_whole_number(limits.get(resource, "0")) for resource, units in self.classes.items() if units)
+
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
         found: dict[str, int] = {}
