@@ -30,11 +30,12 @@ import numpy as np
 from benchmarks.gentd26 import Pod, history_of, read_duty, read_trace, synthetic_trace
 from benchmarks.openb import traces
 from webhook.audit.recorded_demand import PLANNED_PART, DemandSeries, build_series, serve_series
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.mig_catalogue import mig_card_spec
 from webhook.placement.capacity import PodDemand
 from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import WHOLE_CARD, CardGroup, CardUnit, UnitDemand, plan_layouts
-from webhook.placement.mig import CARD_MILLI, MigLayout, mig_geometry
+from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.report.layout import RequestOrigin, UnitNeed
 from webhook.usage.container_samples import multiprocessor_share
 from webhook.usage.history import UsageHistory

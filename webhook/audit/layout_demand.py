@@ -19,7 +19,14 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
 from webhook.model.enums import GpuForm, IsolationLevel, PolicyMode
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import (
+    ACCOUNTING_RESOURCE,
+    CARD_MILLI,
+    MIG_PREFIX,
+    SHARED_SUFFIX,
+    WHOLE_GPU,
+    parse_gpu_resource,
+)
 from webhook.model.node_labels import PRODUCT_LABEL, REPLICAS_LABEL, SHARING_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus
@@ -27,7 +34,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pods import QuantityText
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
-from webhook.placement.mig import CARD_MILLI, mig_geometry
+from webhook.placement.mig import mig_geometry
 from webhook.placement.node_layouts import NodeLayout
 from webhook.policy.policy_set import InjectionRules, PolicySet
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed

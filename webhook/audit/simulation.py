@@ -24,14 +24,13 @@ from webhook.audit.device_filter import (
 )
 from webhook.cache.placement_input import PlacementInput, subtract_others
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
-from webhook.model.dra.gpu_devices import CARD_MILLI
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
 from webhook.model.filters.node_ports import HostPort, held_ports, index_host_ports, nodes_by_name
 from webhook.model.filters.node_resources_fit import other_requests
 from webhook.model.filters.nominated_pods import nominated_node
 from webhook.model.filters.volume_binding import unbound_claim
 from webhook.model.fleet import FleetNode
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod

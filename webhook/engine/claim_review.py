@@ -21,7 +21,7 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.errors import abbreviate_names
 from webhook.model.admission import AdmissionRequest
-from webhook.model.bounded_cache import BoundedCache
+from webhook.model.bounded_cache import DependentCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
     CLAIM_KINDS,
@@ -134,11 +134,10 @@ def _joint_findings(pod: Pod, view: ClusterView, namespace: str) -> Sequence[Pol
         return ()
     if sum(_size_of_selectors(spec, view.classes) for spec in specs) > MAX_SELECTOR_BYTES:
         return ()
-    cache, key = _known_findings(view.devices.pools), msgspec.json.encode(specs)
-    known = cache.get(key)
-    if known is None or known.classes is not view.classes:
-        known = cache.store(key, _KnownFindings(view.classes, list(_lacking_together(specs, view))))
-    return known.findings
+    known, key = _known_findings(view.devices.pools).values_for(view.classes), msgspec.json.encode(specs)
+    if (found := known.get(key)) is None:
+        found = known.store(key, list(_lacking_together(specs, view)))
+    return found
 
 
 def _lacking_together(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator[PolicyFinding]:
@@ -175,17 +174,14 @@ def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator
     known, is_twice = view.namespace_claims(namespace), False
     for index, one in enumerate(pod.spec.resource_claims):
         path: FieldPath = ("spec", "resourceClaims", index)
-        if one.resource_claim_name in known.claims:
-            claim = known.claims[one.resource_claim_name]
-            spec = claim.spec if claim.status.allocation is None else ClaimSpec()
-            source = f"claim {one.resource_claim_name}"
-        elif one.resource_claim_template_name in known.templates:
-            spec = known.templates[one.resource_claim_template_name]
-            source = f"template {one.resource_claim_template_name}"
-        else:
+        spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
+        if spec is None:
             yield _absent_claim(one, path, known)
             continue
-        for each in claim_findings(spec, view, namespace, ()):
+        claim = known.claims.get(one.resource_claim_name)
+        has_devices = claim is not None and claim.status.allocation is not None
+        source = f"template {one.resource_claim_template_name}" if claim is None else f"claim {one.resource_claim_name}"
+        for each in claim_findings(ClaimSpec() if has_devices else spec, view, namespace, ()):
             if each.code == TWICE and is_twice:
                 continue
             is_twice = is_twice or each.code == TWICE
@@ -299,16 +295,9 @@ def _limit_findings(units: Mapping[str, int], path: FieldPath, policies: Sequenc
                 yield Finding("GPU-L103", PolicyMode.WARN, path, message, f"Request at most {most}.", policy.name)
 
 
-class _KnownFindings(NamedTuple):
-    """The findings about devices of a claim, and the device classes for which they hold."""
-
-    classes: DeviceClasses
-    findings: Sequence[PolicyFinding]
-
-
 @derived_value()
-def _known_findings(_pools: DevicePools) -> BoundedCache[bytes, _KnownFindings]:
-    return BoundedCache(MAX_KNOWN_CLAIMS)
+def _known_findings(_pools: DevicePools) -> DependentCache[bytes, list[PolicyFinding]]:
+    return DependentCache(MAX_KNOWN_CLAIMS)
 
 
 def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath) -> list[PolicyFinding]:
@@ -319,13 +308,11 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
     Args:
         path: Where the specification stands in its object.
     """
-    cache = _known_findings(view.devices.pools)
-    key = msgspec.json.encode(spec)
-    found = cache.get(key)
-    if found is None or found.classes is not view.classes:
-        found = cache.store(key, _KnownFindings(view.classes, _device_findings(spec, view)))
+    known, key = _known_findings(view.devices.pools).values_for(view.classes), msgspec.json.encode(spec)
+    if (found := known.get(key)) is None:
+        found = known.store(key, _device_findings(spec, view))
     restricted = _restricted_requests(spec, view, view.labels_of(namespace), ("devices",))
-    return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*restricted, *found.findings)]
+    return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*restricted, *found)]
 
 
 def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:

@@ -62,12 +62,12 @@ from webhook.model.dra.class_offers import (
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.devices import Device
-from webhook.model.dra.gpu_devices import CARD_MILLI, NVIDIA_DRIVER
+from webhook.model.dra.gpu_devices import NVIDIA_DRIVER
 from webhook.model.dra.published_devices import PublishedDevice
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.gpu_resources import CARD_MILLI, DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, QuantityText

@@ -14,11 +14,11 @@ from types import MappingProxyType
 import msgspec
 
 from webhook.engine.gpu_requests import init_then_main_containers
-from webhook.model.claims import ClaimSpec, claim_of_class
+from webhook.model.claims import claim_of_class
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
-from webhook.model.dra.device_view import NO_DEVICES, NamespaceClaims
+from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.field_paths import FieldPath
@@ -126,7 +126,7 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
     missing: list[tuple[FieldPath, str]] = []
     for index, one in enumerate(pod.spec.resource_claims):
         path: FieldPath = ("spec", "resourceClaims", index)
-        spec = _spec_of_claim(one, known)
+        spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
         if spec is None:
             missing.append((path, _describe_claim(one)))
             continue
@@ -213,12 +213,6 @@ def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath
             if name in view.devices.class_by_resource and name not in seen and parse_gpu_resource(name) is None:
                 seen.add(name)
                 yield name, (*path, "resources", "limits", name)
-
-
-def _spec_of_claim(one: PodResourceClaim, known: NamespaceClaims) -> ClaimSpec | None:
-    if one.resource_claim_name in known.claims:
-        return known.claims[one.resource_claim_name].spec
-    return known.templates.get(one.resource_claim_template_name)
 
 
 def _describe_claim(one: PodResourceClaim) -> str:

@@ -55,6 +55,21 @@ class BoundedCache(dict[Key, Value], Generic[Key, Value]):
         return value
 
 
+class DependentCache(Generic[Key, Value]):
+    """Values that also follow from another object, such as the device classes: once it is replaced, none is known."""
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._known: tuple[object, BoundedCache[Key, Value]] = (None, BoundedCache(max_entries))
+
+    def values_for(self, other: object) -> BoundedCache[Key, Value]:
+        """Return the values that follow from this object."""
+        basis, values = self._known
+        if basis is not other:
+            _, values = self._known = other, BoundedCache[Key, Value](self._max_entries)
+        return values
+
+
 class CacheBudget:
     """Counts the bytes of requests, and clears all caches above when they exceed the maximum."""
 

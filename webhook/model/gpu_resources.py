@@ -13,7 +13,10 @@ WHOLE_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 SHARED_SUFFIX = ".shared"
 ACCOUNTING_RESOURCE = f"{GROUP}/gpu-milli"
-"""1000 of the accounting resource is one whole GPU."""
+"""Counts thousandths of a whole GPU."""
+
+CARD_MILLI = 1000
+"""A whole GPU, in thousandths."""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 OTHER_VENDOR_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")

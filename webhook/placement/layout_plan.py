@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.placement.integer_program import IntegerProgram, ObjectiveValue
-from webhook.placement.mig import CARD_MILLI, MigLayout, maximal_layouts, mig_geometry
+from webhook.placement.mig import MigLayout, maximal_layouts, mig_geometry
 
 WHOLE_CARD: MigLayout = ()
 """The layout of a card that is not partitioned."""

@@ -17,12 +17,11 @@ from functools import lru_cache
 
 import msgspec
 
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.mig_catalogue import mig_card_spec
 
 MEDIA_SUFFIX = "+me"
 """Attribute that only one instance of a card can have."""
-
-CARD_MILLI = 1000
 
 MigLayout = tuple[tuple[str, int], ...]
 """Instances of one card: profiles with their counts, by name."""

@@ -16,14 +16,14 @@ from webhook.model.dra.gpu_devices import GPU_DRIVERS, CardUsage
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import FleetNode
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import CARD_MILLI, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count
 from webhook.model.node_masks import bit_positions
 from webhook.model.offers import GpuOffer
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.fragmentation.strategies import FgdScorer
 from webhook.placement.fragmentation.workload_mix import WorkloadMix
-from webhook.placement.mig import CARD_MILLI, MigCard, MigGeometry, count_instances, mig_geometry, occupied_units
+from webhook.placement.mig import MigCard, MigGeometry, count_instances, mig_geometry, occupied_units
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import MAX_ISLAND_GPUS

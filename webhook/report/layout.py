@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.prices import NodePrices
 from webhook.model.products import card_product
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, share_of
-from webhook.placement.mig import CARD_MILLI, MigLayout
+from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
 from webhook.report.costs import NO_COST, GpuCost, cost_text
 from webhook.report.tables import Column, Table

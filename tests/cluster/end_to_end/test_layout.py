@@ -21,11 +21,11 @@ from tests.cluster.installation import POLICIES, Installation
 from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.conftest import ROOT
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.mig_catalogue import mig_profile_spec
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.placement.capacity import PodDemand
 from webhook.placement.layout_plan import CardUnit
-from webhook.placement.mig import CARD_MILLI
 
 LIST, _, SIZE = os.environ.get("RIGHTSLICE_LAYOUT_TRACE", "gpushare60:2x40").partition(":")
 NODES, PODS = map(int, SIZE.split("x"))

@@ -101,13 +101,14 @@ def _weigh_claims(
     claims, specs, shared, unknown = view.cluster_claims(namespace), list[ClaimSpec](), list[str](), ""
     known = claims.in_namespace(namespace)
     for one in pod.spec.resource_claims:
-        if one.resource_claim_template_name in known.templates:
-            specs.append(known.templates[one.resource_claim_template_name])
-        elif one.resource_claim_name in known.claims:
-            shared.append(one.resource_claim_name)
-        elif not unknown:
+        spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
+        if spec is None:
             kind = "resource claim template" if one.resource_claim_template_name else "resource claim"
-            unknown = f"{kind} {one.resource_claim_template_name or one.resource_claim_name}"
+            unknown = unknown or f"{kind} {one.resource_claim_template_name or one.resource_claim_name}"
+        elif one.resource_claim_name:
+            shared.append(one.resource_claim_name)
+        else:
+            specs.append(spec)
     uncounted = [name for name in dict.fromkeys(shared) if not view.counts_claim(namespace, name, pod.metadata.uid)]
     weights = weigh_new_claims(specs, claims.devices, view.fleet)
     of_shared = [(name, weigh_new_claims([known.claims[name].spec], claims.devices, view.fleet)) for name in uncounted]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.bounded_cache import BoundedCache
+from webhook.model.bounded_cache import DependentCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import (
     EXTENDED_RESOURCE_CLAIM,
@@ -24,7 +24,6 @@ from webhook.model.claims import (
     ClaimRequest,
     ClaimSpec,
     DeviceAllocation,
-    DeviceClasses,
     DeviceRequest,
     ResourceClaim,
     claim_of_class,
@@ -36,12 +35,12 @@ from webhook.model.dra.capacity import consumed_amounts
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView, NamespaceClaims
-from webhook.model.dra.gpu_devices import CARD_MILLI, GPU_DRIVERS, GpuPart, share_milli
+from webhook.model.dra.gpu_devices import GPU_DRIVERS, GpuPart, share_milli
 from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
 from webhook.model.dra.published_devices import PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import CARD_MILLI, SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_summary import PodClaimUse, PodSummary
 from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights
@@ -65,9 +64,8 @@ _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 class _KnownWeight(NamedTuple):
-    """The weight of a specification under some device classes, and the steps that it took."""
+    """The weight of a specification, and the steps that it took."""
 
-    classes: DeviceClasses
     weight: GpuWeight
     steps: int
 
@@ -105,12 +103,10 @@ class RequestUnits(NamedTuple):
 
 def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
     """Return the most units that each request of a claim may get; remembered until slices or classes change."""
-    cache, content = _known_units(devices.pools, fleet), _encode(spec)
-    found = cache.get(content)
-    if found is None or found[0] is not devices.classes:
-        weigher = _ClaimWeigher(devices, fleet)
-        found = cache.store(content, (devices.classes, tuple(map(weigher.count_units, spec.devices.requests))))
-    return found[1]
+    known, content = _known_units(devices.pools, fleet).values_for(devices.classes), _encode(spec)
+    if (found := known.get(content)) is None:
+        found = known.store(content, tuple(map(_ClaimWeigher(devices, fleet).count_units, spec.devices.requests)))
+    return found
 
 
 def weigh_allocated_claims(claims: Iterable[ResourceClaim], pools: DevicePools) -> GpuWeight:
@@ -240,7 +236,7 @@ class ClusterClaims(NamedTuple):
         claim = known.claims.get(use.name)
         if claim is not None and claim.status.allocation is not None:
             return weigh_allocated_claims([claim], self.devices.pools)
-        spec = claim.spec if claim is not None else known.templates.get(use.template)
+        spec = known.spec_of(use.name, use.template)
         return weigher.weigh(_encode(spec)) if spec is not None else scale_weight(UNKNOWN_CLAIM, MAX_DEVICES)
 
     def _weigh_waiting(self, uses: _ClaimUses, known: NamespaceClaims, fleet: Fleet) -> GpuWeight:
@@ -311,15 +307,15 @@ class _ClaimWeigher:
 
     def weigh(self, content: bytes) -> GpuWeight:
         """Return the most that a claim can weigh; remembered until slices or classes change."""
-        cache, classes = _known_weights(self._devices.pools), self._devices.classes
-        found = cache.get(content)
-        if found is not None and found.classes is classes and found.steps <= self._steps_left:
+        known = _known_weights(self._devices.pools).values_for(self._devices.classes)
+        found = known.get(content)
+        if found is not None and found.steps <= self._steps_left:
             self._steps_left -= found.steps
             return found.weight
         before, self._is_exact = self._steps_left, True
         weight = sum_weights(map(self.weigh_request, msgspec.msgpack.decode(content, type=ClaimSpec).devices.requests))
         if self._is_exact:
-            cache.store(content, _KnownWeight(classes, weight, before - self._steps_left))
+            known.store(content, _KnownWeight(weight, before - self._steps_left))
         return weight
 
     def weigh_request(self, request: ClaimRequest) -> GpuWeight:
@@ -432,12 +428,10 @@ def _requested_milli(part: GpuPart, request: DeviceRequest) -> int:
 
 
 @derived_value()
-def _known_weights(_pools: DevicePools) -> BoundedCache[bytes, _KnownWeight]:
-    return BoundedCache(MAX_KNOWN_SPECS)
+def _known_weights(_pools: DevicePools) -> DependentCache[bytes, _KnownWeight]:
+    return DependentCache(MAX_KNOWN_SPECS)
 
 
 @derived_value()
-def _known_units(
-    _pools: DevicePools, _fleet: Fleet
-) -> BoundedCache[bytes, tuple[DeviceClasses, tuple[RequestUnits, ...]]]:
-    return BoundedCache(MAX_KNOWN_SPECS)
+def _known_units(_pools: DevicePools, _fleet: Fleet) -> DependentCache[bytes, tuple[RequestUnits, ...]]:
+    return DependentCache(MAX_KNOWN_SPECS)

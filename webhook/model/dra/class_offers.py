@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.model.bounded_cache import BoundedCache
+from webhook.model.bounded_cache import BoundedCache, DependentCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
-from webhook.model.claims import DeviceClasses
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import PoolCounters
@@ -24,6 +23,7 @@ from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
 from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER, text_attribute, with_hyphens
+from webhook.model.dra.pool_kinds import SIZE_KEYS
 from webhook.model.dra.published_devices import PublishedDevice, published_devices
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
@@ -37,7 +37,6 @@ from webhook.model.quantity import parse_mebibytes
 from webhook.model.resource_names import is_container_resource
 from webhook.model.taints import HARD_EFFECTS
 
-_SIZE_KEYS = tuple(DeviceKey("attributes", NVIDIA_DRIVER, name) for name in ("productName", "profile", "type"))
 MAX_COUNTS = 8192
 """Nodes on which free devices of a class stay counted."""
 
@@ -106,23 +105,17 @@ class ClassOffers(NamedTuple):
 NO_CLASS_OFFERS = ClassOffers()
 
 
-class _KnownOffers(NamedTuple):
-    classes: DeviceClasses
-    offers: ClassOffers
-
-
 @derived_value()
-def _known_offers(_pools: DevicePools, _fleet: Fleet) -> BoundedCache[str, _KnownOffers]:
-    return BoundedCache(1)
+def _known_offers(_pools: DevicePools, _fleet: Fleet) -> DependentCache[None, ClassOffers]:
+    return DependentCache(1)
 
 
 def class_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
     """Return the offers of device classes. Remembered until slices, nodes or classes change."""
-    cache = _known_offers(view.pools, fleet)
-    known = cache.get("")
-    if known is None or known.classes is not view.classes:
-        known = cache.store("", _KnownOffers(view.classes, _find_offers(view, fleet)))
-    return known.offers
+    known = _known_offers(view.pools, fleet).values_for(view.classes)
+    if (found := known.get(None)) is None:
+        found = known.store(None, _find_offers(view, fleet))
+    return found
 
 
 def _find_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
@@ -142,7 +135,7 @@ def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices
     expressions = tuple([selector.cel.expression for selector in view.classes[name].selectors])
     try:
         read = keys_told_apart(expressions)
-        keys = None if read is None else tuple(sorted({*read, *_SIZE_KEYS}))
+        keys = None if read is None else tuple(sorted({*read, *SIZE_KEYS}))
         kinds = published_devices(view.pools, fleet, keys).kinds
         selected = [each for each in kinds if matches_all(expressions, each.pool.driver, each.device)]
     except (SelectorRuntimeError, UnmodelledExpressionError):

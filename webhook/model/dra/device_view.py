@@ -33,6 +33,10 @@ class NamespaceClaims(NamedTuple):
     claims: Mapping[str, ResourceClaim]
     templates: Mapping[str, ClaimSpec]
 
+    def spec_of(self, claim: str, template: str) -> ClaimSpec | None:
+        """Return the specification of a claim, or of the template that it will be made from; None if none is known."""
+        return self.claims[claim].spec if claim in self.claims else self.templates.get(template)
+
 
 class DeviceView(NamedTuple):
     """The devices of a cluster.

@@ -25,7 +25,7 @@ from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.dra.devices import Device
-from webhook.model.dra.gpu_devices import CARD_MILLI, share_milli
+from webhook.model.dra.gpu_devices import share_milli
 from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice
 from webhook.model.dra.pod_devices import PodClaims, allocate_for_pod, claim_specs
 from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
@@ -33,6 +33,7 @@ from webhook.model.dra.published_devices import slice_kinds
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_masks import union_masks
 from webhook.model.pods import Pod
 from webhook.placement.capacity import FloatArray

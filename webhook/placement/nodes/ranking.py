@@ -18,13 +18,13 @@ import numpy as np
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import FreeResources
 from webhook.model.enums import GpuForm
-from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.placement.capacity import BoolArray, FloatArray, IntArray, node_mask_array
 from webhook.placement.devices import NodeDevices
 from webhook.placement.fragmentation.strategies import SCORERS, NodeScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
-from webhook.placement.mig import CARD_MILLI, MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
+from webhook.placement.mig import MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
 from webhook.placement.nodes.device_values import DeviceValues
 from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability
 from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
