@@ -21,7 +21,7 @@ from tests.device_builders import (
     resource_claim,
     resource_slice,
 )
-from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
+from tests.example_cluster import A100, NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
@@ -243,6 +243,65 @@ def test_a_class_of_a_product_that_a_namespace_may_not_have() -> None:
     pod_of_class = make_pod().requests("deviceclass.resource.kubernetes.io/small", "1")
     assert codes(review(pod_of_class, quota(0, "NVIDIA-H100-*"), view=view_of(*CLUSTER))) == OVER
     assert codes(review(pod_of_class, quota(0, "NVIDIA-A10"), view=view_of(*CLUSTER))) == []
+
+
+ONE_PRODUCT = [one for one in CLUSTER if one["metadata"]["name"] != "a10"]
+BY_PLUGIN = make_node("old", A100, **{"nvidia.com/gpu": 8})
+WHOLE, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
+
+
+def running(node: str) -> PodMaker:
+    """Return a pod that requests a GPU by name and has a node, or none yet."""
+    return make_pod("r").gpus(1).namespace("team").spec(**({"nodeName": node} if node else {}))
+
+
+def labelled(node: Json) -> Json:
+    """Return a node with its name as label."""
+    return {
+        **node,
+        "metadata": {
+            **node["metadata"],
+            "labels": {**node["metadata"].get("labels", {}), HOST: node["metadata"]["name"]},
+        },
+    }
+
+
+BY_NAME: dict[str, tuple[list[Json], PodMaker, dict[str, int]]] = {
+    "cards of one product": (ONE_PRODUCT, running(""), {"NVIDIA-H100-80GB-HBM3": 1000}),
+    "cards of one product, on their node": (ONE_PRODUCT, running("h100"), {"NVIDIA-H100-80GB-HBM3": 1000}),
+    "cards of two products": (CLUSTER, running(""), {"NVIDIA-H100-80GB-HBM3": 1000, "NVIDIA-A10": 1000}),
+    "the cards of the node": (CLUSTER, running("a10"), {"NVIDIA-A10": 1000}),
+    "the cards of a selected node": (
+        [labelled(one) for one in CLUSTER],
+        running("").spec(nodeSelector={HOST: "h100"}),
+        {"NVIDIA-H100-80GB-HBM3": 1000},
+    ),
+    "a card of a device plugin, or one of a class": (
+        [*ONE_PRODUCT, BY_PLUGIN], running(""), {"NVIDIA-A100-SXM4-80GB": 1000, "NVIDIA-H100-80GB-HBM3": 1000},
+    ),
+    "the card of a device plugin": ([*ONE_PRODUCT, BY_PLUGIN], running("old"), {"NVIDIA-A100-SXM4-80GB": 1000}),
+    "the implicit name of a class": (
+        CLUSTER,
+        make_pod("r").requests("deviceclass.resource.kubernetes.io/gpu", "2").namespace("team").spec(nodeName="a10"),
+        {"NVIDIA-A10": 2000},
+    ),
+    "a node without devices of the class": (
+        CLUSTER, running("mi300"), {"NVIDIA-H100-80GB-HBM3": 1000, "NVIDIA-A10": 1000, "NVIDIA-A100-SXM4-80GB": 1000},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "pod", "counted"), BY_NAME.values(), ids=BY_NAME)
+def test_a_gpu_by_name_counts_under_the_products_of_the_devices_that_serve_it(
+    objects: list[Json], pod: PodMaker, counted: dict[str, int]
+) -> None:
+    for product in ("NVIDIA-H100-80GB-HBM3", "NVIDIA-A10", "NVIDIA-A100-SXM4-80GB"):
+        milli = counted.get(product, 0)
+        pool = QuotaPool(lambda _name, _labels: True, product.__eq__)
+        assert view_of(*objects, pod.build()).pool_usage(pool) == milli
+        view = view_of(*objects)
+        assert "enforce GPU-Q303" not in codes(review(pod, quota(milli, product), view=view))
+        assert ("enforce GPU-Q303" in codes(review(pod, quota(max(0, milli - 1), product), view=view))) is bool(milli)
 
 
 def test_a_claim_is_told_which_quota_its_pods_exceed() -> None:

@@ -25,7 +25,7 @@ from webhook.engine.limitrange.findings import paths_below_minimum
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.apimachinery import MAX_MILLI
-from webhook.model.dra.claim_weights import weigh_class_units
+from webhook.model.dra.claim_weights import ServedUnit, weigh_class_units
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -81,7 +81,7 @@ def _with_device_milli(
 def device_milli_by_container(context: PodContext, mutation: PodMutation) -> Iterator[tuple[FieldPath, int]]:
     """Yield the thousandths of a GPU of each claim, and of each resource that only a device class serves."""
     view, pod = context.view, mutation.pod
-    served = view.devices.class_by_resource
+    devices, served = view.devices, view.devices.class_by_resource
     if pod.spec.resource_claims and pod.spec.containers:  # the API server rejects a pod without containers later
         weights = view.cluster_claims(context.request.namespace).weigh_each(
             context.request.namespace, pod_claim_uses(pod), view.fleet
@@ -93,7 +93,8 @@ def device_milli_by_container(context: PodContext, mutation: PodMutation) -> Ite
         for name, amount in container.resources.limits.items():
             count = parse_whole_number(amount) if name in served and parse_gpu_resource(name) is None else None
             if count:
-                yield path, count * sum(milli for _, milli in weigh_class_units({name: 1}, view.devices, view.fleet))
+                weight = weigh_class_units({ServedUnit(name): count}, devices, view.fleet)
+                yield path, sum(milli for _, milli in weight)
 
 
 def _container_of_claim(pod: Pod, claim: str) -> FieldPath:
@@ -126,7 +127,8 @@ def gpu_milli_by_container(context: GpuPodContext, mutation: PodMutation) -> dic
 
 def _unit_milli(name: str, context: GpuPodContext, nodes: int) -> int:
     if parse_gpu_resource(name) is None:  # a device class serves it
-        return sum(milli for _, milli in weigh_class_units({name: 1}, context.view.devices, context.view.fleet))
+        view = context.view
+        return sum(milli for _, milli in weigh_class_units({ServedUnit(name): 1}, view.devices, view.fleet))
     return context.view.fleet.unit_weight(name, nodes).milli
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.engine.claimed_gpus import NO_UNITS
 from webhook.engine.pod_context import PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
 from webhook.model.claims import ClaimSpec
 from webhook.model.cluster_view import ClusterView
-from webhook.model.dra.claim_weights import weigh_class_units, weigh_new_claims
+from webhook.model.dra.claim_weights import NO_WEIGHT, ServedUnit, served_unit, weigh_class_units, weigh_new_claims
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.enums import PolicyMode
@@ -56,16 +55,18 @@ def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCha
     totals = context.gpu_requests.totals  # without injected GPUs that are removed
     if fit is not None and not mutation.pod.has_uid:
         totals = {fit.resource: 1}
-    named = _weigh_names(totals, mutation, view.fleet) if totals else ()
+    nodes = _possible_nodes(mutation, view.fleet) if totals or context.claimed.served else 0
+    named = _weigh_names(totals, nodes, mutation, view.fleet) if totals else ()
     if view.devices is NO_DEVICES:
         return QuotaCharge(named)
-    served, units = view.devices.class_by_resource, NO_UNITS
+    served, by_class = view.devices.class_by_resource, NO_WEIGHT
     if served and (context.claimed.served or fit is not None):
         units = _units_of_classes(context, totals, served)
-    if not units and not mutation.pod.spec.resource_claims:
+        each = {_served_unit(name, nodes, mutation, view): count for name, count in units.items()}
+        by_class = weigh_class_units(each, view.devices, view.fleet)
+    if not by_class and not mutation.pod.spec.resource_claims:
         return QuotaCharge(named)
     claims, shared, unknown = _weigh_claims(mutation.pod, context.request.namespace, view)
-    by_class = weigh_class_units(units, view.devices, view.fleet) if units else ()
     return QuotaCharge(sum_weights((named, by_class, claims, *[weight for _, weight in shared])), shared, unknown)
 
 
@@ -80,16 +81,28 @@ def _units_of_classes(context: PodContext, totals: Mapping[str, int], served: Cl
     return {name: count for name, count in {**units, **totals}.items() if count and name in served}
 
 
-def _weigh_names(totals: Mapping[str, int], mutation: PodMutation, fleet: Fleet) -> GpuWeight:
+def _served_unit(name: str, nodes: int, mutation: PodMutation, view: ClusterView) -> ServedUnit:
+    return served_unit(name, _weigh_names({name: 1}, nodes, mutation, view.fleet), nodes, view.devices, view.fleet)
+
+
+def _possible_nodes(mutation: PodMutation, fleet: Fleet) -> int:
+    """Return the nodes on which a changed pod may run; -1, all, if it names one that is not known."""
     pod, fit = mutation.pod, mutation.applied_choice
-    units = tuple((name, count) for name, count in totals.items() if parse_gpu_resource(name) is not None)
     if pod.spec.node_name:
-        return weigh_on_node(units, fleet, pod.spec.node_name)
+        return 1 << fleet.by_name[pod.spec.node_name] if pod.spec.node_name in fleet.by_name else -1
     nodes = fleet.nodes_selected_by(pod.spec)
     if fit is not None and not pod.has_uid:
         required = NodeSelectorTerm(match_expressions=tuple(mutation.required_node_affinity))
         nodes &= fleet.select_nodes({}, (required,))
-    return weigh_units(fleet, units, nodes, pod.spec.node_selector.get(PRODUCT_LABEL, ""))
+    return nodes
+
+
+def _weigh_names(totals: Mapping[str, int], nodes: int, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
+    spec = mutation.pod.spec
+    units = tuple((name, count) for name, count in totals.items() if parse_gpu_resource(name) is not None)
+    if spec.node_name:
+        return weigh_on_node(units, fleet, spec.node_name)
+    return weigh_units(fleet, units, nodes, spec.node_selector.get(PRODUCT_LABEL, ""))
 
 
 def _weigh_claims(

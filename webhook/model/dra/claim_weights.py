@@ -40,10 +40,10 @@ from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
 from webhook.model.dra.published_devices import PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import evaluation_parts, keys_told_apart, select_device
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import CARD_MILLI, SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import CARD_MILLI, SHARED_SUFFIX, WHOLE_GPU
 from webhook.model.node_masks import union_masks
-from webhook.model.pod_summary import PodClaimUse, PodSummary
-from webhook.model.pools import GpuWeight, ProductNames, scale_weight, sum_weights
+from webhook.model.pod_summary import PodClaimUse, PodSummary, allowed_nodes
+from webhook.model.pools import GpuWeight, ProductNames, pod_weight, scale_weight, sum_weights
 from webhook.model.quantity import NANO, parse_nano
 
 MAX_EVALUATION_STEPS = 100_000
@@ -91,6 +91,7 @@ class RequestUnits(NamedTuple):
         nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
         may_be_others: True if it may get devices other than GPUs.
         before_sizing: The units of a right-sized request as it was; None of any other request.
+        products: Mask of the nodes that may give GPUs of each product, "" for an unknown one; -1 for all nodes.
     """
 
     name: str
@@ -99,6 +100,7 @@ class RequestUnits(NamedTuple):
     nodes: int = -1
     may_be_others: bool = False
     before_sizing: Mapping[str, int] | None = None
+    products: Mapping[str, int] = MappingProxyType({})
 
 
 def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
@@ -159,19 +161,41 @@ def _allocated_weight(pools: DevicePools, namespace: str, claims: NamedClaims) -
     return found[1]
 
 
-def weigh_class_units(names: Mapping[str, int], devices: DeviceView, fleet: Fleet) -> GpuWeight:
-    """Return the most that units of extended resources can weigh beyond their names, if device classes serve them.
+class ServedUnit(NamedTuple):
+    """A unit of an extended resource that a device class serves.
 
-    Args:
-        names: Units by name; names that no class serves weigh nothing.
+    Attributes:
+        name: The resource.
+        named: What it weighs by its name.
+        products: The products that it may be of; () for any.
+    """
+
+    name: str
+    named: GpuWeight = NO_WEIGHT
+    products: ProductNames = ()
+
+
+def served_unit(name: str, named: GpuWeight, nodes: int, devices: DeviceView, fleet: Fleet) -> ServedUnit:
+    """Return a unit of a resource of a device class for a pod that may run on the nodes of a mask."""
+    (request,) = count_claim_units(claim_of_class(devices.class_by_resource[name]), devices, fleet)
+    given = {product for product, mask in request.products.items() if mask & nodes}
+    by_name = {product for products, _ in named for product in products}
+    if not given or (not by_name and fleet.nodes_advertising(name) & nodes):
+        return ServedUnit(name, named, tuple(by_name))
+    return ServedUnit(name, named, _products(given | by_name))
+
+
+def weigh_class_units(units: Mapping[ServedUnit, int], devices: DeviceView, fleet: Fleet) -> GpuWeight:
+    """Return the most that units of resources of device classes can weigh beyond their names.
+
+    What they weigh by their names moves to the products that they may be of.
     """
     weigher, weights = _ClaimWeigher(devices, fleet), list[GpuWeight]()
-    for name in sorted(names):
-        of_name = fleet.unit_milli(name) if parse_gpu_resource(name) else 0
-        if name in devices.class_by_resource and of_name < CARD_MILLI:
-            found = weigher.weigh(_encode(claim_of_class(devices.class_by_resource[name])))
-            weights += [((products, max(0, milli - of_name) * names[name]),) for products, milli in found]
-    return sum_weights(weights)
+    for unit, count in sorted(units.items()):
+        found = weigher.weigh(_encode(claim_of_class(devices.class_by_resource[unit.name])))
+        most = max(sum([milli for _, milli in some]) for some in (found, unit.named))
+        weights += [scale_weight(unit.named, -count), ((unit.products, most * count),)]
+    return tuple([one for one in sum_weights(weights) if one[1]])
 
 
 class ClusterClaims(NamedTuple):
@@ -247,12 +271,19 @@ class ClusterClaims(NamedTuple):
 
     def weigh_by_class(self, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
         """Return the weight of extended resources that device classes serve, beyond what their names weigh."""
-        served, units = self.devices.class_by_resource, Counter[str]()
+        served, units = self.devices.class_by_resource, Counter[ServedUnit]()
         for pod in pods if served else ():
             node = fleet.by_name.get(pod.node, -1)
-            named = ((name, amount) for name, amount in pod.requests if name in served)
-            units.update({name: amount // NANO for name, amount in named if fleet.offer_on(name, node) is None})
+            for name, amount in pod.requests:
+                if name in served and amount >= NANO and fleet.offer_on(name, node) is None:
+                    units[self._served_unit(name, pod, node, fleet)] += amount // NANO
         return weigh_class_units(units, self.devices, fleet) if units else NO_WEIGHT
+
+    def _served_unit(self, name: str, pod: PodSummary, node: int, fleet: Fleet) -> ServedUnit:
+        one = msgspec.structs.replace(pod, requests=((name, NANO),))
+        where = pod.constraints
+        nodes = allowed_nodes(where, fleet) if where is not None else 1 << node if node >= 0 else -1
+        return served_unit(name, pod_weight(one, fleet), nodes, self.devices, fleet)
 
 
 NO_CLUSTER_CLAIMS = ClusterClaims(NO_DEVICES)
@@ -342,6 +373,7 @@ class _ClaimWeigher:
     def count_units(self, request: ClaimRequest) -> RequestUnits:
         """Return the most units that a request may get: of its choices the largest for each resource."""
         most, is_known, nodes, others = Counter[str](), True, 0, False
+        products: dict[str, int] = {}
         if not request.choices:  # of a later version
             return RequestUnits(request.name, {WHOLE_GPU: MAX_DEVICES}, is_known=False)
         for choice in request.choices:
@@ -352,11 +384,15 @@ class _ClaimWeigher:
             names = {_requested_resource(part, choice) for part in parts if part.milli}
             if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):
                 names, is_known = {WHOLE_GPU}, False
+                products[""] = -1
+            for each, part in zip(devices, parts, strict=True):
+                if part.milli:
+                    products[part.product] = products.get(part.product, 0) | (each.nodes or -1)
             most |= Counter(dict.fromkeys(names, _device_count(choice)))
         before = None
         if request.is_right_sized:
             before = self.count_units(ClaimRequest(first_available=request.choices[-1:])).units
-        return RequestUnits(request.name, most, is_known, nodes, others, before)
+        return RequestUnits(request.name, most, is_known, nodes, others, before, products)
 
     def _parts_of(self, devices: Sequence[PublishedDevice]) -> list[GpuPart]:
         return [_part_of_kind(each, self._devices.pools) for each in devices]
