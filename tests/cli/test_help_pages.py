@@ -47,6 +47,19 @@ def test_a_command_understands_its_examples(names: str) -> None:
 
 
 @pytest.mark.parametrize("names", EXAMPLES)
+def test_every_help_page_names_the_exit_codes(names: str) -> None:
+    command, context = ALL_COMMANDS[names]
+    assert "Exit code: 0" in command.get_help(context)
+
+
+@pytest.mark.parametrize("names", EXAMPLES)
+def test_every_value_of_a_flag_has_a_name(names: str) -> None:
+    command, context = ALL_COMMANDS[names]
+    flags = [line for line in command.get_help(context).splitlines() if line.startswith("  -")]
+    assert [line for line in flags if re.search(r"<|\bTEXT\b|\bINTEGER\b|\bFLOAT\b", line)] == []
+
+
+@pytest.mark.parametrize("names", EXAMPLES)
 def test_no_help_page_names_a_type_of_python(names: str) -> None:
     command, context = ALL_COMMANDS[names]
     arguments = command.get_help(context).partition("Arguments:")[2].partition("Options:")[0]
@@ -92,6 +105,45 @@ def test_files_are_arguments_or_given_with_f(
 
     assert (with_flag.code, with_flag.out, with_flag.err) == (as_arguments.code, as_arguments.out, as_arguments.err)
     assert with_flag.out
+
+
+MISTAKES = {
+    "a misspelled flag": ("audit --clustr demo", "unknown flag: --clustr. Did you mean --cluster?", "audit"),
+    "a flag that the command lacks": ("doctor -n x", "unknown flag: -n. Its flags: --output, --no-color", "doctor"),
+    "a misspelled command": ("audt", "no such command 'audt'. Did you mean 'audit', 'layout'?", ""),
+    "a misspelled command of a group": ("policy lst", "no such command 'lst'. Did you mean 'list'?", "policy"),
+    "an unknown choice": ("audit --fail-on no", "--fail-on: must be one of deny, warn, skipped, never", "audit"),
+    "text for a number": ("layout --headroom x", "--headroom: must be a valid integer, found 'x'", "layout"),
+    "a namespace with capitals": ("lint -n Foo", "--namespace: must be a namespace name", "lint"),
+    "a missing flag": ("simulate", "--nodes: must be given, found none", "simulate"),
+    "a missing argument": ("policy show", "NAME: must be given, found none", "policy show"),
+    "an argument too many": ("explain a b", "got unexpected extra argument(s) (b)", "explain"),
+    "no file": ("check", "FILE|DIR|-: name a file, a folder, or - for standard input", "check"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error", "page"), MISTAKES.values(), ids=MISTAKES)
+def test_wrong_arguments_are_errors_in_one_style(rightslice: Run, arguments: str, error: str, page: str) -> None:
+    result = rightslice(*arguments.split())
+    assert (result.code, result.out) == (2, "")
+    first, *_, last = result.err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert last == f"See 'rightslice {page} --help' for usage.".replace("  ", " ")
+
+
+def test_a_flag_without_its_value_is_named(rightslice: Run) -> None:
+    assert rightslice("accounting", "enable", "--gpus").err == "error: --gpus: must have a value, found none\n"
+
+
+def test_a_short_flag_may_have_a_sign(rightslice: Run) -> None:
+    with_sign, without = (
+        rightslice("capacity", "--cluster", "demo", *flags) for flags in (["-o=name"], ["-o", "name"])
+    )
+    assert with_sign.out == without.out != ""
+
+
+def test_a_group_without_a_command_is_its_help_page(rightslice: Run) -> None:
+    assert "Lint, list, show, compare and create policies." in rightslice("policy").err
 
 
 @pytest.mark.parametrize("command", ["check", "place"])

@@ -352,7 +352,7 @@ def test_cards_without_a_price_have_none(planned: Any) -> None:
 BAD_WRITES = {
     "drains without files": (["--allow-drain"], "apply to the files of --write. Write --write DIR"),
     "a number of nodes without files": (["--max-unavailable", "3"], "apply to the files of --write"),
-    "no node at once": (["--max-unavailable", "0", "--write", "out"], "Invalid value for '--max-unavailable'"),
+    "no node at once": (["--max-unavailable", "0", "--write", "out"], "error: --max-unavailable: must be"),
     "a folder that is a file": (["--write", "cluster.yaml", "--allow-drain"], "cluster.yaml: cannot be written"),
 }
 

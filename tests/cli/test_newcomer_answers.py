@@ -21,15 +21,15 @@ spec:
 INVALID_VALUES = {
     "a choice": (
         ("check", "-", "--fail-on", "bad"),
-        "'--fail-on': must be one of deny, warn, skipped, never, found 'bad'",
+        "error: --fail-on: must be one of deny, warn, skipped, never, found 'bad'",
     ),
     "a strategy": (
         ("place", "-f", "-", "--strategy", "best"),
-        "'--strategy': must be one of tab, fgd, most-allocated, default, found 'best'",
+        "error: --strategy: must be one of tab, fgd, most-allocated, default, found 'best'",
     ),
     "a number": (
         ("simulate", "--nodes", "demo", "--pods", "-", "--seed", "many"),
-        "'--seed': must be a valid integer, found 'many'",
+        "error: --seed: must be a valid integer, found 'many'",
     ),
 }
 

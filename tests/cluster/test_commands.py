@@ -96,6 +96,27 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
     assert f"no pod named 'nobody' in namespace '{namespace}' of this cluster" in missing.stderr
 
 
+@pytest.mark.usefixtures("pods")
+def test_a_pod_is_named_as_for_kubectl(plane: Plane, namespace: str) -> None:
+    metadata = {"name": "serve", "labels": {"app": "serve"}}
+    template = {"metadata": {"labels": {"app": "serve"}}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "serve"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    plane.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    eventually(lambda: len(plane.api.get(path)["items"]) == 6)
+
+    assert f"Pod {namespace}/two" in rightslice(plane, "explain", f"{namespace}/two").stdout
+    one = rightslice(plane, "explain", "deploy/serve", "-n", namespace)
+    assert f"Pod {namespace}/serve-" in one.stdout
+    assert "note: found 2 pods of deployment/serve, using pod/serve-" in one.stderr
+    flags = ("--kubeconfig", str(plane.kubeconfig))
+    command = [sys.executable, "-m", "webhook.cli", "undo", f"{namespace}/resourceclaim/large", *flags]
+    undone = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, cwd=ROOT)
+    assert undone.returncode == 2
+    assert f"no resourceclaim/large in namespace '{namespace}' of this cluster" in undone.stderr
+
+
 def test_a_changed_pod_is_explained(plane: Plane, namespace: str) -> None:
     record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
     decision = {"need": "8Gi declared", "evidence": "declared", "resource": "nvidia.com/mig-1g.10gb"}

@@ -250,6 +250,15 @@ async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"--context: must be a context of {file}, found 'elsewhere'. Write one of: here"
 
 
+@pytest.mark.parametrize(("written", "found"), [({"namespace": "team"}, "team"), ({}, "default")])
+async def test_the_namespace_is_that_of_the_context(tmp_path: Path, written: dict[str, str], found: str) -> None:
+    file = kubeconfig(tmp_path, "http://x", "t")
+    config = json.loads(file.read_text())
+    config["contexts"][0]["context"] |= written
+    file.write_text(json.dumps(config))
+    assert (await ClusterAccess(str(file)).read()).namespace == found
+
+
 @pytest.fixture
 def _no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without access to a cluster."""
@@ -269,6 +278,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    (tmp_path / "namespace").write_text("of-the-pod")
     token.write_text("first\n")
     ca.write_bytes(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
     monkeypatch.setattr(access, "SERVICE_ACCOUNT_DIR", tmp_path)
@@ -276,6 +286,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await ClusterAccess().read()
     assert (found.server, await found.authorization()) == ("https://[fd00::1]:443", "bearer first")
+    assert found.namespace == "of-the-pod"
     token.write_text("second")
     assert await found.authorization() == "bearer first", "it is read once a minute"
     await found.reload("bearer first")

@@ -16,6 +16,7 @@ from webhook.cache.informers import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     DEVICE_CLASSES,
+    DRA_PATH,
     FLAVORS,
     LIMIT_RANGES,
     LOCAL_QUEUES,
@@ -155,6 +156,11 @@ class ClusterReader:
         """The URL of the API server."""
         return self._api.server
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context, as kubectl uses it."""
+        return self._api.access.namespace
+
     def view(self, observer: PodObserver | None = None, schedulers: Schedulers = NO_SCHEDULERS) -> ClusterView:
         """Return the view that a webhook in the cluster would have.
 
@@ -182,9 +188,10 @@ class ClusterReader:
         found = self._run(find_object(self._api, f"/apis/{group_version}")) or {}
         return any(each.get("name") == plural for each in found.get("resources") or ())
 
-    def pods(self, *, ended: bool = False) -> Iterator[SourceObject]:
-        """Yield the active pods as stored; with `ended` also the others."""
-        yield from self._list_objects("Pod", PODS.path, {} if ended else ACTIVE_PODS)
+    def pods(self, namespace: str = "", *, ended: bool = False) -> Iterator[SourceObject]:
+        """Yield the active pods of one or all namespaces as stored; with `ended` also the others."""
+        path = f"/api/v1/namespaces/{namespace}/pods" if namespace else PODS.path
+        yield from self._list_objects("Pod", path, {} if ended else ACTIVE_PODS)
 
     def limit_objects(self, namespace: str | None = None) -> Iterator[SourceObject]:
         """Yield the LimitRanges and then the ResourceQuotas of one or all namespaces as stored."""
@@ -223,6 +230,10 @@ class ClusterReader:
     def pod(self, namespace: str, name: str) -> SourceObject:
         """Return a pod as stored."""
         return object_of_cluster(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
+
+    def claim(self, namespace: str, plural: str, name: str) -> SourceObject:
+        """Return a resource claim or a template of claims as stored."""
+        return object_of_cluster(self._run(self._api.get(f"{DRA_PATH}/namespaces/{namespace}/{plural}/{name}")))
 
     def events(self, namespace: str, names: Iterable[str]) -> list[CoreEvent]:
         """Return Events about objects with these names, at most a page of each."""

@@ -289,12 +289,6 @@ def deduplicate_pods(documents: Sequence[SourceObject | SkippedDocument]) -> lis
     return [each for position, each in enumerate(documents) if last.get(_pod_key(each), position) == position]
 
 
-def find_pod(documents: Sequence[SourceObject | SkippedDocument], namespace: str, name: str) -> SourceObject | None:
-    """Return the last pod with this name; None if there is none."""
-    named = (each for each in reversed(documents) if _pod_key(each) == (namespace, name))
-    return next((each for each in named if isinstance(each, SourceObject)), None)
-
-
 def _pod_key(document: SourceObject | SkippedDocument) -> tuple[str, ...]:
     """Return namespace and name of a pod; () for an unnamed pod and for everything else."""
     if not isinstance(document, SourceObject) or not is_pod(document.data):

@@ -145,9 +145,10 @@ def selector_option(kind: str = "pods") -> Any:
 
 Selector = Annotated[str, selector_option()]
 PodNamespace = Annotated[
-    str,
-    typer.Option(
-        "-n", "--namespace", metavar="NAME", help="The namespace of the pod, or of objects that do not set one."
+    str | None,
+    namespace_option(
+        "The namespace of the pod, or of objects that do not set one. Default: in a live cluster that of the context, "
+        "else default."
     ),
 ]
 NamespaceLabels = Annotated[
@@ -179,6 +180,7 @@ FailOnFlag = Annotated[
     FailOn,
     typer.Option(
         "--fail-on",
+        metavar="|".join(FailOn),
         help="deny: exit with 1 on denials, also of a workload's pods; warn: on denials and warnings; skipped: on "
         "denials and objects that were not evaluated; never: exit with 0.",
     ),
@@ -223,19 +225,24 @@ ClientName = Annotated[
 DrainSeconds = Annotated[
     float | None,
     typer.Option(
-        "--drain-seconds", help="Seconds to keep serving after SIGTERM. Default: 10, or 0 on a loopback address."
+        "--drain-seconds",
+        metavar="SECONDS",
+        help="Seconds to keep serving after SIGTERM. Default: 10, or 0 on a loopback address.",
     ),
 ]
 LogLevel = Annotated[
     str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")
 ]
 MaxConnections = Annotated[
-    int | None, typer.Option("--max-connections", help="Maximum number of open connections. Default: 2000.")
+    int | None,
+    typer.Option("--max-connections", metavar="N", help="Maximum number of open connections. Default: 2000."),
 ]
 MaxInFlight = Annotated[
     int | None,
     typer.Option(
-        "--max-in-flight", help="Maximum number of requests waiting or being received at a time. Default: 256."
+        "--max-in-flight",
+        metavar="N",
+        help="Maximum number of requests waiting or being received at a time. Default: 256.",
     ),
 ]
 
@@ -272,4 +279,6 @@ PrometheusSelector = Annotated[
         help="""Label matchers for all queries, if it stores several clusters: 'cluster="a"'.""",
     ),
 ]
-PrometheusDays = Annotated[int | None, typer.Option("--prometheus-days", help="Days of history to read. Default: 7.")]
+PrometheusDays = Annotated[
+    int | None, typer.Option("--prometheus-days", metavar="DAYS", help="Days of history to read. Default: 7.")
+]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperGroup
+
+from webhook.cli.output import EXIT_INVALID_INPUT, print_note
+from webhook.report.text import sanitize
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
@@ -16,8 +22,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "check - --cluster live",
     ),
     "test": ("test", "test policies -o junit=report.xml"),
-    "explain": ("explain GPU-L102", "explain MultipleGPUs", "explain -f pod.yaml --cluster demo", "explain --all"),
-    "undo": ("undo train-0 -n research", "undo -f pod.yaml | kubectl create -f -"),
+    "explain": (
+        "explain GPU-L102",
+        "explain MultipleGPUs",
+        "explain -f pod.yaml --cluster demo",
+        "explain deployment/train -n research --cluster live",
+        "explain --all",
+    ),
+    "undo": ("undo research/train-0", "undo deployment/serve -n research", "undo -f pod.yaml | kubectl create -f -"),
     "fairshare": ("fairshare --cluster demo", "fairshare --cluster live -o json"),
     "audit": (
         "audit --cluster demo",
@@ -76,13 +88,19 @@ KEEPS_LINES = "\b"
 class PlainGroup(TyperGroup):
     """A group of commands, with plain errors and help pages."""
 
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse the flags before the command."""
+        with _plain_usage_errors():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse arguments; `-o=json` means `-o json`, as for kubectl."""
+        return super().parse_args(ctx, [_SHORT_FLAG.sub(r"\1", str(each)) for each in args])
+
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an invalid value of a flag is an error in our words, not in pydantic's."""
-        try:
+        """Run a command."""
+        with _plain_usage_errors():
             return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = plain_value_error(error) or error.message
-            raise
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command whose help page has examples, and shows arguments without Python's types."""
@@ -98,6 +116,57 @@ class PlainGroup(TyperGroup):
             lines = [f"  {program} {each}" for each in EXAMPLES[names]]
             command.epilog = "\n".join([KEEPS_LINES, "Examples:", *lines])
         return command
+
+
+_SHORT_FLAG = re.compile(r"^(-[A-Za-z])=")
+
+UsageError: Any = typer.BadParameter.__base__
+"""The error of typer about wrong arguments."""
+
+
+@contextmanager
+def _plain_usage_errors() -> Iterator[None]:
+    """Exit with an error in our style if the arguments are wrong."""
+    try:
+        yield
+    except UsageError as error:
+        if error.message.startswith("Usage:"):
+            raise  # a group without a command: its help page
+        print_note(f"error: {usage_error_message(error)}")
+        context = error.ctx
+        if context is not None:
+            print_note(f"See '{context.command_path} --help' for usage.")
+        raise typer.Exit(EXIT_INVALID_INPUT) from None
+
+
+def usage_error_message(error: Any) -> str:
+    """Return what is wrong with the arguments, and the flag or command that was probably meant."""
+    if isinstance(error, typer.BadParameter):
+        return _value_error_message(error)
+    if (flag := getattr(error, "option_name", "")) and error.message.startswith("No such"):
+        hint = f"Did you mean {error.possibilities[0]}?" if error.possibilities else _known_flags(error.ctx)
+        return f"unknown flag: {sanitize(flag)}. {hint}"
+    if flag:
+        return f"{flag}: must have a value, found none"
+    message = str(error.format_message())
+    return message[:1].lower() + message[1:].removesuffix(".")
+
+
+def _known_flags(context: Any) -> str:
+    flags = [max(each.opts, key=len) for each in context.command.params if each.opts[0].startswith("-")]
+    return f"Its flags: {', '.join([*flags, '--help'])}"
+
+
+def _value_error_message(error: Any) -> str:
+    """Return the flag or argument, and what must hold of it."""
+    parameter = error.param
+    name = error.param_hint or (parameter and (parameter.metavar if isinstance(parameter, TyperArgument) else ""))
+    if not name and parameter is not None:
+        name = max(parameter.opts, key=len)
+    message = plain_value_error(error) or error.message
+    if type(error) is not typer.BadParameter:
+        message = "must be given, found none"
+    return f"{name}: {message}" if name else message
 
 
 def plain_value_error(error: Exception) -> str:

@@ -85,7 +85,10 @@ def _default_flags(arguments: list[str]) -> Mapping[str, Any]:
 
 
 def version_command() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Exit code: 0.
+    """
     sys.stdout.write(f"rightslice {__version__}\n")
 
 

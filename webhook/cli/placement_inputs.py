@@ -33,12 +33,18 @@ RankBy = Annotated[
     ScoringStrategy,
     typer.Option(
         "--strategy",
+        metavar="|".join(ScoringStrategy),
         help="How nodes are scored: tab (by the pods that are expected to arrive), fgd (fragmentation gradient "
         "descent), most-allocated, or default (as the stock scheduler does).",
     ),
 ]
 FillBy = Annotated[
-    FillOrder, typer.Option("--fill", help="Among equal nodes, prefer the fullest (pack) or the emptiest (spread).")
+    FillOrder,
+    typer.Option(
+        "--fill",
+        metavar="|".join(FillOrder),
+        help="Among equal nodes, prefer the fullest (pack) or the emptiest (spread).",
+    ),
 ]
 
 

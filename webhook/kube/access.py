@@ -20,6 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from webhook.errors import AccessError, quote_text, shorten_text
+from webhook.model.pods import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -85,12 +86,14 @@ class ClusterAccess:
         tls: The TLS context; None for plain HTTP.
         server_name: The name in the server's certificate, if it differs from the URL's.
         proxy: The URL of a proxy, or None.
+        namespace: The namespace of the context, or of the service account's pod.
     """
 
     server: str
     tls: ssl.SSLContext | None
     server_name: str | None
     proxy: str | None
+    namespace: str
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
         """Choose the source.
@@ -131,6 +134,7 @@ class ClusterAccess:
         self.server, self.tls = configuration.host.rstrip("/"), tls
         self.server_name, self.proxy = configuration.tls_server_name, configuration.proxy
         self._configuration, self._loader = configuration, loader
+        self.namespace = _own_namespace() if loader is None else _context_namespace(loader.current_context)
         return self
 
     async def _load(self) -> tuple[Configuration | ServiceAccount, Any]:
@@ -180,6 +184,17 @@ def _find_kubeconfig(kubeconfig: str | None, context: str | None) -> str:
     if not Path(DEFAULT_KUBECONFIG).expanduser().is_file():
         raise AccessError(f"live cluster: a kubeconfig is required, found none. {CONFIGURE_HINT}")
     return DEFAULT_KUBECONFIG
+
+
+def _own_namespace() -> str:
+    """Return the namespace of this pod."""
+    file = SERVICE_ACCOUNT_DIR / "namespace"
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_NAMESPACE
+
+
+def _context_namespace(context: Mapping[str, Any]) -> str:
+    """Return the namespace that a context of a kubeconfig sets."""
+    return str(context["context"].get("namespace") or DEFAULT_NAMESPACE)
 
 
 def _check_context(name: str, source: str, contexts: Iterable[Mapping[str, Any]]) -> None:

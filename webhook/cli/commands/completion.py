@@ -19,7 +19,12 @@ class CompletionShell(StrEnum):
     FISH = "fish"
 
 
-def completion_command(shell: Annotated[CompletionShell, typer.Argument(help="The shell.")]) -> None:
-    """Print a shell completion script. For example: source <(rightslice completion bash)."""
+def completion_command(
+    shell: Annotated[CompletionShell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print a shell completion script. For example: source <(rightslice completion bash).
+
+    Exit code: 0, 2 invalid input.
+    """
     os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"
     build_app_for([])(args=[], prog_name=PROGRAM)

@@ -72,6 +72,8 @@ def demo_command(no_color: flags.NoColor = False) -> None:
     """Start a webhook server and send it example pods.
 
     A real HTTPS server evaluates and patches the example pods with the shipped policies. Needs no cluster.
+
+    Exit code: 0, 3 the server did not start.
     """
     policies = shipped_path("policies")
     pods = shipped_path("examples", "pods")

@@ -9,7 +9,7 @@ import typer
 
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, find_pod, without_right_sizing
+from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, without_right_sizing
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.commands.check import exit_code_of_checks
@@ -22,6 +22,7 @@ from webhook.cli.inputs import (
     read_live_view,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
+from webhook.cli.references import parse_reference, read_live_pod, read_snapshot_pod
 from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
 CodeArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="CODE|REASON|POD",
-        help="A finding code, for example GPU-L102, or a reason, for example MultipleGPUs; with --cluster the name "
-        "of a pod.",
+        metavar="CODE|REASON|POD|KIND/NAME",
+        help="A finding code, for example GPU-L102, or a reason, for example MultipleGPUs; with --cluster a pod, also "
+        "as NAMESPACE/POD, or one of the pods of a workload: deployment/serve.",
         show_default=False,
     ),
 ]
@@ -63,7 +64,7 @@ def explain_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
-    namespace: flags.PodNamespace = DEFAULT_NAMESPACE,
+    namespace: flags.PodNamespace = None,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     scheduler_config: flags.SchedulerConfig = None,
@@ -95,25 +96,25 @@ def explain_command(
         labels=parse_labels(namespace_labels),
         usage=usage,
         now=parse_now(now),
-        namespace=namespace,
+        namespace=namespace or DEFAULT_NAMESPACE,
         scheduler_config=scheduler_config,
         verbose=verbose,
     )
     observed = given.read_usage()
-    pod_name = str(code).removeprefix("pod/")
+    reference = parse_reference(str(code), namespace)
     events: list[str] = []
     if names_pod and cluster == LIVE:
         with open_live_cluster(given.access) as live:
-            pod = read_live_pod(live, namespace, pod_name)
+            pod = read_live_pod(live, reference)
             events = pod_event_lines(live, pod)
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
             view = read_live_view(live, given.labels, scheduler_config, verbose=verbose)
-        evaluation = EvaluationContext(known, view, given.now, observed, namespace)
+        evaluation = EvaluationContext(known, view, given.now, observed, given.namespace)
         results = [audit_pod(pod, evaluation, without_right_sizing(known))]
     else:
         evaluation = read_evaluation_context(given, observed)
         if names_pod:
-            pod = read_snapshot_pod(str(cluster), namespace, pod_name)
+            pod = read_snapshot_pod(str(cluster), reference)
             results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies))]
         else:
             results = list(evaluate_for_explain(read_objects(file or []), evaluation))
@@ -121,29 +122,6 @@ def explain_command(
     for i, result in enumerate(results):
         print_result([*([""] if i else []), *explain_lines(result, paint, events)])
     raise typer.Exit(exit_code_of_checks(results, flags.FailOn.NEVER))
-
-
-def read_live_pod(cluster: ClusterReader, namespace: str, name: str) -> SourceObject:
-    """Read a pod of a live cluster. Exits if it does not exist."""
-    try:
-        return cluster.pod(namespace, name)
-    except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        where = f"in namespace {sanitize(namespace)!r} of this cluster"
-        exit_with_error(f"no pod named {sanitize(name)!r} {where}. Name another namespace with -n")
-
-
-def read_snapshot_pod(cluster: str, namespace: str, name: str) -> SourceObject:
-    """Read a pod of a snapshot. Exits if it does not exist."""
-    from webhook.cli.audit_inputs import audit_sources  # reports are slow to import
-
-    pod = find_pod(list(read_objects(audit_sources(None, cluster))), namespace, name)
-    if pod is None:
-        where = f"in namespace {sanitize(namespace)!r} of {sanitize(cluster)}"
-        hint = "It is not a finding code either (rightslice explain lists them). Name another namespace with -n"
-        exit_with_error(f"no pod named {sanitize(name)!r} {where}. {hint}")
-    return pod
 
 
 def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:

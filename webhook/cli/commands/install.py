@@ -57,6 +57,7 @@ ModeFlag = Annotated[
     InstallMode | None,
     typer.Option(
         "--mode",
+        metavar="|".join(InstallMode),
         help="audit: nothing is changed or denied. Default: the installed mode, else audit; "
         "`rightslice serve webhook` starts with enforce.",
     ),

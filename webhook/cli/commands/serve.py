@@ -75,7 +75,8 @@ UsageFile = Annotated[
     typer.Option("--usage", metavar="FILE", help="Read GPU usage from a file of `rightslice usage record` instead."),
 ]
 UsageMinutes = Annotated[
-    float | None, typer.Option("--usage-minutes", help="Minutes between two reads of GPU usage. Default: 30.")
+    float | None,
+    typer.Option("--usage-minutes", metavar="MINUTES", help="Minutes between two reads of GPU usage. Default: 30."),
 ]
 Replicas = Annotated[
     int | None,
@@ -144,6 +145,8 @@ def serve_webhook(
     """Serve admission reviews over HTTPS.
 
     Routes: POST /mutate and /validate. Flags can also be set as RIGHTSLICE_ variables.
+
+    Exit code: 0 after SIGTERM, 2 invalid input.
     """
     given = {**locals(), "policies": policies or None}
     from webhook.cli.processes.webhook import run_webhook
@@ -202,6 +205,8 @@ def serve_extender(
     """Rank nodes for kube-scheduler over HTTPS.
 
     Routes: POST /filter, /prioritize and /preempt. Flags can also be set as RIGHTSLICE_ variables.
+
+    Exit code: 0 after SIGTERM, 2 invalid input.
     """
     given = dict(locals())
     from webhook.cli.processes.extender import run_extender
@@ -233,7 +238,9 @@ AgentListen = Annotated[
 KubeletSocket = Annotated[
     str, typer.Option("--kubelet-socket", metavar="FILE", help="The kubelet's PodResources socket.")
 ]
-PollSeconds = Annotated[float, typer.Option("--poll", min=1, max=600, help="Seconds between two discoveries.")]
+PollSeconds = Annotated[
+    float, typer.Option("--poll", metavar="SECONDS", min=1, max=600, help="Seconds between two discoveries.")
+]
 GpuMilli = Annotated[
     bool,
     typer.Option(
@@ -258,6 +265,8 @@ def serve_agent(
     """Report the GPUs of a node as a GPUNode.
 
     Includes their links and the pods that hold them.
+
+    Exit code: 0 after SIGTERM, 2 invalid input.
     """
     from webhook.cli.processes.agent import AgentFlags, exec_agent
 

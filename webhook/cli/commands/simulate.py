@@ -67,7 +67,8 @@ SimulationPods = Annotated[
     str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in the openb format, or Kubernetes YAML.")
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", help="Seed for the order of a trace's pods and the choice among equal nodes.")
+    int,
+    typer.Option("--seed", metavar="N", help="Seed for the order of a trace's pods and the choice among equal nodes."),
 ]
 InOrder = Annotated[bool, typer.Option("--in-order", help="Keep the order of the pods in the trace.")]
 LearnMix = Annotated[

@@ -13,7 +13,6 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_objec
 from webhook.audit.pod_audit import is_pod
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, open_live_cluster
-from webhook.cli.commands.explain import read_live_pod
 from webhook.cli.inputs import report_broken_files
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -23,6 +22,7 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
+from webhook.cli.references import parse_reference, read_live_object
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -34,7 +34,7 @@ from webhook.model.annotations import (
 )
 from webhook.model.claims import CLAIM_KINDS
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.pods import DEFAULT_NAMESPACE, ResourceRequirements, without_nulls
+from webhook.model.pods import ResourceRequirements, without_nulls
 from webhook.model.preallocation import fraction_argument
 from webhook.model.quantity import parse_whole_number
 from webhook.report.serialization import yaml_text
@@ -49,7 +49,15 @@ RECREATE_HINT = (
 
 NOTHING_TO_UNDO = "None of these objects has a record that Rightslice changed its GPUs."
 
-PodName = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
+PodName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="POD|KIND/NAME",
+        help="A pod of the cluster, also as NAMESPACE/POD, one of the pods of a workload (deployment/serve), or a "
+        "claim (resourceclaim/large).",
+        show_default=False,
+    ),
+]
 
 UndoFiles = Annotated[
     list[str] | None, flags.filename_option("Pods and resource claims, as written by kubectl get -o yaml.")
@@ -61,7 +69,7 @@ def undo_command(
     file: UndoFiles = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    namespace: flags.PodNamespace = DEFAULT_NAMESPACE,
+    namespace: flags.PodNamespace = None,
 ) -> None:
     """Print the original resources of a changed pod or resource claim.
 
@@ -71,10 +79,11 @@ def undo_command(
     pod, 3 the cluster did not answer.
     """
     if (pod is None) == (not file):
-        exit_with_error("undo takes a pod of the cluster or -f FILE: rightslice undo notebook-0 -n team-vision")
+        found = "neither" if pod is None else "both"
+        exit_with_error(f"undo takes a pod of the cluster or -f FILE, found {found}. Write undo team-vision/notebook-0")
     if pod is not None:
         with open_live_cluster(ClusterFlags(kubeconfig, context)) as cluster:
-            sources = [read_live_pod(cluster, namespace, pod.removeprefix("pod/"))]
+            sources = [read_live_object(cluster, parse_reference(pod, namespace))]
         broken = False
     else:
         documents = list(map(check_pod_document, read_objects(file or [])))

@@ -1,0 +1,71 @@
+"""Pods of a cluster are named as for kubectl: by name, by namespace and name, or as one of a workload's pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Run
+from webhook.cli.references import PodReference, parse_reference
+
+FORMS = {
+    "a pod": ("train-0", None, PodReference("", "pod", "train-0")),
+    "a pod in the namespace of -n": ("train-0", "team", PodReference("team", "pod", "train-0")),
+    "a namespace and a pod": ("team/train-0", None, PodReference("team", "pod", "train-0")),
+    "the same namespace twice": ("team/train-0", "team", PodReference("team", "pod", "train-0")),
+    "the kind of a pod": ("pod/train-0", None, PodReference("", "pod", "train-0")),
+    "its plural and its short form": ("pods/train-0", "a", PodReference("a", "pod", "train-0")),
+    "a workload": ("deployment/serve", "a", PodReference("a", "deployment", "serve")),
+    "a workload by a short form": ("deploy/serve", "a", PodReference("a", "deployment", "serve")),
+    "a workload with its group": ("deployments.apps/serve", "a", PodReference("a", "deployment", "serve")),
+    "a workload of any group": ("rayclusters.ray.io/r", "a", PodReference("a", "raycluster", "r")),
+    "a workload as reports name it": ("team/Deployment/serve", None, PodReference("team", "deployment", "serve")),
+}
+
+
+@pytest.mark.parametrize(("text", "namespace", "reference"), FORMS.values(), ids=FORMS)
+def test_an_argument_names_a_pod(text: str, namespace: str | None, reference: PodReference) -> None:
+    assert parse_reference(text, namespace) == reference
+
+
+EXPLAINED = {
+    "a pod": (("playground-0", "-n", "search"), "playground-0"),
+    "a namespace and a pod": (("search/playground-0",), "playground-0"),
+    "the owner of a pod": (("statefulset/playground", "-n", "search"), "playground-0"),
+    "a workload above the owner": (("deploy/summarizer", "-n", "search"), "summarizer-"),
+    "a Job's CronJob": (("search/cj/reindex",), "reindex-"),
+    "a run of a CronJob": (("search/job/reindex-29401560",), "reindex-29401560-"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "pod"), EXPLAINED.values(), ids=EXPLAINED)
+def test_a_pod_is_explained_by_each_form(rightslice: Run, arguments: tuple[str, ...], pod: str) -> None:
+    result = rightslice("explain", *arguments, "--cluster", "demo")
+    assert result.out.startswith(f"Pod search/{pod}")
+
+
+def test_of_several_pods_the_first_is_explained_and_the_number_is_said(rightslice: Run) -> None:
+    result = rightslice("explain", "deployment/ranker", "-n", "search", "--cluster", "demo")
+    assert "note: found 2 pods of deployment/ranker, using pod/ranker-" in result.err
+
+
+MISTAKES = {
+    "a pod of another namespace": (
+        ("playground-0",),
+        "no pod named 'playground-0' in namespace 'default' of demo. Write search/playground-0",
+    ),
+    "no such pod": (("search/nobody",), "no pod named 'nobody' in namespace 'search' of demo"),
+    "no such workload": (("search/job/nothing",), "no pod of job/nothing in namespace 'search' of demo"),
+    "two namespaces": (
+        ("search/playground-0", "-n", "batch"),
+        "-n: must be the namespace of search/playground-0, found batch",
+    ),
+    "too many parts": (("a/b/c/d",), "a/b/c/d: must be POD, NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME"),
+    "no name": (("pod/",), "pod/: must be POD"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_say_what_to_write(rightslice: Run, arguments: tuple[str, ...], error: str) -> None:
+    result = rightslice("explain", *arguments, "--cluster", "demo")
+    assert (result.code, result.out) == (2, "")
+    assert f"error: {error}" in result.err
