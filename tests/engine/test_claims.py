@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.device_builders import NVIDIA, card, resource_slice
+from tests.device_builders import device_class as selecting
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decision_cache import DecisionCache
@@ -234,3 +236,76 @@ def test_a_cached_decision_follows_templates_classes_and_consumers() -> None:
     view = view.with_pods({"team": {"x": summarize_pod(parse_pod(claiming("one", name="x").build()))}})
     assert [message.split("; ")[0].endswith(", used by x (2)") for message in messages(view)] == [True]
     assert messages(view.with_classes({})) == []
+
+
+SLICES = resource_slice("n", NVIDIA, "n", nodeName="n", devices=[card("gpu-0"), card("gpu-1")])
+IS_NVIDIA = f"device.driver == '{NVIDIA}'"
+PUBLISHED = (make_node("n"), SLICES, selecting(A, IS_NVIDIA), selecting(B, IS_NVIDIA, "example.com/b"))
+BY_NAME, EXPLICIT = f"deviceclass.resource.kubernetes.io/{A}", "example.com/b"
+
+
+class Resources(NamedTuple):
+    """A pod that requests extended resources, the keys of a quota without room, and the code and key that are found."""
+
+    amounts: dict[str, str]
+    keys: list[str]
+    want: list[str]
+
+
+RESOURCES = {
+    "the implicit name, which the pod itself is charged for": Resources(
+        {BY_NAME: "1"}, [implicit(A)], [f"enforce GPU-Q301 {implicit(A)}"]
+    ),
+    "the explicit name, which the pod itself is charged for": Resources(
+        {EXPLICIT: "1"}, [f"requests.{EXPLICIT}"], [f"enforce GPU-Q301 requests.{EXPLICIT}"]
+    ),
+    "devices of the class, of the claim": Resources({BY_NAME: "1"}, [devices(A)], [f"warn GPU-Q306 {devices(A)}"]),
+    "claims": Resources({EXPLICIT: "1"}, [OBJECTS], [f"warn GPU-Q306 {OBJECTS}"]),
+    "the implicit name of a class of which the explicit one is requested": Resources(
+        {EXPLICIT: "1"}, [implicit(B)], [f"warn GPU-Q306 {implicit(B)}"]
+    ),
+    "another class": Resources({BY_NAME: "1"}, [devices(B), implicit(B), f"requests.{EXPLICIT}"], []),
+}
+
+
+@pytest.mark.parametrize("case", RESOURCES.values(), ids=RESOURCES)
+def test_the_claim_that_the_scheduler_makes_is_predicted_too(case: Resources) -> None:
+    pod, hard = make_pod("pod"), dict.fromkeys(case.keys, "0")
+    for name, amount in case.amounts.items():
+        pod = pod.requests(name, amount)
+    found = review(pod, EVALUATED, nodes=[*PUBLISHED, quota(hard, hard)]).findings
+    said = [
+        f"{each.mode.name.lower()} {each.code} {each.message.split('limited: ')[1].split('=')[0]}" for each in found
+    ]
+    assert said == case.want
+    assert review(pod, EVALUATED, nodes=[*PUBLISHED, quota(dict.fromkeys(case.keys, "1"), hard)]).findings == ()
+
+
+def test_a_claim_of_the_scheduler_is_not_predicted_where_it_may_not_be_made() -> None:
+    hard = quota({devices(A): "0", OBJECTS: "0"}, {devices(A): "0", OBJECTS: "0"})
+    pod = make_pod("pod").requests(BY_NAME, "1")
+    plugin = make_node("p", None, **{BY_NAME: 1})
+    assert review(pod, EVALUATED, nodes=[*PUBLISHED, plugin, hard]).findings == ()
+    older = view_of(make_namespace("team"), *PUBLISHED, hard).with_api_minor(35)
+    assert "GPU-Q306" not in {each.code for each in review(pod, EVALUATED, view=older).findings}
+
+
+def test_later_replicas_lack_the_claim_of_the_scheduler() -> None:
+    limit = quota({devices(A): "2"}, {devices(A): "0"})
+    deployment = workload("Deployment", make_pod("pod").requests(BY_NAME, "1"), replicas=4)
+    (finding,) = review(deployment, EVALUATED, nodes=[*PUBLISHED, limit]).findings
+    assert finding.message.startswith("2 of 4 pods would get their claims, then: the claim for its extended resources")
+
+
+MODES = {
+    "a policy about something else": ("mode: enforce\nsecurity: {deny: [privileged]}", ["warn GPU-Q306"]),
+    "a policy that does not evaluate quotas": ("mode: enforce\nlimits: {resourceQuotas: ignore}", []),
+    "a policy that evaluates quotas": (EVALUATED, ["warn GPU-Q306"]),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), MODES.values(), ids=MODES)
+def test_a_rejected_claim_is_said_once_unless_quotas_are_ignored(text: str, want: list[str]) -> None:
+    limit = quota({devices(A): "0"}, {devices(A): "0"})
+    for pod in (claiming("one"), make_pod("pod").requests(BY_NAME, "1")):
+        assert codes(review(pod, text, nodes=[*PUBLISHED, limit, ONE])) == want

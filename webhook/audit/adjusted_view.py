@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from webhook.engine.claimed_gpus import claim_of_scheduler
 from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.bounded_cache import BoundedCache
@@ -70,7 +71,8 @@ class AdjustedView(ClusterView):
             return found
         if self._released_quotas is None:
             _, pod, runs = self._recreated_pod
-            claims = compute_claims_charge(pod, self.claim_context(namespace)) if runs else {}
+            context, of_scheduler = self.claim_context(namespace), claim_of_scheduler(pod, self)
+            claims = compute_claims_charge(pod, context, of_scheduler) if runs else {}
             self._released_quotas = release_pod_usage(found, pod, claims)
         return self._released_quotas
 

@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.engine.claim_matches import RequestMatch, RequestSelector, compile_selector, match_request
 from webhook.engine.claim_sizing import size_claim
+from webhook.engine.claimed_gpus import claim_of_scheduler, is_advertised
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.matched_policies import combine_policies, fact_reporter
 from webhook.engine.policy_findings import PolicyFinding
@@ -43,7 +44,6 @@ from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
 from webhook.model.dra.device_view import NamespaceClaims
-from webhook.model.dra.extended_resources import extended_resource_claim, served_resources
 from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.dra.twice_published import devices_published_twice
@@ -152,21 +152,16 @@ def _lacking_together(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator
 
 def _unallocated_claims(pod: Pod, view: ClusterView, namespace: str) -> Iterator[ClaimSpec]:
     """Yield the claims of a pod that have no devices yet, with that which the scheduler makes for it."""
-    known, served = view.namespace_claims(namespace), view.devices.class_by_resource
+    known = view.namespace_claims(namespace)
     for name in dict.fromkeys(one.resource_claim_name for one in pod.spec.resource_claims):
         if name in known.claims and known.claims[name].status.allocation is None:
             yield known.claims[name].spec
     for one in pod.spec.resource_claims:
         if not one.resource_claim_name and one.resource_claim_template_name in known.templates:
             yield known.templates[one.resource_claim_template_name]
-    names = {name for name in served_resources(pod, served) if not _is_advertised(name, view)}
-    extended = extended_resource_claim(pod, names, served) if names else ClaimSpec()
+    extended = claim_of_scheduler(pod, view)
     if extended.devices.requests:
         yield extended
-
-
-def _is_advertised(resource: str, view: ClusterView) -> bool:
-    return resource in view.fleet.extended_resources or bool(view.fleet.nodes_advertising(resource))
 
 
 def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
@@ -227,7 +222,7 @@ def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Ite
                 if (resource not in served and not resource.startswith(DEVICE_CLASS_PREFIX)) or resource in seen:
                     continue
                 count = parse_whole_number(amount)
-                if count and not _is_advertised(resource, view):
+                if count and not is_advertised(resource, view):
                     seen.add(resource)
                     path = ("spec", kind, index, "resources", "limits", resource)
                     yield from _class_findings(resource, count, path, view, namespace)

@@ -14,11 +14,12 @@ from types import MappingProxyType
 import msgspec
 
 from webhook.engine.gpu_requests import init_then_main_containers
-from webhook.model.claims import claim_of_class
+from webhook.model.claims import NO_CLAIM, ClaimSpec, claim_of_class
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
 from webhook.model.dra.device_view import NO_DEVICES
+from webhook.model.dra.extended_resources import extended_resource_claim, served_resources
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.field_paths import FieldPath
@@ -178,6 +179,18 @@ def can_serve_claims(pod: Pod, namespace: str, nodes: int, view: ClusterView) ->
             return True
         steps = max(0, steps - found.steps)
     return False
+
+
+def is_advertised(resource: str, view: ClusterView) -> bool:
+    """Return whether some node advertises an extended resource, so that it may be served without a device class."""
+    return resource in view.fleet.extended_resources or bool(view.fleet.nodes_advertising(resource))
+
+
+def claim_of_scheduler(pod: Pod, view: ClusterView) -> ClaimSpec:
+    """Return the claim that the scheduler makes for a pod, of the resources that surely device classes serve."""
+    served = view.devices.class_by_resource
+    names = [name for name in served_resources(pod, served) if not is_advertised(name, view)]
+    return extended_resource_claim(pod, names, served) if names else NO_CLAIM
 
 
 def units_of_resource(resource: str, view: ClusterView, namespace: str) -> Mapping[str, int]:

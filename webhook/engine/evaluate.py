@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
 from webhook.engine.claim_review import pod_device_findings
-from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, claim_of_scheduler
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
 from webhook.engine.limitrange.default_sources import DefaultSources
@@ -38,6 +38,7 @@ from webhook.engine.quota.shared_quotas import (
 from webhook.engine.replica_fit import replica_fit_violations
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
+from webhook.model.claims import NO_CLAIM
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.field_paths import FieldPath
@@ -68,6 +69,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         names = context.gpu_requests.extended_names
         if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
             facts += pod_device_findings(context.pod, view, request.namespace)
+            facts += _claim_rejections(context, mutation) if not context.policies.limits else ()
     if created and context.pod.metadata.annotations and not request.sub_resource:
         facts += invalid_annotations(context.pod)
     if facts:
@@ -179,10 +181,7 @@ def _namespace_rejections(
         return _NOT_REJECTED
     if mutation.runtime_class_name:
         pod = view.pod_classes.add_to_pod(pod, mutation.runtime_class_name)
-    claims: tuple[PolicyFinding, ...] = ()
-    if pod.spec.resource_claims:
-        users = partial(view.claim_users, context.request.namespace)
-        claims = tuple(claim_quota_violations(pod, namespace.claims, quotas, users))
+    claims = tuple(_claim_rejections(context, mutation))
     if mutation.limits or mutation.requests:
         amounts = container_amounts(pod.spec, mutation.limits, mutation.requests)
     if is_surely_admitted(pod, amounts, ranges, namespace.remaining_quotas):
@@ -195,6 +194,18 @@ def _namespace_rejections(
     consumers = _quota_users_in(context.request.namespace, view)
     exceeded = quota_violations(pod, final, quotas, consumers, partial(sources.of_total, final))
     return _NamespaceRejections(limit_range_violations(final, ranges, sources) if ranges else (), (*exceeded, *claims))
+
+
+def _claim_rejections(context: PodContext, mutation: PodMutation) -> Iterator[PolicyFinding]:
+    """Yield what quotas reject of the claims that are made for a pod; of a device that it is changed to, nothing."""
+    pod, namespace, view = context.pod, context.namespace, context.view
+    if not namespace.quotas or not (pod.spec.resource_claims or context.claimed.served):
+        return
+    of_scheduler = NO_CLAIM
+    if context.claimed.served and mutation.applied_choice is None and view.device_pools():
+        of_scheduler = claim_of_scheduler(pod, view)
+    users = partial(view.claim_users, context.request.namespace)
+    yield from claim_quota_violations(pod, namespace.claims, namespace.quotas, users, of_scheduler)
 
 
 def _reported_rejections(

@@ -122,6 +122,9 @@ class ClaimSpec(ApiStruct, frozen=True):
     devices: ClaimDevices = ClaimDevices()
 
 
+NO_CLAIM = ClaimSpec()
+
+
 class DeviceAllocation(ApiStruct, frozen=True):
     """A device that a claim was given; with a share ID it is one of several shares of the device."""
 

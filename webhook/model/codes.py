@@ -335,9 +335,9 @@ CODES: dict[str, FindingCode] = {
     "GPU-Q306": _limits_code(
         "a quota will reject a claim of this pod",
         "Kubernetes creates a claim from its template, and charges it to quotas, after it stores the pod: the pod is "
-        "accepted and stays Pending without its claim.",
-        "Use a template that requests what would fit, wait until a pod named in the message ends, or ask for a higher "
-        "quota.",
+        "accepted and stays Pending without its claim. So does a pod with a resource of a device class, for which the "
+        "scheduler makes the claim.",
+        "Request what would fit, wait until a pod named in the message ends, or ask for a higher quota.",
     ),
     "GPU-Q307": _quota_code(
         "the free part of a shared quota is held by another replica",

@@ -27,12 +27,14 @@ from webhook.model.apimachinery import (
     compare_quantities,
     negate_quantity,
 )
-from webhook.model.claims import ClaimContext, DeviceClasses, is_filled_by_claims
+from webhook.model.claims import NO_CLAIM, ClaimContext, ClaimSpec, DeviceClasses, is_filled_by_claims
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import PodAmounts
+from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod
+from webhook.model.quantity import NANO
 from webhook.model.quota_matching import has_scopes, quota_matches_pod, resource_of_quota_key
 
 NO_OWN_USAGE: Mapping[str, Quantity] = {}
@@ -76,8 +78,8 @@ class ClaimRefusal(NamedTuple):
     """A claim of a pod that will not be created.
 
     Attributes:
-        path: The field of the pod that names the template.
-        claim: The claim's name in the pod.
+        path: The field of the pod that causes it.
+        claim: The claim, in words.
         quotas: Every quota that rejects it.
     """
 
@@ -130,8 +132,14 @@ def predict_resize_refusals(
     return refusals
 
 
-def find_refused_claim(pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota]) -> ClaimRefusal | None:
-    """Return the first claim of a pod that a quota rejects; later ones are not created then."""
+def find_refused_claim(
+    pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], of_scheduler: ClaimSpec = NO_CLAIM
+) -> ClaimRefusal | None:
+    """Return the first claim made for a pod that a quota rejects; later ones are not created then.
+
+    Args:
+        of_scheduler: The claim that the scheduler makes for extended resources, after the others.
+    """
     created: Counter[str] = Counter()
     for index, claim in enumerate(pod.spec.resource_claims):
         template = claim.resource_claim_template_name
@@ -141,14 +149,26 @@ def find_refused_claim(pod: Pod, claiming: ClaimContext, quotas: Sequence[Resour
             return None
         charged = claiming.charge(claiming.templates[template])
         if refusals := tuple(predict_claim_refusals(charged, quotas, claiming.classes, created)):
-            return ClaimRefusal(("spec", "resourceClaims", index, "resourceClaimTemplateName"), claim.name, refusals)
+            path = ("spec", "resourceClaims", index, "resourceClaimTemplateName")
+            return ClaimRefusal(path, f"claim {claim.name}", refusals)
         created.update(charged)
-    return None
+    charged = _charge_of_scheduler(of_scheduler, pod, claiming)
+    refusals = tuple(predict_claim_refusals(charged, quotas, claiming.classes, created))
+    return ClaimRefusal(("spec",), "the claim for its extended resources", refusals) if refusals else None
 
 
-def compute_claims_charge(pod: Pod, claiming: ClaimContext) -> ClaimCharges:
-    """Return the charge of the claims created for a pod, as far as their templates are known."""
-    charged: Counter[str] = Counter()
+def _charge_of_scheduler(spec: ClaimSpec, pod: Pod, claiming: ClaimContext) -> ClaimCharges:
+    """Return the charge of the claim that the scheduler makes: without what its pod has under the same keys."""
+    if not (spec.devices.requests and claiming.counts_names):
+        return NO_CLAIM_CHARGES
+    charged = claiming.charge(spec)
+    own = {key: effective_amount(pod, key.removeprefix("requests.")) // NANO for key in charged}
+    return {key: count - own[key] for key, count in charged.items() if count > own[key]}
+
+
+def compute_claims_charge(pod: Pod, claiming: ClaimContext, of_scheduler: ClaimSpec = NO_CLAIM) -> ClaimCharges:
+    """Return the charge of the claims made for a pod, as far as their templates are known. See `find_refused_claim`."""
+    charged = Counter(_charge_of_scheduler(of_scheduler, pod, claiming))
     for claim in pod.spec.resource_claims:
         if template := claiming.templates.get(claim.resource_claim_template_name):
             charged.update(claiming.charge(template))

@@ -15,7 +15,7 @@ from webhook.engine.quota.admission import (
 )
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, negate_quantity
-from webhook.model.claims import ClaimContext, claim_unit
+from webhook.model.claims import NO_CLAIM, ClaimContext, ClaimSpec, claim_unit
 from webhook.model.defaulting import apply_defaults
 from webhook.model.enums import PolicyMode
 from webhook.model.limit_ranges import NamespaceLimitRanges
@@ -77,18 +77,21 @@ def update_quota_violations(
 
 
 def claim_quota_violations(
-    pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], lookup: ClaimConsumerLookup
+    pod: Pod,
+    claiming: ClaimContext,
+    quotas: Sequence[ResourceQuota],
+    lookup: ClaimConsumerLookup,
+    of_scheduler: ClaimSpec = NO_CLAIM,
 ) -> Iterator[PolicyFinding]:
     """Yield the rejections of a claim created for the pod later: warnings, since quota may be released by then."""
-    refusal = find_refused_claim(pod, claiming, quotas)
+    refusal = find_refused_claim(pod, claiming, quotas, of_scheduler)
     if refusal is None:
         return
     for one in refusal.quotas:
         # Figures first, the API server's message last, since its keys fill a line.
         figures = "; ".join(dict.fromkeys(_excess_figures(excess, lookup(excess.key)) for excess in one.excesses))
         message = (
-            f"claim {refusal.claim} cannot be created, and the pod stays Pending: "
-            f"quota {one.quota}: {figures}; {one.message}"
+            f"{refusal.claim} cannot be created, and the pod stays Pending: quota {one.quota}: {figures}; {one.message}"
         )
         yield PolicyFinding("GPU-Q306", refusal.path, message, _quota_fix(one), at_most=PolicyMode.WARN)
 

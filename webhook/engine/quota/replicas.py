@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from webhook.engine.claimed_gpus import claim_of_scheduler
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts
 from webhook.engine.pod_context import PodMutation
 from webhook.engine.quota.admission import compute_claims_charge, predict_claim_refusals
-from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts
+from webhook.engine.quota.charges import ClaimCharges, compute_pod_charge, is_best_effort_amounts
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities
+from webhook.model.claims import NO_CLAIM
 from webhook.model.cluster_view import ClusterView
 from webhook.model.limit_ranges import NamespaceLimitRanges, ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
@@ -47,7 +49,7 @@ class ReplicaCharge(NamedTuple):
 
     def claims(self, view: ClusterView) -> ResourceList:
         """Return what quotas without scopes are charged for the claims that are made for it."""
-        charged = compute_claims_charge(self.mutation.pod, view.claim_context(self.namespace))
+        charged = _claims_charge(view, self)
         return ResourceList({key: Quantity(count) for key, count in charged.items()})
 
     def surely_fits(self, quotas: Sequence[RemainingQuota], replicas: int) -> bool:
@@ -91,16 +93,25 @@ def count_within_quotas(view: ClusterView, charge: ReplicaCharge, replicas: int)
 
 def count_within_claims(view: ClusterView, charge: ReplicaCharge, replicas: int) -> int:
     """Return for how many of the replicas the ResourceQuotas of their namespace admit the claims made for them."""
-    if not charge.mutation.pod.spec.resource_claims:
+    claiming, quotas, each = (
+        view.claim_context(charge.namespace),
+        view.quotas(charge.namespace),
+        _claims_charge(view, charge),
+    )
+    if not each:
         return replicas
-    claiming, quotas = view.claim_context(charge.namespace), view.quotas(charge.namespace)
-    each = compute_claims_charge(charge.mutation.pod, claiming)
 
     def is_rejected(count: int) -> bool:
         charged = {key: amount * count for key, amount in each.items()}
         return any(True for _ in predict_claim_refusals(charged, quotas, claiming.classes))
 
     return bisect_left(range(replicas), x=True, key=lambda before: is_rejected(before + 1))
+
+
+def _claims_charge(view: ClusterView, charge: ReplicaCharge) -> ClaimCharges:
+    pod, has_changed = charge.mutation.pod, charge.mutation.applied_choice is not None
+    of_scheduler = NO_CLAIM if has_changed or not view.device_pools() else claim_of_scheduler(pod, view)
+    return compute_claims_charge(pod, view.claim_context(charge.namespace), of_scheduler)
 
 
 def count_within_shared(sections: Iterable[QuotaRules], charge: ReplicaCharge, view: ClusterView, replicas: int) -> int:
