@@ -203,10 +203,9 @@ def test_a_duplicate_pod_counts_once(rightslice: Run, tmp_path: Path, paths: tup
 
 
 @pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
-def test_the_help_of_cluster_commands_names_the_required_cluster(rightslice: Run, command: str) -> None:
+def test_the_help_of_cluster_commands_names_the_cluster_that_is_read(rightslice: Run, command: str) -> None:
     message = " ".join(rightslice(*command.split(), "--help").out.split())
-    assert "The cluster to evaluate: live" in message
-    assert "Without it no cluster" not in message
+    assert "Default: live, unless files of one are named." in message
 
 
 def test_fairshare_writes_the_formats_of_its_help(rightslice: Run) -> None:

@@ -121,7 +121,7 @@ MESSAGES = {
         ("layout", "--cluster", "nowhere.yaml"),
         "error: nowhere.yaml: cannot be read: No",
     ),
-    "a pod without --cluster": (("explain", "embed-0"), "a pod, use --cluster with live or a snapshot"),
+    "a pod without --cluster": (("explain", "embed-0"), "a pod, write NAMESPACE/POD, or --cluster."),
     "a pod missing in the snapshot": (("explain", "nix", "--cluster", "demo"), "'nix' in namespace 'default' of demo"),
     "a pod of a snapshot": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), "on node a100-mixed-1"),
     "misspelled code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
@@ -135,7 +135,6 @@ MESSAGES = {
     "misspelled command": (("chekc",), "Did you mean 'check'?"),
     "misspelled format": (("check", "deploy", *INPUTS, "-o", "jsn"), "must be one of table, wide, json"),
     "every policy error": (("check", "deploy", "--policies", "faulty"), "policy.yaml:6:3"),
-    "an audit without a cluster": (("audit",), "--cluster demo"),
     "a policy test with missing policies": (("test", "lost"), "nowhere.yaml"),
 }
 

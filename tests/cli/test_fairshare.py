@@ -136,9 +136,3 @@ def test_a_kubeconfig_for_a_snapshot_is_an_error(rightslice: Run, cluster: str) 
     result = rightslice("fairshare", "--cluster", cluster, "--kubeconfig", "k")
     assert (result.code, result.out) == (2, "")
     assert "write --cluster live" in result.err
-
-
-def test_without_a_cluster_the_message_names_the_flag(rightslice: Run) -> None:
-    result = rightslice("fairshare")
-    assert (result.code, result.out) == (2, "")
-    assert "a snapshot (--cluster FILE), or --cluster demo" in result.err

@@ -374,13 +374,6 @@ def test_a_missing_solver_is_named(rightslice: Run, monkeypatch: pytest.MonkeyPa
     assert "layout: needs HiGHS, which is not installed. Write pip install 'rightslice[layout]'" in result.err
 
 
-def test_a_cluster_is_required(rightslice: Run) -> None:
-    result = rightslice("layout")
-
-    assert result.code == 2
-    assert "no cluster given. Write --cluster live" in result.err
-
-
 def test_the_status_needs_a_folder_with_a_plan(rightslice: Run, tmp_path: Path) -> None:
     absent = rightslice("layout", "status", str(tmp_path))
     (tmp_path / "apply.sh").write_text("#!/bin/sh\n")

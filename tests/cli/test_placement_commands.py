@@ -21,7 +21,6 @@ SMALL = ["--cluster", "room/cluster.yaml"]
 TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
 BAD_INPUT = [
-    ("capacity without a cluster", ["capacity"], "no cluster given. Write --cluster live"),
     ("a kubeconfig for a snapshot", ["capacity", *SMALL, "--context", "a"], "a live cluster: write --cluster live"),
     ("a missing snapshot", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),

@@ -48,6 +48,54 @@ def test_of_several_pods_the_first_is_explained_and_the_number_is_said(rightslic
     assert "note: found 2 pods of deployment/ranker, using pod/ranker-" in result.err
 
 
+def test_a_pod_of_the_cluster_is_placed(rightslice: Run) -> None:
+    placed = rightslice("place", "batch/sweep-0", "--cluster", "demo", "-o", "json")
+    assert '"object": "Pod batch/sweep-0"' in placed.out
+    assert rightslice("place", "pod/sweep-0", "-n", "batch", "--cluster", "demo", "-o", "json").out == placed.out
+
+
+def test_a_missing_file_is_no_pod(rightslice: Run) -> None:
+    assert "nope/pod.yaml: cannot be read" in rightslice("place", "nope/pod.yaml", "--cluster", "demo").err
+
+
+@pytest.mark.parametrize("name", ["h100-1", "node/h100-1"])
+def test_a_node_is_named_with_or_without_its_kind(rightslice: Run, name: str) -> None:
+    assert rightslice("capacity", name, "--cluster", "demo", "-o", "name").out == "node/h100-1\n"
+
+
+LIVE_BY_DEFAULT = {
+    "audit": ("audit",),
+    "rightsize": ("rightsize",),
+    "layout": ("layout",),
+    "fairshare": ("fairshare",),
+    "capacity": ("capacity",),
+    "place": ("place", "room/pods.yaml"),
+    "policy diff": ("policy", "diff", "policies", "policies"),
+    "lint": ("lint",),
+    "kueue config": ("kueue", "config"),
+    "explain of a pod": ("explain", "search/playground-0"),
+}
+
+
+@pytest.mark.parametrize("command", LIVE_BY_DEFAULT.values(), ids=LIVE_BY_DEFAULT)
+def test_the_cluster_is_by_default_that_of_the_context(
+    rightslice: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
+    result = rightslice(*command)
+    assert (result.code, result.out) == (2, "")
+    assert "--cluster names a snapshot, or demo for an example" in result.err
+    assert "error: nowhere: must be a kubeconfig file, found none" in result.err
+
+
+@pytest.mark.parametrize("command", [("audit", "cluster.yaml"), ("lint", "traps.yaml"), ("check", "deploy")])
+def test_files_need_no_cluster(rightslice: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
+    result = rightslice(*command)
+    assert "kubeconfig" not in result.err
+    assert result.out
+
+
 MISTAKES = {
     "a pod of another namespace": (
         ("playground-0",),

@@ -206,7 +206,7 @@ def audit_pod(
         unsized: The policies without right-sizing, for a pod that cannot be resized or would gain nothing.
         holders: Counts the claims of several pods once; None if this is the only one.
     """
-    recreated = msgspec.structs.replace(source, data=as_recreated(source.data))
+    recreated = recreated_source(source)
     try:
         request = build_admission_request(recreated.data, context)
     except ReviewError:
@@ -295,6 +295,11 @@ def _pod_key(document: SourceObject | SkippedDocument) -> tuple[str, ...]:
         return ()
     name = map_at(document.data, "metadata").get("name")
     return (written_namespace(document.data) or DEFAULT_NAMESPACE, name) if isinstance(name, str) and name else ()
+
+
+def recreated_source(source: SourceObject) -> SourceObject:
+    """Return a pod as if it were created again, at its place in a file."""
+    return msgspec.structs.replace(source, data=as_recreated(source.data))
 
 
 def as_recreated(pod: dict[str, Any]) -> dict[str, Any]:

@@ -181,13 +181,8 @@ def load_prices(name: str) -> PriceTable:
 
 
 def audit_sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]:
-    """Return the files with the pods to evaluate. Exits if none are named."""
-    if paths:
-        return list(paths)
-    if cluster is None:
-        choices = "--cluster live, --cluster FILE for a snapshot, or --cluster demo"
-        exit_with_error(f"no cluster given. Write {choices}")
-    return [snapshot_path(cluster)]
+    """Return the files with the pods to evaluate: those that are named, else those of a snapshot."""
+    return list(paths) if paths else [snapshot_path(str(cluster))]
 
 
 def build_snapshot(name: str, documents: Iterable[SourceObject | SkippedDocument], *, verbose: bool) -> ClusterSnapshot:

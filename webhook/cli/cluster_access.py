@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error
+from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note
 from webhook.errors import AccessError, ApiError, ApiUnreachable, RightsliceError
 
 if TYPE_CHECKING:
@@ -38,6 +38,14 @@ class ClusterFlags(NamedTuple):
 
 
 DEFAULT_ACCESS = ClusterFlags()
+
+
+def choose_cluster(cluster: str | None, files: Sequence[str] = ()) -> str | None:
+    """Return the cluster to read: by default that of the current context, unless files are named."""
+    if cluster or files:
+        return cluster
+    print_note("note: reads the cluster of the current context; --cluster names a snapshot, or demo for an example")
+    return LIVE
 
 
 def reject_access_flags(access: ClusterFlags, flag: str = "--cluster") -> None:

@@ -36,7 +36,7 @@ def output_option(formats: Sequence[str], only: str = "") -> Any:
     return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
 
 
-def cluster_option(help_: str = f"The cluster to evaluate: {CLUSTER_HELP}.") -> Any:
+def cluster_option(help_: str) -> Any:
     """Return the option --cluster, which takes a live cluster, a snapshot or the example."""
     return typer.Option("--cluster", metavar=CLUSTER_FORMS, help=help_)
 
@@ -102,7 +102,9 @@ Cluster = Annotated[
         f"{CLUSTER_HELP}. Without it, there is no node data: nothing is right-sized, and placement is not checked."
     ),
 ]
-AuditedCluster = Annotated[str | None, cluster_option()]
+AuditedCluster = Annotated[
+    str | None, cluster_option(f"The cluster: {CLUSTER_HELP}. Default: live, unless files of one are named.")
+]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
-from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster, read_scheduler_config
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
@@ -28,7 +27,6 @@ from webhook.report.text import sanitize
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
 
-ClusterName = Annotated[str, flags.cluster_option(f"The cluster: {flags.CLUSTER_HELP}.")]
 RankBy = Annotated[
     ScoringStrategy,
     typer.Option(
@@ -94,8 +92,6 @@ def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> Placement
 
 
 def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
-    if not name:
-        exit_with_error("no cluster given. Write --cluster live, a snapshot (--cluster FILE), or --cluster demo")
     reject_access_flags(access)
     try:
         snapshot = read_snapshot(name)

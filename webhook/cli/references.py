@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.audit.evaluate import written_namespace
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import is_active_pod, is_pod
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.output import exit_with_error, print_note
+from webhook.documents.reader import DOCUMENT_SUFFIXES
 from webhook.errors import ApiError
 from webhook.model.field_paths import map_at
 from webhook.model.pods import DEFAULT_NAMESPACE, parse_pod
@@ -101,6 +104,21 @@ def read_live_pod(cluster: ClusterReader, reference: PodReference) -> SourceObje
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return _only_pod((), reference, "this cluster")
+
+
+def is_reference(text: str) -> bool:
+    """Return whether an argument that may be a file names an object of the cluster instead."""
+    return "/" in text and not text.endswith(DOCUMENT_SUFFIXES) and not Path(text).exists()
+
+
+def read_pods(cluster: str, access: ClusterFlags, references: Sequence[PodReference]) -> list[SourceObject]:
+    """Read pods of a live cluster or of a snapshot. Exits if one does not exist."""
+    if not references:
+        return []
+    if cluster != LIVE:
+        return [read_snapshot_pod(cluster, each) for each in references]
+    with open_live_cluster(access) as live:
+        return [read_live_pod(live, each) for each in references]
 
 
 def read_live_object(cluster: ClusterReader, reference: PodReference) -> SourceObject:

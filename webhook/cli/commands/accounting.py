@@ -8,8 +8,8 @@ import typer
 
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
-from webhook.cli.commands.doctor import diagnosis_exit_code, diagnosis_table
-from webhook.cli.output import paint_for, print_result
+from webhook.cli.commands.doctor import FORMATS, DoctorOutput, diagnosis_exit_code, diagnosis_reports
+from webhook.cli.output import paint_for, parse_targets, print_result, write_reports
 from webhook.installing.accounting_check import accounting_results, read_accounting_facts
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.report.serialization import yaml_text
@@ -52,6 +52,7 @@ def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8
 @accounting.command("check")
 def check_accounting(
     namespace: CheckedNamespace = "default",
+    output: DoctorOutput = None,
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -62,7 +63,8 @@ def check_accounting(
 
     Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """
+    targets = parse_targets(output, FORMATS)
     facts = call_api(ClusterFlags(kubeconfig, context), lambda api: read_accounting_facts(api, namespace))
     results = list(accounting_results(facts))
-    print_result(diagnosis_table(results, paint_for(no_color=no_color)))
+    write_reports(targets, diagnosis_reports(results, paint_for(no_color=no_color)))
     raise typer.Exit(diagnosis_exit_code(results))

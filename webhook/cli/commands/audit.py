@@ -13,7 +13,7 @@ from webhook import __version__
 from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, AuditPaths, PriceFile, Since, parse_since, run_audit
-from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api
+from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api, choose_cluster
 from webhook.cli.commands.check import FORMATS as CHECK_FORMATS
 from webhook.cli.commands.check import check_reports, exit_code_of_checks
 from webhook.cli.inputs import parse_labels, parse_now
@@ -124,6 +124,7 @@ def audit_command(
     """
     targets, moment = parse_targets(output, FORMATS), parse_now(now)
     named = flags.join_paths(paths, filename)
+    cluster = choose_cluster(cluster, named)
     selection = select_objects(namespace, all_namespaces, selector)
     partial = "--since" if since else "-n and -l" if selection.is_partial else ""
     _reject_partial_write(cluster, named, partial, write=write, dry_run=dry_run)

@@ -11,7 +11,7 @@ import typer
 from webhook.audit.object_files import read_content
 from webhook.cache.placement_input import PlacementInput
 from webhook.cli import flags
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import ClusterFlags, choose_cluster
 from webhook.cli.output import (
     ReportRenderer,
     RowFlags,
@@ -22,7 +22,7 @@ from webhook.cli.output import (
     parse_targets,
     write_reports,
 )
-from webhook.cli.placement_inputs import ClusterName, read_placement_input
+from webhook.cli.placement_inputs import read_placement_input
 from webhook.cli.selection import select_objects
 from webhook.errors import TopologyError
 from webhook.model.dra.pool_kinds import cards_on_node
@@ -69,7 +69,7 @@ MAX_MATRIX_BYTES = 64 << 10
 
 def capacity_command(
     node: NodeName = "",
-    cluster: ClusterName = "",
+    cluster: flags.AuditedCluster = None,
     selector: NodeSelector = "",
     links: LinksFile = "",
     kubeconfig: flags.Kubeconfig = None,
@@ -100,6 +100,7 @@ def capacity_command(
             exit_with_error("--links: describes one machine. Leave out the node, --cluster and -l")
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
+    cluster, node = str(choose_cluster(cluster)), node.removeprefix("node/")
     placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
     selection = select_objects(selector=selector)
     chosen = {each.name for each in placement.snapshot.fleet.nodes if selection.selects_labels(each.labels)}

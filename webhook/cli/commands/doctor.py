@@ -14,6 +14,7 @@ from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_OK,
+    ReportRenderer,
     document_reports,
     join_lines,
     paint_for,
@@ -52,11 +53,7 @@ def doctor_command(
     """
     targets = parse_targets(output, FORMATS)
     results = diagnose(call_api(ClusterFlags(kubeconfig, context), read_cluster_facts), datetime.now(UTC))
-    reports = {
-        "table": lambda: join_lines(diagnosis_table(results, paint_for(no_color=no_color))),
-        **document_reports(lambda: [result._asdict() for result in results]),
-    }
-    write_reports(targets, reports)
+    write_reports(targets, diagnosis_reports(results, paint_for(no_color=no_color)))
     raise typer.Exit(diagnosis_exit_code(results))
 
 
@@ -92,6 +89,12 @@ def diagnosis_exit_code(results: Sequence[DiagnosticResult]) -> int:
     """Return the exit code of check results: 1 for any warning or failure."""
     problems = (CheckState.WARN, CheckState.FAIL)
     return EXIT_FINDINGS if any(result.state in problems for result in results) else EXIT_OK
+
+
+def diagnosis_reports(results: Sequence[DiagnosticResult], paint: Paint) -> dict[str, ReportRenderer]:
+    """Return the renderer of each format."""
+    table = {"table": lambda: join_lines(diagnosis_table(results, paint))}
+    return table | document_reports(lambda: [result._asdict() for result in results])
 
 
 def diagnosis_table(results: Sequence[DiagnosticResult], paint: Paint) -> list[str]:

@@ -11,7 +11,7 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, without_right_sizing
 from webhook.cli import flags
-from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
+from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster
 from webhook.cli.commands.check import exit_code_of_checks
 from webhook.cli.inputs import (
     EvaluationFlags,
@@ -81,6 +81,8 @@ def explain_command(
     if every:
         print_result(codes_markdown())
         return
+    if cluster is None and code is not None and "/" in code:
+        cluster = choose_cluster(cluster, file or ())
     names_pod = cluster is not None and code is not None and code.upper() not in CODES and not find_keep_reason(code)
     if not file and not names_pod:
         print_result(code_page_lines(code))
@@ -150,6 +152,6 @@ def code_page_lines(code: str | None) -> list[str]:
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
-        ways = "To explain a file, use -f FILE; a pod, use --cluster with live or a snapshot."
+        ways = "To explain a file, use -f FILE; a pod, write NAMESPACE/POD, or --cluster."
         exit_with_error(f"{sanitize(code)!r} is neither a finding code nor a reason. {hint} {ways}")
     return code_page(code.upper())

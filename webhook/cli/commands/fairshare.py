@@ -12,7 +12,7 @@ from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import is_pod
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, without_duplicate_pods
-from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
     choose_fair_share,
     load_cluster_policies,
@@ -73,8 +73,7 @@ def fairshare_command(
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets, moment, access = parse_targets(output, FORMATS), parse_now(now), ClusterFlags(kubeconfig, context)
-    if cluster is None:
-        exit_with_error("no cluster given. Write --cluster live, a snapshot (--cluster FILE), or --cluster demo")
+    cluster = choose_cluster(cluster)
     skipped: list[str] = []
     if cluster == LIVE:
         with open_live_cluster(access) as live:

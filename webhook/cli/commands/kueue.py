@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from webhook.cli import flags
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import ClusterFlags, choose_cluster
 from webhook.cli.inputs import read_cluster_view
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_result
 from webhook.model.fleet import Fleet
@@ -25,9 +25,6 @@ def kueue_group() -> None:
     """Print Kueue configuration for one budget of whole GPUs, slices and shares."""
 
 
-NodesOfCluster = Annotated[
-    str, typer.Option("--cluster", metavar=flags.CLUSTER_FORMS, help=f"The cluster: {flags.CLUSTER_HELP}.")
-]
 BudgetResource = Annotated[
     str,
     typer.Option("--resource", metavar="NAME", help="The resource to charge, in thousandths of a whole GPU."),
@@ -37,7 +34,7 @@ _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_
 
 @kueue.command("config")
 def print_kueue_config(
-    cluster: NodesOfCluster,
+    cluster: flags.AuditedCluster = None,
     resource: BudgetResource = "example.com/gpu-milli",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -52,7 +49,7 @@ def print_kueue_config(
     """
     if not _RESOURCE.match(resource):
         exit_with_error(f"--resource: must be DOMAIN/NAME, found {resource!r}. Write example.com/gpu-milli")
-    fleet = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)).fleet
+    fleet = read_cluster_view(choose_cluster(cluster), {}, ClusterFlags(kubeconfig, context)).fleet
     if not fleet.resources():
         exit_with_error("--cluster: no node of the cluster advertises a GPU", EXIT_FINDINGS)
     print_result(f"# Add to the Configuration of Kueue (config.{KUEUE_API_VERSION}), and restart it:\n")

@@ -21,7 +21,7 @@ from webhook.audit.layout_demand import (
 )
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
-from webhook.cli.cluster_access import ClusterFlags, call_api
+from webhook.cli.cluster_access import ClusterFlags, call_api, choose_cluster
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -172,7 +172,7 @@ def layout_command(
     audited = AuditFlags(
         paths=None,
         policies=policies,
-        cluster=cluster,
+        cluster=choose_cluster(cluster),
         access=ClusterFlags(kubeconfig, context),
         policy_namespace=policy_namespace,
         labels=parse_labels(namespace_labels),

@@ -11,7 +11,7 @@ import typer
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
-from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import read_cluster_view, snapshot_path
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -74,6 +74,7 @@ def lint_command(
     targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
     namespace = None if all_namespaces else namespace
     files = flags.join_paths(paths, filename)
+    cluster = choose_cluster(cluster, files)
     documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]
@@ -145,8 +146,8 @@ def _lint_inputs(
     files: Sequence[str], cluster: str | None, access: ClusterFlags, namespace: str | None
 ) -> list[SourceObject | SkippedDocument]:
     """Read the objects to lint. Exits if the flags are ambiguous."""
-    if bool(files) == bool(cluster):
-        exit_with_error("lint takes either files, or --cluster with live, a snapshot or demo")
+    if files and cluster:
+        exit_with_error("lint takes either files, or --cluster with live, a snapshot or demo, found both")
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             found = list(live.limit_objects(namespace))

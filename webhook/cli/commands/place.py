@@ -8,9 +8,10 @@ import typer
 
 from webhook.audit.admission import reject_unplaceable
 from webhook.audit.object_files import SourceObject, read_objects
+from webhook.audit.pod_audit import recreated_source
 from webhook.audit.pod_placement import place_pods, with_claims_of_files
 from webhook.cli import flags
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import ClusterFlags, choose_cluster
 from webhook.cli.inputs import parse_now, report_broken_files
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -23,7 +24,8 @@ from webhook.cli.output import (
     parse_targets,
     write_reports,
 )
-from webhook.cli.placement_inputs import ClusterName, FillBy, RankBy, read_placement_and_context
+from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
+from webhook.cli.references import is_reference, parse_reference, read_pods
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import placement_document, placement_lines
@@ -37,10 +39,11 @@ def place_command(
     paths: flags.Paths = None,
     filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: ClusterName = "",
+    cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    namespace: flags.PodNamespace = None,
     strategy: RankBy = ScoringStrategy.TAB,
     fill: FillBy = FillOrder.PACK,
     scheduler_config: flags.SchedulerConfig = None,
@@ -53,6 +56,7 @@ def place_command(
 
     The files contain pods, or workloads with pod templates, and resource claims and templates of claims that these
     name. A pod is first patched as the webhook would patch it. Each node that is ruled out is shown with the reasons.
+    NAMESPACE/POD or KIND/NAME, where no such file exists, is a pod of the cluster: where a copy of it would be placed.
 
     With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here are
     named, and do not change the exit code.
@@ -62,10 +66,13 @@ def place_command(
     """
     named, targets = flags.require_paths(paths, filename), parse_targets(output, FORMATS)
     access = ClusterFlags(kubeconfig, context)
+    cluster = str(choose_cluster(cluster))
     placement, evaluation = read_placement_and_context(
         cluster, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
     )
-    documents = list(reject_unplaceable(read_objects(named), evaluation))
+    files = [each for each in named if not is_reference(each)]
+    pods = read_pods(cluster, access, [parse_reference(each, namespace) for each in named if is_reference(each)])
+    documents = list(reject_unplaceable([*read_objects(files), *map(recreated_source, pods)], evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]
     placement, evaluation = with_claims_of_files(sources, placement, evaluation)

@@ -44,7 +44,7 @@ from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import SECTIONS, Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.code_pages import closest_name
-from webhook.report.serialization import location_document, yaml_text
+from webhook.report.serialization import location_document
 from webhook.report.tables import Column, Table
 from webhook.report.text import pluralize, sanitize, without_style
 
@@ -73,6 +73,8 @@ PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the p
 
 LINT_FORMATS = ("text", "json", "yaml")
 LintOutput = Annotated[list[str] | None, flags.output_option(LINT_FORMATS)]
+SHOW_FORMATS = ("yaml", "json")
+ShowOutput = Annotated[list[str] | None, flags.output_option(SHOW_FORMATS)]
 LIST_FORMATS = ("table", "wide", "name", "json", "yaml")
 ListOutput = Annotated[list[str] | None, flags.output_option(LIST_FORMATS)]
 
@@ -214,17 +216,19 @@ def _section_modes(each: Policy) -> Iterator[tuple[str, PolicyMode]]:
 
 
 @policy.command("show")
-def show_policy(name: PolicyToShow, policies: flags.Policies = None) -> None:
+def show_policy(name: PolicyToShow, policies: flags.Policies = None, output: ShowOutput = None) -> None:
     """Print a policy with all defaults filled in.
 
     Exit code: 0, 2 invalid input, or no such policy.
     """
+    targets = parse_targets(output, SHOW_FORMATS)
     found = {each.name: each for each in load_policy_set(policies).policies}
     if name not in found:
         closest = closest_name(name, found)
         hint = f"Did you mean {closest}?" if closest else f"There are {', '.join(sorted(found)) or 'none'}."
         exit_with_error(f"no policy named {sanitize(name)!r}. {hint}")
-    print_result(yaml_text(_policy_with_defaults(found[name], read_policy_files(policies))))
+    reports = document_reports(lambda: _policy_with_defaults(found[name], read_policy_files(policies)))
+    write_reports(targets, reports)
 
 
 def _policy_with_defaults(shown: Policy, files: Sequence[tuple[str, str]]) -> Any:

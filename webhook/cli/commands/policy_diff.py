@@ -20,7 +20,7 @@ from webhook.audit.policy_diff import (
 )
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, without_duplicate_pods
-from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -78,6 +78,7 @@ def diff_policies(
     record = read_usage_file(usage, moment) if usage is not None else None
     observed = estimate_view(record, verbose=verbose) if record else UsageView()
     selection = select_objects(namespace, all_namespaces, selector)
+    cluster = choose_cluster(cluster)
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             view = read_live_view(live, labels, verbose=verbose)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, AuditPaths, PriceFile, run_audit
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import ClusterFlags, choose_cluster
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_INVALID_INPUT,
@@ -77,12 +77,13 @@ def rightsize_command(
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
+    named = flags.join_paths(paths, filename)
     selection = select_objects(namespace, all_namespaces, selector)
     audit = run_audit(
         AuditFlags(
-            paths=flags.join_paths(paths, filename),
+            paths=named,
             policies=policies,
-            cluster=cluster,
+            cluster=choose_cluster(cluster, named),
             access=ClusterFlags(kubeconfig, context),
             policy_namespace=policy_namespace,
             labels=parse_labels(namespace_labels),
