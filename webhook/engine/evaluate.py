@@ -19,7 +19,7 @@ from webhook.engine.limitrange.findings import final_amounts, limit_range_violat
 from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
 from webhook.engine.limits import find_limit_violations, unknown_claim_violations, unreadable_amount_violations
 from webhook.engine.matched_policies import fact_reporter
-from webhook.engine.node_fit import node_fit_violations, unoffered_resource_violations
+from webhook.engine.node_fit import node_fit_violations, replica_fit_violations, unoffered_resource_violations
 from webhook.engine.own_annotations import invalid_annotations
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
@@ -35,7 +35,6 @@ from webhook.engine.quota.shared_quotas import (
     compute_quota_charge,
     shared_quota_violations,
 )
-from webhook.engine.replica_fit import replica_fit_violations
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import NO_CLAIM

@@ -3,15 +3,20 @@
 Every violation names the nearest available alternative. Most are warnings, because an autoscaler may add a suitable
 node. Names that a DeviceClass has too are skipped: the scheduler may allocate devices by a claim, on nodes that
 advertise none.
+
+Replica fit of step 7: how many pods of a workload the nodes could run at once, were no other pods there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
+from functools import reduce
+from operator import and_
 
 from webhook.engine.gpu_requests import GpuRequest, containers_of_every_kind
 from webhook.engine.memory_takers import takes_visible_memory
+from webhook.engine.owned_pods import daemon_set_nodes, is_daemon_pod
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
@@ -20,10 +25,11 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
+from webhook.model.filters.pod_ties import count_pods_apart, self_excluding_keys
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_masks import ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import Taint
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
@@ -246,3 +252,68 @@ def _partial_gpu_violation(
     )
     harmful = count > 1 or too_small or takes_visible_memory(context)
     return [PolicyFinding("GPU-T302", field, message, fix, PolicyMode.WARN if harmful else PolicyMode.AUDIT)]
+
+
+UnitsIndex = Callable[[str], ThresholdIndex]
+"""Returns the units of a GPU resource by node: all of them, or those that are free."""
+
+
+def replica_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
+    """Report that the nodes cannot run all pods of a workload at once, with the number that they can run.
+
+    The number is an upper bound: amounts besides GPUs are not counted. A DeviceClass may serve any number.
+    """
+    view, replicas, names = context.view, context.request.replicas, context.gpu_requests.totals
+    if not view.fleet.nodes or not view.claimable_names.isdisjoint(names) or not all(map(_is_positive, names.values())):
+        return []
+    most = _count_replicas(view.fleet.units_index, context, mutation)
+    if most >= replicas or not (most or is_daemon_pod(context.pod)):
+        return []
+    free = min(most, _count_replicas(view.free_index, context, mutation))
+    return [_too_many_replicas(most, free, context)]
+
+
+def _is_positive(units: int) -> bool:
+    return units > 0
+
+
+def _count_replicas(units: UnitsIndex, context: GpuPodContext, mutation: PodMutation) -> int:
+    """Return at most how many of the pods fit."""
+    fleet, feasible, totals = context.view.fleet, context.feasible, context.gpu_requests.totals
+    nodes = feasible.selected & feasible.tolerated & fleet.schedulable_nodes(context.pod.spec.tolerations)
+    if is_daemon_pod(context.pod):
+        nodes &= daemon_set_nodes(context.pod, fleet)
+    resized = mutation.applied_choice is not None  # later pods may get another slice or share, or a whole GPU
+    wanted = [(units(name), amount) for name, amount in totals.items()]
+    wanted = [(units(name), 1) for name in fleet.resources()] if resized else wanted
+    able = [index.nodes_with_at_least(amount) for index, amount in wanted]
+    fitting = nodes & (union_masks(able) if resized else reduce(and_, able))
+    one_each = bool(feasible.ports) or is_daemon_pod(context.pod)
+
+    def count(mask: int) -> int:
+        if one_each:
+            return mask.bit_count()
+        fits = [index.count_times(amount, mask) for index, amount in wanted]
+        return sum(fits) if resized else min(fits)
+
+    return count_pods_apart(_excluding_keys(context), fitting, count, fleet)
+
+
+def _excluding_keys(context: GpuPodContext) -> tuple[str, ...]:
+    return self_excluding_keys(context.feasible.ties(), context.namespace.labels)
+
+
+def _too_many_replicas(most: int, free: int, context: GpuPodContext) -> PolicyFinding:
+    request = max(context.gpu_requests.requests, key=lambda one: one.count)
+    resource, replicas = request.resource.name, context.request.replicas
+    why, fix = "the nodes that they may use have GPUs for no more", f"Run at most {most} of them at once."
+    if is_daemon_pod(context.pod):
+        why = f"its controller also creates pods on nodes without {request.count} {resource}"
+        fix = f"Select the nodes with {resource}, and tolerate their taints, in the template: its controller chooses "
+        fix += "nodes by the template alone."
+    elif _excluding_keys(context):
+        why = "they exclude each other by their anti-affinity"
+    number = f"at most {most} of" if most else "none of"
+    now = f", {free} of them now" if free < most else ""
+    message = f"{number} {replicas} pods would run at once{now}: {why}"
+    return PolicyFinding("GPU-T206", (*request.path, "resources", "limits", resource), message, fix, PolicyMode.WARN)
