@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import Json, PodMaker, make_pod
 from tests.engine.invariants import gpu_pods
 from webhook.engine.limitrange import default_sources
-from webhook.engine.limitrange.injected_gpus import find_injected_gpus
+from webhook.engine.limitrange.findings import find_injected_gpus
 from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.pod_context import InjectedAmount
 from webhook.errors import QuantityError

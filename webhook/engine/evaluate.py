@@ -15,8 +15,13 @@ from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
 from webhook.engine.limitrange.default_sources import DefaultSources
 from webhook.engine.limitrange.fast_path import is_surely_admitted
-from webhook.engine.limitrange.findings import final_amounts, limit_range_violations, replace_amount_errors
-from webhook.engine.limitrange.injected_gpus import injected_gpu_violations, without_injected_gpus
+from webhook.engine.limitrange.findings import (
+    final_amounts,
+    injected_gpu_violations,
+    limit_range_violations,
+    replace_amount_errors,
+    without_injected_gpus,
+)
 from webhook.engine.limits import find_limit_violations, unknown_claim_violations, unreadable_amount_violations
 from webhook.engine.matched_policies import fact_reporter
 from webhook.engine.node_fit import node_fit_violations, replica_fit_violations, unoffered_resource_violations

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, find_claimed_gpus
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import NEED_ANNOTATIONS, NOTHING_DECLARED, declared_need_of, gpu_requests_of_pod
-from webhook.engine.limitrange.injected_gpus import find_injected_gpus, remove_injected_gpus, without_injected_gpus
+from webhook.engine.limitrange.findings import find_injected_gpus, remove_injected_gpus, without_injected_gpus
 from webhook.engine.matched_policies import combine_policies, for_templates, without_additions, without_changes
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
