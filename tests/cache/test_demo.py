@@ -10,7 +10,7 @@ import pytest
 from benchmarks.fleet import ROOM, demo_objects, grow, grown_view, roomy
 from tests.model.nodes import reachable_nodes
 from webhook.cache import bundled_files as places
-from webhook.cache.quota_status import with_quota_status
+from webhook.cache.build_view import with_quota_status
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot, view_of_objects
 from webhook.errors import SourceLocation
 from webhook.model.enums import GpuForm

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.builders import Json, make_node, make_pod
-from webhook.cache.quota_status import with_quota_status
+from webhook.cache.build_view import with_quota_status
 from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation
 from webhook.model.objects import ResourceQuota

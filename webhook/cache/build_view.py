@@ -1,4 +1,7 @@
-"""Build a `ClusterView`: from the objects of a snapshot, or from the indexes of a live cluster."""
+"""Build a `ClusterView`: from the objects of a snapshot, or from the indexes of a live cluster.
+
+Compute the status of a quota that no controller has counted, as the quota controller's pod evaluator does.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from webhook.cache.node_usage import POD_COUNT, NodeUsage
-from webhook.cache.quota_status import with_quota_status
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.model.claims import (
+    NO_CLAIMS,
     ClaimContext,
     DeviceClass,
     DeviceClasses,
@@ -20,6 +24,7 @@ from webhook.model.claims import (
     ResourceClaimTemplate,
     claim_templates_by_name,
     device_classes_by_name,
+    is_filled_by_claims,
 )
 from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
 from webhook.model.defaulting import default_limit_range
@@ -30,14 +35,15 @@ from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.fleet import Fleet, FleetNode, counts_names, kubelet_minor
 from webhook.model.node_groups import NO_SOURCES, GroupSources
-from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota, ResourceQuotaStatus
 from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
-from webhook.model.pod_resources import MANY_RESOURCES, effective_requests
+from webhook.model.pod_resources import MANY_RESOURCES, effective_amount, effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
-from webhook.model.pods import Pod, pod_display_name
-from webhook.model.quantity import NANO
+from webhook.model.pods import Pod, QuantityText, pod_display_name
+from webhook.model.quantity import NANO, format_nano
 from webhook.model.queues import NO_QUEUES, KueueQueues
+from webhook.model.quota_matching import has_scopes, quota_matches_pod, resource_of_quota_key
 from webhook.model.quota_usage import PodSummaries, count_by_tie
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_objects import StorageObject
@@ -220,3 +226,40 @@ def free_resources_of_node(node: FleetNode, used: Mapping[str, int], pods: int) 
 
 def _divide_rounding_up(amount: int, unit: int) -> int:
     return -(-amount // unit)
+
+
+def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: ClaimContext = NO_CLAIMS) -> ResourceQuota:
+    """Return the quota with a status; usage that was not counted yet is computed from the pods.
+
+    Args:
+        quota: The quota, from a cluster or from a file.
+        pods: The active pods of its namespace.
+        claiming: The templates and classes of their claims.
+    """
+    status = quota.status
+    hard = status.hard or quota.spec.hard
+    if status.used:
+        return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=status.used))
+    matching = [pod for pod in pods if quota_matches_pod(quota, pod)]
+    claiming_pods = () if has_scopes(quota) else pods
+    used: dict[str, QuantityText] = {
+        key: format_nano(_used_by_pods(key, matching) + _used_by_claims(key, claiming_pods, claiming))
+        for key in hard
+        if resource_of_quota_key(key) or is_filled_by_claims(key, claiming.classes)
+    }
+    return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=used))
+
+
+def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
+    what = resource_of_quota_key(key)
+    if what is None:
+        return 0
+    if not what.resource:
+        return NANO * len(pods)
+    return max(0, sum(effective_amount(pod, what.resource, limits=what.side == "limits") for pod in pods))
+
+
+def _used_by_claims(key: str, pods: Sequence[Pod], claiming: ClaimContext) -> int:
+    names = (claim.resource_claim_template_name for pod in pods for claim in pod.spec.resource_claims)
+    found = (claiming.templates[name] for name in names if name in claiming.templates)
+    return NANO * sum(claiming.charge(spec).get(key, 0) for spec in found)

@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from webhook.cache.build_view import BuiltView, build_live_view, nodes_beside_devices, unreserved_on_node
+from webhook.cache.build_view import (
+    BuiltView,
+    build_live_view,
+    nodes_beside_devices,
+    unreserved_on_node,
+    with_quota_status,
+)
 from webhook.cache.device_index import DeviceIndex
 from webhook.cache.node_usage import NodeUsage
-from webhook.cache.quota_status import with_quota_status
 from webhook.cache.storage_index import StorageIndex
 from webhook.cache.store import NamespaceIndex, ObjectStore
 from webhook.cache.stored_objects import created_at, object_namespace, parse_resource_version, version_of
