@@ -14,7 +14,7 @@ from tests.server.site import PAIR, PATIENCE, Site, TlsConnection, http, serve_s
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.webhook_configs import CertificateApi
 from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
-from webhook.server.app import AdmissionServer
+from webhook.server.handlers import AdmissionServer
 from webhook.server.managed_certificate import ManagedCertificate
 from webhook.web.listener import BackgroundTask
 from webhook.web.tls import PemPair, ServerTls

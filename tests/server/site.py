@@ -27,7 +27,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.server.admission_state import AdmissionState, Decide, PolicyLoadStatus
-from webhook.server.app import AdmissionServer
+from webhook.server.handlers import AdmissionServer
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.limits import ServerLimits

@@ -15,7 +15,7 @@ from tests.server.site import PAIR, Site, TlsConnection, encoded, http, post, re
 from webhook.cli.processes.tls import watch_client_rules
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
-from webhook.server.app import AdmissionServer
+from webhook.server.handlers import AdmissionServer
 from webhook.web.tls import CertificateError, ClientCertificateRules, ClientRuleFiles, PemPair, ServerTls
 
 OURS, OTHERS = trustme.CA(), trustme.CA()

@@ -25,8 +25,7 @@ from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.server import handlers
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
-from webhook.server.app import AdmissionServer
-from webhook.server.handlers import API_SERVER, AdmissionHandler
+from webhook.server.handlers import API_SERVER, AdmissionHandler, AdmissionServer
 from webhook.server.policy_reload import PolicyReloader
 from webhook.server.policy_sources import PolicyFiles
 from webhook.telemetry.logs import make_logger

@@ -34,7 +34,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.server.admission_state import AdmissionState, Decide, PolicyLoadStatus
-from webhook.server.app import AdmissionServer
+from webhook.server.handlers import AdmissionServer
 from webhook.server.policy_reload import PolicyReloader, read_policies
 from webhook.server.policy_sources import NoPoliciesError, PolicyFiles
 from webhook.telemetry.logs import make_logger

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.server.site import serve_site
-from webhook.server.app import AdmissionServer
+from webhook.server.handlers import AdmissionServer
 from webhook.web import listener
 
 RunOnce = Callable[[], None]

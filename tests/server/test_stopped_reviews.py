@@ -26,7 +26,7 @@ from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.server import handlers, policy_admission
 from webhook.server.admission_state import AdmissionState, Decide
-from webhook.server.app import AdmissionServer
+from webhook.server.handlers import AdmissionServer
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.cpu_limit import TICK_SECONDS, CpuLimit, CpuLimitError

@@ -2,6 +2,8 @@
 
 * HTTP 4xx or 5xx: the request could not be evaluated. The webhook's `failurePolicy` decides.
 * HTTP 200 with `allowed: false`: the request was evaluated and denied.
+
+The webhook server: connects its parts, listens, and runs the tasks that keep its state up to date.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import monotonic, perf_counter
 
+from webhook.engine.decision_cache import DecisionCache
 from webhook.engine.object_limits import (
     MAX_SKIPPED_VALUES,
     MAX_VALUES,
@@ -42,6 +45,7 @@ from webhook.server.admission_response import (
 from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.policy_admission import ROUTE_NAME, PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.connection import ConnectionRegistry
 from webhook.web.cpu_limit import CpuLimit, CpuLimitError
 from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
@@ -51,7 +55,9 @@ from webhook.web.http_messages import (
     busy_response,
     error_response,
 )
-from webhook.web.limits import request_deadline
+from webhook.web.limits import ServerLimits, request_deadline
+from webhook.web.listener import POLL_SECONDS, SWEEP_SECONDS, HttpListener, Poll
+from webhook.web.tls import ServerTls
 
 API_SERVER = "kube-apiserver-admission"
 """The User-Agent of an API server that calls a webhook."""
@@ -256,3 +262,49 @@ def _device_checks(view: ClusterView) -> list[HealthCheck]:
     more = f": {MANY_SLICES}" if count > MAX_SLICES else ""
     text = f"{pluralize(count, 'ResourceSlice')}{more}"
     return [HealthCheck("devices", ok=True, message=text, required=False)] if count else []
+
+
+class AdmissionServer(HttpListener):
+    """The webhook server; call `listen` to start.
+
+    Attributes:
+        health_checks: Further lines of `/readyz?verbose`.
+        cpu_limit: Stops reviews once it is installed.
+    """
+
+    tls: ServerTls
+
+    def __init__(
+        self,
+        state: AdmissionState,
+        telemetry: Telemetry,
+        clock: Clock,
+        tls: ServerTls,
+        limits: ServerLimits,
+        polls: Sequence[Poll] = (),
+        poll_seconds: float = POLL_SECONDS,
+        sweep_seconds: float = SWEEP_SECONDS,
+        decide: Decide | None = None,
+        health_checks: Sequence[HealthChecks] = (),
+    ) -> None:
+        """Prepare the routes.
+
+        Args:
+            decide: For tests; None for the engine's `decide` with a cache.
+        """
+        self.state, self.telemetry, self.clock, self.health_checks = state, telemetry, clock, health_checks
+        decide = decide or DecisionCache().decide
+        self.cpu_limit = CpuLimit()
+        routes = admission_routes(state, clock, decide, telemetry, self._checks, limits.request_time, self.cpu_limit)
+        registry = ConnectionRegistry(routes, limits, telemetry.record_rejection, tls.clients)
+        telemetry.connections = lambda: len(registry.connections)
+        telemetry.metrics.in_flight = lambda: registry.load.reading
+
+        def on_crash(error: Exception) -> None:
+            telemetry.record_internal_error("task", error)
+
+        super().__init__(registry, tls, on_crash, polls, (), poll_seconds, sweep_seconds)
+
+    def _checks(self) -> list[HealthCheck]:
+        extra_checks = [each for checks in self.health_checks for each in checks()]
+        return admission_checks(self.state, extra_checks, draining=self.registry.draining)

@@ -39,9 +39,9 @@ from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, policies_as_audit
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
-from webhook.server.app import AdmissionServer
 from webhook.server.escrow_keeper import QUOTA_LEASE, EscrowKeeper
 from webhook.server.event_writer import EventWriter
+from webhook.server.handlers import AdmissionServer
 from webhook.server.managed_certificate import ManagedCertificate
 from webhook.server.policy_reload import PolicyReloader, read_policies
 from webhook.server.policy_sources import NoPoliciesError, PolicyFiles, PolicyLoader
