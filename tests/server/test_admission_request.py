@@ -15,8 +15,7 @@ from benchmarks.reviews import review as bench_review
 from tests.builders import make_pod
 from tests.server.site import encoded, review
 from webhook.errors import ReviewError
-from webhook.server import strict_json
-from webhook.server.admission_request import parse_api_server_review, parse_review
+from webhook.server.admission_request import decode_strict_json, parse_api_server_review, parse_review
 
 GOOD = encoded(review())
 JSON = "the body must be valid JSON: syntax error at line 1, column"
@@ -266,7 +265,7 @@ json_values = st.recursive(
 def test_decoding_is_exact_for_every_notation(value: Any, ascii_only: bool, spaced: bool) -> None:
     separators = (", ", ": ") if spaced else (",", ":")
     body = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode()
-    decoded = strict_json.decode_strict_json(body)
+    decoded = decode_strict_json(body)
     assert decoded == value
     assert repr(decoded) == repr(json.loads(body))
 
@@ -279,7 +278,7 @@ def test_a_duplicate_key_is_always_found(members: dict[str, Any], random: Any) -
     parts = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pairs]
     body = f'{{"a":[{{{",".join(parts)}}}]}}'.encode()
     with pytest.raises(ReviewError):
-        strict_json.decode_strict_json(body)
+        decode_strict_json(body)
 
 
 @settings(max_examples=200)
