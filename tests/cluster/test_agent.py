@@ -37,8 +37,8 @@ from webhook.agent.discovery import GpuDiscovery
 from webhook.agent.gpunode_publisher import AgentLease, GpuNodePublisher
 from webhook.documents.reader import read_documents
 from webhook.kube.api import KubeClient
-from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.model.gpu_node import GPUNode
+from webhook.policy.crds import gpunode_crd
 from webhook.well_known import AGENT_NAMESPACE
 
 GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"

@@ -26,9 +26,9 @@ from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, DGX1, gpu_node, gpu_node_report
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests import scheduler_config
-from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED
+from webhook.policy.crds import gpunode_crd
 
 MIG = "nvidia.com/mig-1g.10gb"
 SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}

@@ -13,7 +13,6 @@ from webhook.documents.reader import read_documents
 from webhook.installing import removal
 from webhook.installing.apply import install_manifests
 from webhook.installing.removal import DeletionTimeoutError, has_policy_kinds, uninstall_manifests
-from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.manifests.objects import (
     AGENT_AND_EXTENDER_OBJECTS,
     OVERLAY_OBJECTS,
@@ -21,6 +20,7 @@ from webhook.manifests.objects import (
     api_path,
     objects_to_remove,
 )
+from webhook.policy.crds import gpunode_crd
 
 GONE = error_answer(404, "NotFound")
 OTHERS = (*OVERLAY_OBJECTS, *RUNTIME_OBJECTS)

@@ -11,14 +11,13 @@ from tests.conftest import ROOT
 from tests.manifests.chart_values import values_page, values_schema
 from tests.manifests.field_descriptions import add_field_descriptions
 from webhook.manifests.backstop import backstop_policies
-from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.manifests.scheduler_config import (
     claims_scheduler_config,
     first_scheduler_config,
     second_scheduler_config,
 )
 from webhook.manifests.webhooks import webhook_configurations
-from webhook.policy.crds import policy_crds
+from webhook.policy.crds import gpunode_crd, policy_crds
 from webhook.report.serialization import yaml_text
 
 GENERATED: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.builders import Json, make_pod
 from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, gpu_node, gpu_node_report, placement_input, ranked_names
-from webhook.manifests.gpunode_crd import gpunode_schema
 from webhook.model.gpu_node import GPUNode
 from webhook.placement.devices import devices_from_report, find_report_error
 from webhook.placement.nodes.score_table import NodeStates, StateStats
+from webhook.policy.crds import gpunode_schema
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
