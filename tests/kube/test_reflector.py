@@ -31,8 +31,7 @@ from tests.kube.scripted import (
 from webhook.cache.store import ObjectStore
 from webhook.errors import ApiError
 from webhook.kube import reflector
-from webhook.kube.backoff import ExponentialBackoff
-from webhook.kube.reflector import Reflector, WatchedResource, WatchStatus
+from webhook.kube.reflector import ExponentialBackoff, Reflector, WatchedResource, WatchStatus
 from webhook.model.objects import Namespace
 
 PATH = "/api/v1/namespaces"

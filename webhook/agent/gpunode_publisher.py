@@ -15,7 +15,7 @@ import msgspec
 
 from webhook.errors import ApiError
 from webhook.kube.api import find_object
-from webhook.kube.backoff import ExponentialBackoff, RandomSource
+from webhook.kube.reflector import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_labels import ISLAND_LABEL

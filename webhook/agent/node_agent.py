@@ -16,7 +16,7 @@ from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError, w
 from webhook.agent.gpunode_publisher import GpuNodePublisher, NodeAdvertiser
 from webhook.agent.nvml import DriverReplacedError
 from webhook.errors import ApiError
-from webhook.kube.backoff import RandomSource
+from webhook.kube.reflector import RandomSource
 from webhook.model.gpu_node import GPUNodeStatus
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.metrics import counter_family, gauge_family

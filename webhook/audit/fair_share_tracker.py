@@ -15,9 +15,8 @@ from webhook.audit.gpu_time import PodLifetime, fair_share_group, gpu_time_of_po
 from webhook.cache.informers import PODS
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
-from webhook.kube.backoff import RandomSource
 from webhook.kube.decoder import ResourceDecoder
-from webhook.kube.reflector import PAGE_SIZE
+from webhook.kube.reflector import PAGE_SIZE, RandomSource
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.policy.fair_share import FairShare, PodGpuTime, rank_fair_shares

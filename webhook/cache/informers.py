@@ -16,8 +16,7 @@ from webhook.cache.live_view import ViewHolder, ViewPublisher
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.stored_objects import StoredPod
 from webhook.kube.api import KubeClient
-from webhook.kube.backoff import RandomSource
-from webhook.kube.reflector import PAUSE_SECONDS, Reflector, WatchedResource, WatchEventSink, WatchStatus
+from webhook.kube.reflector import PAUSE_SECONDS, RandomSource, Reflector, WatchedResource, WatchEventSink, WatchStatus
 from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView

@@ -7,6 +7,8 @@ that replicas do not list at the same moment.
 
 Watches request a timeout of less than a minute. So a hung connection is noticed soon, and an idle collection is
 confirmed twice a minute.
+
+Exponential backoff with jitter, so that many clients of a failing server do not retry at the same moment.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
-from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.kube.decoder import LineBuffer, ResourceDecoder, WatchEvent, resource_version_of_line
 
 PAGE_SIZE = 500
@@ -297,3 +298,34 @@ class Reflector(Generic[T]):
         self._resource_version = ""
         self._note_contact()
         self.status.synced = True
+
+
+INITIAL_BACKOFF_SECONDS = 0.5
+MAX_BACKOFF_SECONDS = 10.0
+
+
+class RandomSource(Protocol):
+    """The method of `random.Random` that is used."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Return a number between two bounds."""
+
+
+class ExponentialBackoff:
+    """Doubles the delay with each successive failure; the delay is random between half of it and all of it."""
+
+    def __init__(
+        self, random: RandomSource, initial: float = INITIAL_BACKOFF_SECONDS, maximum: float = MAX_BACKOFF_SECONDS
+    ) -> None:
+        self._random = random
+        self._initial, self._maximum = initial, maximum
+        self._ceiling = initial
+
+    def reset(self) -> None:
+        """Start again with the initial delay, after a success."""
+        self._ceiling = self._initial
+
+    def next_delay(self, retry_after: float = 0.0) -> float:
+        """Return the seconds to wait after a failure; `retry_after` is the minimum that the server asked for."""
+        ceiling, self._ceiling = self._ceiling, min(self._maximum, self._ceiling * 2)
+        return retry_after + self._random.uniform(ceiling / 2, ceiling)

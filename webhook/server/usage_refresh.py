@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from webhook.errors import UsageError
-from webhook.kube.backoff import RandomSource
+from webhook.kube.reflector import RandomSource
 from webhook.model.usage import UsageView
 from webhook.report.text import pluralize
 from webhook.server.admission_state import AdmissionState, Clock
