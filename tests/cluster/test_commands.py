@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.policy.policy_texts import exception_text
 from webhook.model.pods import OwnerReference
 from webhook.server.event_writer import build_owner_event
-from webhook.telemetry.owner_events import OwnerEvent
+from webhook.telemetry.telemetry import OwnerEvent
 
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/namespaces/{}/gpupolicyexceptions"
 

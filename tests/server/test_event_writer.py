@@ -14,8 +14,7 @@ from webhook.errors import ApiError
 from webhook.model.pods import OwnerReference
 from webhook.server.event_writer import EventWriter, build_owner_event
 from webhook.telemetry.logs import make_logger
-from webhook.telemetry.owner_events import OwnerEvent
-from webhook.telemetry.telemetry import Telemetry
+from webhook.telemetry.telemetry import OwnerEvent, Telemetry
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 OWNER = OwnerReference(kind="Job", name="train", controller=True, api_version="batch/v1", uid="u-1")

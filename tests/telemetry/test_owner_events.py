@@ -15,7 +15,7 @@ from webhook.model.decisions import Decision
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import parse_pod
-from webhook.telemetry.owner_events import MAX_PENDING, SECONDS_PER_HOUR, OwnerEventQueue
+from webhook.telemetry.telemetry import MAX_PENDING, SECONDS_PER_HOUR, OwnerEventQueue
 
 DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
 WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from webhook.errors import ApiError
 from webhook.server.admission_state import Clock
-from webhook.telemetry.owner_events import OwnerEvent
-from webhook.telemetry.telemetry import Telemetry
+from webhook.telemetry.telemetry import OwnerEvent, Telemetry
 from webhook.well_known import APP_NAME, GROUP
 
 FLUSH_SECONDS = 1.0
