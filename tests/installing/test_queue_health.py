@@ -9,7 +9,7 @@ import pytest
 from tests.builders import Json, make_pod
 from tests.installing.test_doctor import ABSENT, FORBIDDEN, HEALTHY
 from webhook.installing.facts import CheckState, ClusterFacts
-from webhook.installing.queue_health import check_charges
+from webhook.installing.scheduling_health import check_charges
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 

@@ -21,7 +21,7 @@ from webhook.cli.output import (
     parse_targets,
     write_reports,
 )
-from webhook.installing import cluster_health, queue_health, scheduling_health, webhook_health
+from webhook.installing import cluster_health, scheduling_health, webhook_health
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import Paint, TextStyle, sanitize
@@ -80,7 +80,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         *scheduling_health.check_extender(facts),
         *scheduling_health.check_agents(facts, now),
         *cluster_health.check_limits_and_quotas(facts),
-        *queue_health.check_charges(facts),
+        *scheduling_health.check_charges(facts),
         *webhook_health.check_fail_open(facts),
     ]
 
