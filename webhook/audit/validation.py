@@ -16,8 +16,8 @@ from webhook.audit.claim_errors import find_claim_errors
 from webhook.engine.limitrange.validation import InvalidAmount, find_invalid_amounts
 from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
 from webhook.errors import ReviewError, quote_text
+from webhook.model.api_struct import describe_mismatch
 from webhook.model.claims import CLAIM_KINDS, CLAIM_VERSIONS, ResourceClaim, with_requests_of_v1
-from webhook.model.conversion_errors import describe_mismatch
 from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.gpu_resources import parse_gpu_resource

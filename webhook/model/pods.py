@@ -13,8 +13,7 @@ import msgspec
 from msgspec import field
 
 from webhook.errors import ReviewError, shorten_text
-from webhook.model.api_struct import ApiStruct
-from webhook.model.conversion_errors import describe_mismatch
+from webhook.model.api_struct import ApiStruct, describe_mismatch
 
 NOT_A_POD = "object: is not a Pod: "
 
