@@ -23,7 +23,7 @@ from webhook.model.dra.device_selectors import (
     SelectorRuntimeError,
     compile_device_selector,
 )
-from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import Device
 from webhook.model.dra.selector_cache import select_device
 
 SAMPLES = max(2000, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 10)

@@ -13,7 +13,7 @@ from webhook.model.dra.device_selectors import (
     SelectorRuntimeError,
     compile_device_selector,
 )
-from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import Device
 
 DRIVER = "gpu.nvidia.com"
 MIG = msgspec.convert(

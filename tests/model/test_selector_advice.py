@@ -9,7 +9,7 @@ import pytest
 
 from webhook.model.cel.values import CelMap
 from webhook.model.dra.device_selectors import DeviceSelectorProgram, compile_device_selector, device_value
-from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import Device
 from webhook.model.dra.selector_advice import (
     CapacityBound,
     close_bound,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import Device
 from webhook.model.dra.selector_cache import MAX_CACHED_NODES, _programs, select_device
 
 DRIVER = "gpu.nvidia.com"

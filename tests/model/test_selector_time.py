@@ -14,7 +14,7 @@ from webhook.model.dra.device_selectors import (
     SelectorRuntimeError,
     compile_device_selector,
 )
-from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import Device
 
 UNITS = 60
 """CPU time of the fastest of a few runs, as a multiple of `_unit_seconds`: about 50 ms on an idle machine."""

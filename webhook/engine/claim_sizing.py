@@ -61,9 +61,9 @@ from webhook.model.dra.class_offers import (
     size_of_all,
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.devices import Device
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER
 from webhook.model.dra.published_devices import PublishedDevice
+from webhook.model.dra.resource_slices import Device
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding

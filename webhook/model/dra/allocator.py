@@ -19,7 +19,7 @@ from webhook.model.dra.capacity import NO_AMOUNTS, Amounts, consumed_amounts, ha
 from webhook.model.dra.constraints import ConstraintState
 from webhook.model.dra.device_pools import DeviceId, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.devices import Device
+from webhook.model.dra.resource_slices import Device
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
 from webhook.model.taints import HARD_EFFECTS, tolerates_all

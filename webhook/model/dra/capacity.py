@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from webhook.model.dra.devices import CapacityRange, CapacityRequestPolicy, Device, DeviceCapacity
+from webhook.model.dra.resource_slices import CapacityRange, CapacityRequestPolicy, Device, DeviceCapacity
 from webhook.model.pods import QuantityText
 from webhook.model.quantity import NANO, parse_nano, parse_nano_or_none
 

@@ -20,11 +20,11 @@ from webhook.model.dra.allocator import PoolCounters
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView
-from webhook.model.dra.devices import Device
 from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER, text_attribute, with_hyphens
 from webhook.model.dra.pool_kinds import SIZE_KEYS
 from webhook.model.dra.published_devices import PublishedDevice, published_devices
+from webhook.model.dra.resource_slices import Device
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.enums import GpuForm, IsolationLevel

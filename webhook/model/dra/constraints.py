@@ -8,7 +8,7 @@ remembers one value for each request, the last one: several devices of one reque
 from __future__ import annotations
 
 from webhook.model.claims import DeviceConstraint
-from webhook.model.dra.devices import Device, DeviceAttribute
+from webhook.model.dra.resource_slices import Device, DeviceAttribute
 
 UNKNOWN_VALUE = DeviceAttribute()
 

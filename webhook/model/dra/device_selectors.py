@@ -25,7 +25,7 @@ from webhook.model.cel.evaluator import CompiledExpression, compile_checked
 from webhook.model.cel.parser import parse_expression
 from webhook.model.cel.syntax_tree import ExpressionNode
 from webhook.model.cel.values import CelMap, CelValue, DomainMap, FieldMap, QuantityValue, semantic_version, type_name
-from webhook.model.dra.devices import Device, DeviceAttribute
+from webhook.model.dra.resource_slices import Device, DeviceAttribute
 
 MAX_EXPRESSION_BYTES = 10 * 1024
 MAX_EXPRESSION_COST = 1_000_000

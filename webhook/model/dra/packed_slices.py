@@ -14,8 +14,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
-from webhook.model.dra.devices import Device, DeviceAttribute
-from webhook.model.dra.resource_slices import CounterSet, ResourceSlice, ResourceSliceSpec
+from webhook.model.dra.resource_slices import CounterSet, Device, DeviceAttribute, ResourceSlice, ResourceSliceSpec
 
 DIGEST_BYTES = 16
 

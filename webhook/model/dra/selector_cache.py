@@ -25,7 +25,7 @@ from webhook.model.dra.device_selectors import (
     SelectorRuntimeError,
     compile_device_selector,
 )
-from webhook.model.dra.devices import Device, DeviceAttribute, DeviceCapacity
+from webhook.model.dra.resource_slices import Device, DeviceAttribute, DeviceCapacity
 from webhook.model.dra.selector_advice import DeviceKey, keys_named, used_key
 
 MAX_CACHED_NODES = 20_000
