@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.report.svg import line_chart
+from webhook.report.charts import line_chart
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, format_gpus, pluralize, sanitize, without_style
 

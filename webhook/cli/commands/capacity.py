@@ -38,6 +38,7 @@ from webhook.report.capacity import (
     node_capacities,
     total_capacity,
 )
+from webhook.report.charts import node_links_svg
 from webhook.report.node_topology import (
     NodePodGpus,
     gpu_state,
@@ -46,7 +47,6 @@ from webhook.report.node_topology import (
     node_document,
     node_lines,
 )
-from webhook.report.svg import node_links_svg
 from webhook.report.text import sanitize
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "svg")
