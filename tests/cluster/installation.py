@@ -21,8 +21,8 @@ from tests.conftest import ROOT
 from tests.house.checkout import read_checkout_file
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.errors import ApiError
+from webhook.installing.apply import uninstall_manifests
 from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, probe_webhooks
-from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import WEBHOOK_KINDS, api_path
 from webhook.well_known import SYSTEM_NAMESPACE

@@ -43,5 +43,5 @@ def _served(plane: Plane, kinds: Sequence[str]) -> bool:
 
 def _read(plane: Plane, kinds: Sequence[str]) -> bool:
     """Return whether the API server can list their objects. It may take minutes to delete a kind that it never listed:
-    see `webhook.installing.removal.is_deletion_stuck`."""
+    see `webhook.installing.apply.is_deletion_stuck`."""
     return plane.kubectl("get", ",".join(kinds), "--all-namespaces", "--chunk-size=0", check=False).returncode == 0

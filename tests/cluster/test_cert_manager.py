@@ -30,8 +30,8 @@ from tests.server.managed_site import served_certificate
 from webhook.cli.commands.doctor import diagnose
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents
+from webhook.installing.apply import uninstall_manifests
 from webhook.installing.facts import ClusterFacts, read_cluster_facts
-from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import api_path
 from webhook.well_known import SYSTEM_NAMESPACE

@@ -36,7 +36,7 @@ from tests.policy.policy_texts import policy_text
 from webhook import __version__
 from webhook.documents.reader import read_documents
 from webhook.errors import ApiError
-from webhook.installing.removal import uninstall_manifests
+from webhook.installing.apply import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name
 from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE

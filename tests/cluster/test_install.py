@@ -35,9 +35,8 @@ from webhook.cli.commands.doctor import diagnose
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents
 from webhook.errors import ApiError
-from webhook.installing.apply import TLS_SECRET_PATH, install_manifests
+from webhook.installing.apply import TLS_SECRET_PATH, install_manifests, uninstall_manifests
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
-from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
 from webhook.well_known import SYSTEM_NAMESPACE

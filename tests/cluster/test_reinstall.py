@@ -17,9 +17,8 @@ from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.conftest import ROOT
 from webhook.certs.issuer import create_self_signed
-from webhook.installing.apply import TLS_SECRET_PATH, apply_object
+from webhook.installing.apply import TLS_SECRET_PATH, apply_object, uninstall_manifests
 from webhook.installing.facts import CurrentInstall, parse_deployment
-from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, OVERLAY_OBJECTS, WEBHOOK_KINDS, api_path
 from webhook.well_known import SYSTEM_NAMESPACE

@@ -10,9 +10,8 @@ from tests.builders import Json
 from tests.conftest import ROOT
 from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
 from webhook.documents.reader import read_documents
-from webhook.installing import removal
-from webhook.installing.apply import install_manifests
-from webhook.installing.removal import DeletionTimeoutError, has_policy_kinds, uninstall_manifests
+from webhook.installing import apply
+from webhook.installing.apply import DeletionTimeoutError, has_policy_kinds, install_manifests, uninstall_manifests
 from webhook.manifests.objects import (
     AGENT_AND_EXTENDER_OBJECTS,
     OVERLAY_OBJECTS,
@@ -30,7 +29,7 @@ NO_OTHERS = (GONE,) * len(ALL_OTHERS)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "DELETION_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(apply, "DELETION_POLL_SECONDS", 0.001)
 
 
 def terminating(reason: str) -> Json:

@@ -12,9 +12,14 @@ from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_result
 from webhook.documents.reader import read_documents
-from webhook.installing.apply import InstallError, install_manifests
+from webhook.installing.apply import (
+    DeletionTimeoutError,
+    InstallError,
+    has_policy_kinds,
+    install_manifests,
+    uninstall_manifests,
+)
 from webhook.installing.facts import CurrentInstall, parse_deployment, read_current_install
-from webhook.installing.removal import DeletionTimeoutError, has_policy_kinds, uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import with_image
 from webhook.report.serialization import yaml_text
