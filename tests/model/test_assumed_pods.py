@@ -9,7 +9,7 @@ import pytest
 
 from webhook.model.assumed_pods import MAX_ASSUMED_PODS, MAX_KINDS, AssumedPod, AssumedPods, ObservedPod
 from webhook.model.node_masks import ThresholdIndex
-from webhook.model.unit_kinds import sum_units
+from webhook.model.waiting_pods import sum_units
 
 
 def pod(uid: str, until: float, count: int = 1) -> AssumedPod:

@@ -19,7 +19,7 @@ from webhook.model.filters.pod_ties import PendingPod
 from webhook.model.pod_groups import UNKNOWN_LABELS
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import MANY_CLAIMS, NO_CLAIMS, PodClaims
-from webhook.model.unit_kinds import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
+from webhook.model.waiting_pods import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
 
 COMPACT_AT = 1024
 """Expired entries at the head of the log before it is copied without them."""

@@ -71,17 +71,18 @@ from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
-from webhook.model.unit_kinds import (
+from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
+from webhook.model.waiting_pods import (
     MANY_AMOUNTS,
     NO_KINDS,
     UnitKind,
     UnitSum,
+    WaitingKind,
+    WaitingPods,
     add_other_amounts,
     has_slot_left,
     sum_units,
 )
-from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
-from webhook.model.waiting_pods import WaitingKind, WaitingPods
 
 __all__ = ["AssumedPod", "ClusterView", "FreeResources"]
 
