@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.fleet import Fleet
-from webhook.model.node_counts import NO_COUNTS, NodeCounts
+from webhook.model.node_masks import NO_COUNTS, NodeCounts
 from webhook.model.pods import DEFAULT_NAMESPACE, NodeSelectorRequirement, Pod
 from webhook.model.workloads import INDEX_KEYS
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from webhook.model.filters.inter_pod_affinity import PodIdentity, with_label_keys
 from webhook.model.fleet import Fleet
-from webhook.model.node_counts import NodeCounts
-from webhook.model.node_masks import union_masks
+from webhook.model.node_masks import NodeCounts, union_masks
 from webhook.model.pod_groups import NO_POD_GROUPS, NOTHING_SELECTED, PodCounts, PodGroups, PodSelector, satisfies_all
 from webhook.model.pods import Pod, TopologySpreadConstraint
 
