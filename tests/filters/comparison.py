@@ -33,8 +33,8 @@ from webhook.model.filters.volume_binding import (
     NODE_CONFLICT,
     UNBOUND_IMMEDIATE,
 )
-from webhook.model.filters.volume_restrictions import IN_USE
 from webhook.model.filters.volume_zone import ZONE_CONFLICT
+from webhook.model.filters.volumes import IN_USE
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, parse_pod

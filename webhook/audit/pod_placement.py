@@ -25,7 +25,7 @@ from webhook.model.filters.pod_ties import (
     self_excluding_keys,
     ties_of,
 )
-from webhook.model.filters.volume_restrictions import IN_USE
+from webhook.model.filters.volumes import IN_USE
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
