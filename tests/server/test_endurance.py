@@ -30,8 +30,8 @@ from webhook.server.policy_reload import PolicyReloader
 from webhook.server.policy_sources import PolicyFiles
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.cpu_limit import CpuLimit
 from webhook.web.http_messages import HttpRequest
+from webhook.web.limits import CpuLimit
 from webhook.web.listener import Poll, freeze_and_tune_gc
 
 POLICIES = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]

@@ -39,8 +39,8 @@ from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.handlers import API_SERVER, AdmissionHandler
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.cpu_limit import CpuLimit
 from webhook.web.http_messages import MAX_ERROR_LENGTH, HttpRequest, HttpResponse
+from webhook.web.limits import CpuLimit
 
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")

@@ -22,8 +22,8 @@ from webhook.server.admission_state import ASSUME_TTL_SECONDS, AdmissionState, P
 from webhook.server.handlers import AdmissionHandler
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.cpu_limit import CpuLimit
 from webhook.web.http_messages import HttpRequest
+from webhook.web.limits import CpuLimit
 
 QUOTA = policies_of(policy("mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 6000}]}"))
 STEPS = [timedelta(0), timedelta(minutes=10), timedelta(minutes=-10), timedelta(hours=-1), timedelta(hours=1)]

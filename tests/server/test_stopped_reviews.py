@@ -29,8 +29,7 @@ from webhook.server.admission_state import AdmissionState, Decide
 from webhook.server.handlers import AdmissionServer
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.cpu_limit import TICK_SECONDS, CpuLimit, CpuLimitError
-from webhook.web.limits import ServerLimits
+from webhook.web.limits import TICK_SECONDS, CpuLimit, CpuLimitError, ServerLimits
 from webhook.web.tls import PemPair, ServerTls
 
 API_SERVER_SECONDS = 10.0

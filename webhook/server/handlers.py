@@ -46,7 +46,6 @@ from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.policy_admission import ROUTE_NAME, PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.connection import ConnectionRegistry
-from webhook.web.cpu_limit import CpuLimit, CpuLimitError
 from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
     HttpRequest,
@@ -55,7 +54,7 @@ from webhook.web.http_messages import (
     busy_response,
     error_response,
 )
-from webhook.web.limits import ServerLimits, request_deadline
+from webhook.web.limits import CpuLimit, CpuLimitError, ServerLimits, request_deadline
 from webhook.web.listener import POLL_SECONDS, SWEEP_SECONDS, HttpListener, Poll
 from webhook.web.tls import ServerTls
 

@@ -34,7 +34,6 @@ from webhook.server.admission_request import REVIEW_API_VERSION, REVIEW_KIND, pa
 from webhook.server.admission_response import MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH, MAX_WARNING_LENGTH
 from webhook.server.admission_state import AdmissionState
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.cpu_limit import CpuLimit, CpuLimitError
 from webhook.web.http_messages import (
     HttpRequest,
     HttpResponse,
@@ -42,6 +41,7 @@ from webhook.web.http_messages import (
     escape_to_ascii,
     strip_control_characters,
 )
+from webhook.web.limits import CpuLimit, CpuLimitError
 from webhook.well_known import GROUP
 
 ROUTE_NAME = "policies"
