@@ -12,10 +12,17 @@ from typing import Any
 import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
-from webhook.audit.null_amounts import find_null_amounts, with_null_amounts
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
-from webhook.audit.validation import KUBERNETES_GROUPS, check_claim, check_counts, check_fields, check_pod
+from webhook.audit.validation import (
+    KUBERNETES_GROUPS,
+    check_claim,
+    check_counts,
+    check_fields,
+    check_pod,
+    find_null_amounts,
+    with_null_amounts,
+)
 from webhook.engine.claim_review import CLAIM_GROUP
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
