@@ -9,7 +9,14 @@ from typing import Any
 
 import orjson
 
-from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult
+from webhook.certs.reconciler import (
+    CONFIG_PATHS,
+    CertificateReconciler,
+    ManagedCertificateSpec,
+    ReconcileResult,
+    WebhookConfigSelector,
+    webhook_config_of,
+)
 from webhook.certs.rotation import NoAction
 from webhook.certs.secret_state import (
     CertificateAuthority,
@@ -19,7 +26,6 @@ from webhook.certs.secret_state import (
     parse_authorities,
     secret_state_of,
 )
-from webhook.certs.webhook_configs import CONFIG_PATHS, WebhookConfigSelector, webhook_config_of
 from webhook.errors import ApiError
 
 START = datetime(2026, 6, 1, tzinfo=UTC)

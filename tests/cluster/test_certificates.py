@@ -26,10 +26,16 @@ from tests.cluster.polling import eventually
 from tests.server.managed_site import managed_server, read_readyz, served_certificate
 from tests.server.site import Site
 from tests.server.test_process import Process
-from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult, state_after_step
+from webhook.certs.reconciler import (
+    CONFIG_PATHS,
+    CertificateReconciler,
+    ManagedCertificateSpec,
+    ReconcileResult,
+    WebhookConfigSelector,
+    state_after_step,
+)
 from webhook.certs.rotation import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, CreateAuthority, IssueCertificate
 from webhook.certs.secret_state import SecretName, SecretState, build_secret, parse_authorities, secret_state_of
-from webhook.certs.webhook_configs import CONFIG_PATHS, WebhookConfigSelector
 from webhook.kube.access import ClusterAccess
 from webhook.kube.api import KubeClient
 from webhook.kube.leader_election import LeaseName

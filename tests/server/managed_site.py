@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from tests.server.site import PAIR, PATIENCE, Site, TlsConnection, http, serve_site
-from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
-from webhook.certs.webhook_configs import CertificateApi
+from webhook.certs.reconciler import CertificateApi, CertificateReconciler, ManagedCertificateSpec
 from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
 from webhook.server.handlers import AdmissionServer
 from webhook.server.managed_certificate import ManagedCertificate

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from webhook.certs.reconciler import CertificateReconciler, ReconcileResult
+from webhook.certs.reconciler import CaBundleWatch, CertificateReconciler, ReconcileResult
 from webhook.certs.rotation import (
     CreateAuthority,
     IssueCertificate,
@@ -23,7 +23,6 @@ from webhook.certs.rotation import (
     UpdateBundles,
 )
 from webhook.certs.secret_state import ServingCertificate
-from webhook.certs.webhook_configs import CaBundleWatch
 from webhook.errors import ApiError
 from webhook.kube.leader_election import LeaderElector
 from webhook.server.admission_state import Clock

@@ -17,9 +17,8 @@ from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
 from webhook.cache.snapshot import read_charging, read_node_groups, read_schedulers, read_snapshot
 from webhook.certs.issuer import expiry_of
-from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
+from webhook.certs.reconciler import CaBundleWatch, CertificateReconciler, ManagedCertificateSpec, WebhookConfigSelector
 from webhook.certs.secret_state import SecretName
-from webhook.certs.webhook_configs import CaBundleWatch, WebhookConfigSelector
 from webhook.cli.processes.tls import (
     StartError,
     build_server_tls,
