@@ -17,9 +17,8 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.objects import Taint
+from webhook.model.objects import Taint, tolerates_all
 from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
-from webhook.model.taints import tolerates_all
 from webhook.policy.policy_set import InjectionRules, SpreadMode
 from webhook.well_known import Json
 

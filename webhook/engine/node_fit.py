@@ -30,11 +30,10 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import ThresholdIndex, bit_positions, union_masks
-from webhook.model.objects import Taint
+from webhook.model.objects import Taint, tolerates_all
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
 from webhook.model.quantity import parse_whole_number
-from webhook.model.taints import tolerates_all
 
 REQUIRED_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 

@@ -27,13 +27,12 @@ from webhook.model.node_masks import (
     nodes_matching_term,
     union_masks,
 )
-from webhook.model.objects import Node, Taint
+from webhook.model.objects import CORDON_TAINT, HARD_EFFECTS, Node, Taint, taint_sort_key, tolerates_all
 from webhook.model.offer_groups import AdvertOnNode, build_offers
 from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.pod_resources import MAX_OTHER_RESOURCES, is_other_resource
 from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.taints import CORDON_TAINT, HARD_EFFECTS, taint_sort_key, tolerates_all
 
 MAX_CACHED_ANSWERS = 1024
 """Selectors, toleration lists and names per kind of question: workloads share a few."""

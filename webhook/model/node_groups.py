@@ -30,10 +30,9 @@ from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint
+from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint, taint_sort_key
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, QuantityText
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.taints import taint_sort_key
 from webhook.well_known import GROUP
 
 KARPENTER_POOL, AZURE_POOL = "karpenter.sh/nodepool", "kubernetes.azure.com/agentpool"

@@ -29,9 +29,8 @@ from webhook.model.node_labels import (
     driver_version,
 )
 from webhook.model.node_masks import LabelIndex, bit_positions, union_masks
-from webhook.model.objects import Taint
+from webhook.model.objects import Taint, taint_sort_key
 from webhook.model.offers import GpuOffer
-from webhook.model.taints import taint_sort_key
 
 SAME_SIZE_PERCENT = 8
 """Variation of one GPU's memory size with driver branch and ECC."""

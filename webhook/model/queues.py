@@ -17,10 +17,9 @@ import msgspec
 from webhook.model.api_struct import ApiStruct
 from webhook.model.batch import KUEUE
 from webhook.model.decisions import KeepRequest
-from webhook.model.objects import Taint
+from webhook.model.objects import HARD_EFFECTS, Taint, tolerates_all
 from webhook.model.pods import ObjectMeta, QuantityText, Toleration
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.taints import HARD_EFFECTS, tolerates_all
 
 KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta2"
 """The version of its API that is read, since Kueue 0.15."""

@@ -20,9 +20,9 @@ from webhook.model.dra.constraints import ConstraintState
 from webhook.model.dra.device_pools import DeviceId, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.resource_slices import Device
+from webhook.model.objects import HARD_EFFECTS, tolerates_all
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
-from webhook.model.taints import HARD_EFFECTS, tolerates_all
 
 MAX_RESULTS = 32
 """Devices that one claim can get."""

@@ -32,10 +32,10 @@ from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.mig_catalogue import MigProfileSpec, mig_card_spec, profile_milli
 from webhook.model.node_masks import union_masks
+from webhook.model.objects import HARD_EFFECTS
 from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.quantity import parse_mebibytes
 from webhook.model.resource_names import is_container_resource
-from webhook.model.taints import HARD_EFFECTS
 
 MAX_COUNTS = 8192
 """Nodes on which free devices of a class stay counted."""

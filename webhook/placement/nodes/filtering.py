@@ -37,11 +37,11 @@ from webhook.model.fleet import Fleet, FleetNode, is_gpu_setup_settled
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
+from webhook.model.objects import tolerates_all
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import negative_resources
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
-from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
 from webhook.placement.nodes.device_plugin import (
     allocate_containers,
