@@ -15,7 +15,7 @@ from webhook.model.fleet import fleet_node
 from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
-from webhook.placement.nodes.node_reservations import NodeReservation
+from webhook.placement.nodes.snapshot import NodeReservation
 
 NAMES = ("a", "b")
 KINDS: dict[str, Any] = {"pods": Pod, "nodes": Node, "gpunodes": GPUNode}

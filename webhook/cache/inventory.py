@@ -41,7 +41,7 @@ from webhook.placement.nodes.device_plugin import (
     current_devices,
     multi_container_requests,
 )
-from webhook.placement.nodes.node_reservations import NodeReservation
+from webhook.placement.nodes.snapshot import NodeReservation
 
 MAX_ARRIVAL_KINDS = 10_000
 """Kinds of pods without GPUs that are counted until a reader takes the counts."""

@@ -30,10 +30,9 @@ from webhook.placement.nodes.device_plugin import multi_container_requests
 from webhook.placement.nodes.device_values import DeviceValueFinder, DeviceValues, NeededDevices
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.gpu_links import precompute_gpu_sets
-from webhook.placement.nodes.node_reservations import NodeReservation, NodeReservations
 from webhook.placement.nodes.pod_requirements import PodRequirements, requirements_from_amounts
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
-from webhook.placement.nodes.snapshot import SchedulingSnapshot
+from webhook.placement.nodes.snapshot import NodeReservation, NodeReservations, SchedulingSnapshot
 
 ARRIVALS_PER_STEP = 500
 """Arrivals counted before requests get their turn: about a millisecond."""
