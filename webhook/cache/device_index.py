@@ -27,10 +27,16 @@ from webhook.model.claims import (
     device_classes_by_name,
     pending_devices,
 )
-from webhook.model.dra.allocated_devices import AllocatedDevices, allocation_results, pool_allocations
 from webhook.model.dra.claim_weights import carry_claim_weights
 from webhook.model.dra.device_pools import DevicePools, PoolId, SlicesByPool, slices_by_pool
-from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView
+from webhook.model.dra.device_view import (
+    NO_DEVICES,
+    AllocatedDevices,
+    ClaimsByNamespace,
+    DeviceView,
+    allocation_results,
+    pool_allocations,
+)
 from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice, SlicePacker
 from webhook.model.dra.published_devices import cards_by_kind

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import ClaimRequest, ClaimSpec, DeviceClasses, DeviceRequest
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
 from webhook.model.dra.capacity import NO_AMOUNTS, Amounts, consumed_amounts, has_capacity_left
 from webhook.model.dra.constraints import ConstraintState
 from webhook.model.dra.device_pools import DeviceId, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
+from webhook.model.dra.device_view import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
 from webhook.model.dra.resource_slices import Device
 from webhook.model.objects import HARD_EFFECTS, tolerates_all
 from webhook.model.pods import Toleration

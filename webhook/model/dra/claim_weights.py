@@ -30,11 +30,10 @@ from webhook.model.claims import (
     may_hold_gpus,
 )
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocated_devices import allocation_results
 from webhook.model.dra.capacity import consumed_amounts
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView, NamespaceClaims
+from webhook.model.dra.device_view import NO_DEVICES, ClaimsByNamespace, DeviceView, NamespaceClaims, allocation_results
 from webhook.model.dra.gpu_devices import GPU_DRIVERS, GpuPart, share_milli
 from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
 from webhook.model.dra.published_devices import PublishedDevice, published_devices

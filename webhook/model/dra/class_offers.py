@@ -15,11 +15,10 @@ from typing import NamedTuple
 from webhook.model.bounded_cache import BoundedCache, DependentCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import PoolCounters
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.device_view import DeviceView
+from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView, PoolAllocations
 from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER, text_attribute, with_hyphens
 from webhook.model.dra.pool_kinds import SIZE_KEYS

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.model.dra.allocated_devices import PoolAllocations
 from webhook.model.dra.allocator import ChosenDevice, NodeAllocation, PoolCounters
 from webhook.model.dra.constraints import find_attribute
 from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, PoolId
+from webhook.model.dra.device_view import PoolAllocations
 from webhook.model.dra.resource_slices import Device
 from webhook.model.gpu_resources import CARD_MILLI, MIG_PREFIX, WHOLE_GPU
 from webhook.model.mig_catalogue import mig_card_spec, profile_milli

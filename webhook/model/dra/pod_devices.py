@@ -18,7 +18,6 @@ from webhook.model.claims import (
     DeviceClasses,
     ResourceClaim,
 )
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import (
     MAX_STEPS,
     AllocationOutcome,
@@ -30,7 +29,7 @@ from webhook.model.dra.allocator import (
     sum_amounts,
 )
 from webhook.model.dra.device_pools import PoolId
-from webhook.model.dra.device_view import DeviceView, NamespaceClaims
+from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView, NamespaceClaims, PoolAllocations
 from webhook.model.dra.extended_resources import (
     ClassByResource,
     extended_resource_claim,

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
-from webhook.model.dra.device_view import DeviceView
+from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView
 from webhook.model.dra.gpu_devices import GPU_DRIVERS, CardUsage, GpuPart, cards_of_pool, gpu_parts_of_pool
 from webhook.model.dra.packed_slices import PackedSlice
 from webhook.model.dra.published_devices import slice_kinds

@@ -19,11 +19,10 @@ from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.claims import ClaimSpec, DeviceClasses
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocated_devices import NOTHING_ALLOCATED, PoolAllocations
 from webhook.model.dra.allocator import AllocationOutcome, NodeAllocation
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.device_view import DeviceView
+from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView, PoolAllocations
 from webhook.model.dra.gpu_devices import share_milli
 from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice
 from webhook.model.dra.pod_devices import PodClaims, allocate_for_pod, claim_specs
