@@ -12,9 +12,8 @@ from tests.device_builders import NVIDIA, card, device_class, partitionable_gpus
 from tests.installing.test_doctor import FORBIDDEN, HEALTHY, NOW
 from webhook.cli.commands.doctor import diagnose
 from webhook.installing.facts import CheckState, DiagnosticResult
-from webhook.model.dra.packed_slices import pack_slices
 from webhook.model.dra.published_devices import MANY_SLICES
-from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.resource_slices import ResourceSlice, pack_slices
 
 OTHER = "gpus.example.com"
 SAME_CARD = card("gpu-0", uuid="GPU-other")

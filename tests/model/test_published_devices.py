@@ -13,9 +13,8 @@ from tests.builders import make_node
 from tests.device_builders import NVIDIA, card, resource_slice
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
-from webhook.model.dra.packed_slices import pack_slices
 from webhook.model.dra.published_devices import published_devices
-from webhook.model.dra.resource_slices import Device, ResourceSlice
+from webhook.model.dra.resource_slices import Device, ResourceSlice, pack_slices
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Node

@@ -38,9 +38,8 @@ from webhook.model.dra.device_view import (
     pool_allocations,
 )
 from webhook.model.dra.extended_resources import classes_by_resource
-from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice, SlicePacker
 from webhook.model.dra.published_devices import cards_by_kind
-from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.resource_slices import DIGEST_BYTES, PackedSlice, ResourceSlice, SlicePacker
 from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta

@@ -20,8 +20,7 @@ from webhook.kube.decoder import ResourceDecoder
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
-from webhook.model.dra.packed_slices import PackedSlice, SlicePacker
-from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.resource_slices import PackedSlice, ResourceSlice, SlicePacker
 from webhook.model.gpu_resources import MIG_PREFIX
 from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, NODE_POOL_API_VERSION
 from webhook.model.queues import KUEUE_API_VERSION, POD_SET_LABEL

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.derived_values import DerivedValues
-from webhook.model.dra.packed_slices import PackedSlice
-from webhook.model.dra.resource_slices import Device
+from webhook.model.dra.resource_slices import Device, PackedSlice
 from webhook.model.fleet import Fleet
 from webhook.model.pods import NodeSelector
 from webhook.model.quantity import parse_nano

@@ -23,8 +23,7 @@ from webhook.model.claims import (
 )
 from webhook.model.dra.device_pools import DevicePools, PoolId, slices_by_pool
 from webhook.model.dra.extended_resources import ClassByResource, classes_by_resource
-from webhook.model.dra.packed_slices import pack_slices
-from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.dra.resource_slices import ResourceSlice, pack_slices
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.model.quantity import parse_nano

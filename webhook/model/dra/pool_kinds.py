@@ -14,8 +14,8 @@ from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
 from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView
 from webhook.model.dra.gpu_devices import GPU_DRIVERS, CardUsage, GpuPart, cards_of_pool, gpu_parts_of_pool
-from webhook.model.dra.packed_slices import PackedSlice
 from webhook.model.dra.published_devices import slice_kinds
+from webhook.model.dra.resource_slices import PackedSlice
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet
 

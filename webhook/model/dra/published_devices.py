@@ -19,8 +19,7 @@ from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.gpu_devices import GPU_DRIVERS
-from webhook.model.dra.packed_slices import PackedSlice, SliceContent
-from webhook.model.dra.resource_slices import Device
+from webhook.model.dra.resource_slices import Device, PackedSlice, SliceContent
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet
 

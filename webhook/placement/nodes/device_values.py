@@ -24,11 +24,10 @@ from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView, PoolAllocations
 from webhook.model.dra.gpu_devices import share_milli
-from webhook.model.dra.packed_slices import DIGEST_BYTES, PackedSlice
 from webhook.model.dra.pod_devices import PodClaims, allocate_for_pod, claim_specs
 from webhook.model.dra.pool_kinds import SIZE_KEYS, gpu_parts
 from webhook.model.dra.published_devices import slice_kinds
-from webhook.model.dra.resource_slices import Device
+from webhook.model.dra.resource_slices import DIGEST_BYTES, Device, PackedSlice
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.fleet import Fleet
