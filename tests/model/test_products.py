@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from webhook.model.products import card_memory_mib, has_nvlink, normalized_product
+from webhook.model.node_labels import card_memory_mib, has_nvlink, normalized_product
 
 NAMES = {
     "the prefix is removed": ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),

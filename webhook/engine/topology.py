@@ -25,11 +25,10 @@ from webhook.model.batch import REPLICA_LABELS
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
+from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL, has_nvlink
 from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
-from webhook.model.products import has_nvlink
 from webhook.policy.policy_set import NvlinkMode, TopologyRules
 from webhook.well_known import Json
 

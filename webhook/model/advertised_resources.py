@@ -17,11 +17,15 @@ from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.gpu_resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, parse_gpu_resource
 from webhook.model.node_labels import (
     MEMORY_LABEL,
+    MIG_MARK,
     MPS_CAPABLE_LABEL,
     PRODUCT_LABEL,
+    SHARED_MARK,
     SHARING_LABEL,
     CloudGpuInfo,
     Labels,
+    card_memory_mib,
+    card_product,
     compute_capability,
     cuda_version,
     driver_version,
@@ -32,7 +36,6 @@ from webhook.model.node_labels import (
 from webhook.model.objects import Node
 from webhook.model.offers import NodeHardware
 from webhook.model.pods import QuantityText
-from webhook.model.products import MIG_MARK, SHARED_MARK, card_memory_mib, card_product
 from webhook.model.quantity import parse_whole_number
 
 INVALID_MIG_MARK = "-mig-invalid"

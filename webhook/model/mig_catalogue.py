@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from webhook.model.products import normalized_product
+from webhook.model.node_labels import normalized_product
 
 
 class MigProfileSpec(NamedTuple):

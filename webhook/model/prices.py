@@ -13,8 +13,7 @@ import msgspec
 
 from webhook.errors import abbreviate_names
 from webhook.model.fleet import FleetNode
-from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.products import card_product, normalized_product
+from webhook.model.node_labels import PRODUCT_LABEL, card_product, normalized_product
 from webhook.well_known import GROUP
 
 MICRO = 1_000_000

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.node_labels import PRODUCT_LABEL, parse_count
+from webhook.model.node_labels import PRODUCT_LABEL, SHARED_MARK, parse_count
 from webhook.model.offers import GpuOffer
-from webhook.model.products import SHARED_MARK
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import (

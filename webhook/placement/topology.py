@@ -17,7 +17,7 @@ from functools import lru_cache
 import msgspec
 
 from webhook.errors import TopologyError, quote_text
-from webhook.model.products import MIG_MARK, SHARED_MARK, has_nvlink, normalized_product
+from webhook.model.node_labels import MIG_MARK, SHARED_MARK, has_nvlink, normalized_product
 
 MAX_ISLAND_GPUS = 64
 """Largest node searched for islands. Boards are connected throughout or in small groups, so the search ends soon."""

@@ -11,9 +11,9 @@ from typing import Any
 from webhook.documents.document import Document
 from webhook.errors import SourceLocation
 from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.node_labels import card_product
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
-from webhook.model.products import card_product
 from webhook.policy import selectors
 from webhook.policy.fair_share import FairShare
 from webhook.policy.policy_set import (

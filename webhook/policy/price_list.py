@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, PlainValidator, Strict
 from webhook.documents.document import Document
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, PolicyFileError, SourceLocation
+from webhook.model.node_labels import normalized_product
 from webhook.model.prices import MAX_PRICE, PriceTable, parse_micro
-from webhook.model.products import normalized_product
 from webhook.policy.validation import UNREADABLE, kind_error, validate_document, value_error
 from webhook.policy.written.base import SpecModel, spec_error
 from webhook.policy.written.kinds import MetadataSpec

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
+from webhook.model.node_labels import card_product
 from webhook.model.prices import NodePrices
-from webhook.model.products import card_product
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, share_of
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode

@@ -16,9 +16,8 @@ from webhook.model.cluster_view import FreeResources, free_resources_of_empty_no
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_labels import PRODUCT_LABEL, normalized_product
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.products import normalized_product
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import ContainerRequests
