@@ -10,7 +10,7 @@ import pytest
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.live_view import ViewPublisher
 from webhook.kube.reflector import WatchStatus
-from webhook.model.peer_selectors import UNKNOWN_SELECTOR, Service, ServiceSpec
+from webhook.model.filters.pod_topology_spread import UNKNOWN_SELECTOR, Service, ServiceSpec
 from webhook.model.pods import ObjectMeta, PodLabelSelector, TopologySpreadConstraint
 from webhook.model.schedulers import SchedulerRules, Schedulers
 

@@ -33,10 +33,10 @@ from webhook.model.dra.device_view import build_device_view
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
+from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet, FleetNode, counts_names, kubelet_minor
 from webhook.model.node_groups import NO_SOURCES, GroupSources
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota, ResourceQuotaStatus
-from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import MANY_RESOURCES, effective_amount, effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod

@@ -21,6 +21,7 @@ from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.resource_slices import ResourceSlice
+from webhook.model.filters.pod_topology_spread import Service, StatefulSet
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import (
@@ -33,7 +34,6 @@ from webhook.model.node_groups import (
     NodeOverlay,
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.peer_selectors import Service, StatefulSet
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
 from webhook.model.schedulers import counts_peers

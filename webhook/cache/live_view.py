@@ -30,10 +30,10 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_clas
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.filters.pod_ties import TieKey
+from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors, Service, StatefulSet
 from webhook.model.gpu_resources import may_take_gpus
 from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.peer_selectors import NO_PEERS, PeerSelectors, Service, StatefulSet
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary

@@ -19,13 +19,13 @@ from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
 from webhook.model.filters.nominated_pods import nominated_node, select_nominated
 from webhook.model.filters.pod_ties import NO_CLUSTER_PODS, ClusterPods, index_cluster_pods
+from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volumes import bind_volumes, filter_volumes
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import Namespace, Node
-from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pod_volumes import PodVolumes, pod_volumes

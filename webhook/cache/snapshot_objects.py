@@ -17,6 +17,7 @@ from webhook.errors import QuantityError, SnapshotError, SourceLocation, shorten
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, claim_amounts
 from webhook.model.dra.resource_slices import ResourceSlice, slice_amounts
 from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.filters.pod_topology_spread import PeerSelectors, Service, StatefulSet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_groups import (
@@ -30,7 +31,6 @@ from webhook.model.node_groups import (
     NodeOverlay,
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.peer_selectors import PeerSelectors, Service, StatefulSet
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from webhook.model.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.model.filters.pod_topology_spread import Service, StatefulSet
 from webhook.model.node_groups import MachineDeployment
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.peer_selectors import Service, StatefulSet
 from webhook.model.pods import DEFAULT_NAMESPACE, NamedVolume, ObjectMeta, Pod, PodSpec
 from webhook.model.queues import LocalQueue
 from webhook.model.storage_objects import CSIStorageCapacity, PersistentVolumeClaim

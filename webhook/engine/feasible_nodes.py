@@ -10,10 +10,10 @@ from webhook.model.filters.inter_pod_affinity import ExclusionByOthers, PodIdent
 from webhook.model.filters.node_declared_features import required_features
 from webhook.model.filters.node_ports import HostPort, held_ports
 from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
+from webhook.model.filters.pod_topology_spread import controller_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
-from webhook.model.peer_selectors import controller_of
 from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodLabelSelector, Toleration

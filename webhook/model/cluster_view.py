@@ -50,6 +50,7 @@ from webhook.model.filters.pod_ties import (
     find_exclusion_by_pending,
     find_tied_nodes,
 )
+from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes, fit_volumes_on_new_nodes
 from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, FleetNode, counts_names
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
@@ -57,7 +58,6 @@ from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, n
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
-from webhook.model.peer_selectors import NO_PEERS, PeerSelectors
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
 from webhook.model.pod_resources import ResourceAmounts
