@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.model.events import CoreEvent, EventSource, InvolvedObject
+from webhook.model.objects import CoreEvent, EventSource, InvolvedObject
 from webhook.report.explain import MAX_EVENTS, event_lines
 
 

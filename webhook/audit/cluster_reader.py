@@ -55,11 +55,11 @@ from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import DeviceClass, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.dra.device_view import DeviceView, build_device_view
-from webhook.model.events import CoreEvent
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import GroupSources
+from webhook.model.objects import CoreEvent
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
 from webhook.model.queues import USUAL_CHARGING, KueueQueues, QueueCharging

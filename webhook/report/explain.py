@@ -21,9 +21,9 @@ from webhook.model.annotations import (
 from webhook.model.claims import CLAIM_KINDS, ClaimRequest
 from webhook.model.decisions import NEEDS_NODES, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel
-from webhook.model.events import CoreEvent
 from webhook.model.field_paths import map_at
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.objects import CoreEvent
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ResourceRequirements
 from webhook.report.check import finding_lines, finding_sentence
