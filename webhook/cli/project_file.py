@@ -16,7 +16,7 @@ from webhook.documents.document import POLICY_BOUNDS, Document
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, PolicyFileError, SourceLocation
 from webhook.policy.validation import validate_document
-from webhook.policy.written.base import SpecModel
+from webhook.policy.written.values import SpecModel
 from webhook.report.text import sanitize
 
 COMMANDS = frozenset({"check", "explain", "audit", "rightsize", "layout", "fairshare", "place"})

@@ -18,8 +18,8 @@ import msgspec
 from pydantic.alias_generators import to_camel
 
 from webhook.model.gpu_node import BOUNDS, GPUNodeStatus
-from webhook.policy.written.base import SpecModel, cel_rules
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
+from webhook.policy.written.values import SpecModel, cel_rules
 from webhook.well_known import GROUP, Json
 
 _PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"

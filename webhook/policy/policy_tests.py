@@ -16,10 +16,18 @@ from webhook.documents.document import Document
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, PolicyFileError, SourceLocation
 from webhook.policy.validation import UNREADABLE, document_kind, kind_error, validate_document
-from webhook.policy.written.base import SpecModel, require_unique_names, spec_error
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, MetadataSpec
 from webhook.policy.written.match import OperationName
-from webhook.policy.written.values import FindingCode, Labels, Name, Text, Time
+from webhook.policy.written.values import (
+    FindingCode,
+    Labels,
+    Name,
+    SpecModel,
+    Text,
+    Time,
+    require_unique_names,
+    spec_error,
+)
 from webhook.well_known import ApiVersion
 
 

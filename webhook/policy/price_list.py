@@ -14,9 +14,8 @@ from webhook.errors import DocumentError, PolicyFileError, SourceLocation
 from webhook.model.node_labels import normalized_product
 from webhook.model.prices import MAX_PRICE, PriceTable, parse_micro
 from webhook.policy.validation import UNREADABLE, kind_error, validate_document, value_error
-from webhook.policy.written.base import SpecModel, spec_error
 from webhook.policy.written.kinds import MetadataSpec
-from webhook.policy.written.values import Reason
+from webhook.policy.written.values import Reason, SpecModel, spec_error
 from webhook.well_known import ApiVersion
 
 MAX_PRICES = 1024

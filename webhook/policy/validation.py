@@ -19,7 +19,7 @@ from webhook.documents.document import Document
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, PolicyFileError, quote_text, shorten_text
 from webhook.model.field_paths import FieldPath, format_path
-from webhook.policy.written.base import SPEC_ERROR, SpecModel
+from webhook.policy.written.values import SPEC_ERROR, SpecModel
 from webhook.well_known import API_VERSION, APP_NAME, GROUP
 
 MAX_LISTED_CHOICES = 8

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from webhook.policy.written.base import SpecModel, spec_error
 from webhook.policy.written.match import MatchSpec, ScopeSpec
 from webhook.policy.written.sections import (
     CudaSpec,
@@ -28,8 +27,10 @@ from webhook.policy.written.values import (
     Percent,
     Reason,
     Sentence,
+    SpecModel,
     Text,
     Time,
+    spec_error,
 )
 from webhook.well_known import ApiVersion
 

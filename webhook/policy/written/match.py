@@ -8,8 +8,19 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
 from pydantic.config import JsonDict
 
-from webhook.policy.written.base import SpecModel, cel_rules, require_unique_names, spec_error
-from webhook.policy.written.values import MAX_ENTRIES, Glob, LabelKey, Labels, LabelValue, Name, Text
+from webhook.policy.written.values import (
+    MAX_ENTRIES,
+    Glob,
+    LabelKey,
+    Labels,
+    LabelValue,
+    Name,
+    SpecModel,
+    Text,
+    cel_rules,
+    require_unique_names,
+    spec_error,
+)
 from webhook.well_known import EXCLUDED_NAMESPACES
 
 MAX_CONDITIONS = 64

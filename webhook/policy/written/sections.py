@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Discriminator, Field, Strict, Tag, model_valida
 
 from webhook.model import quantity
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, OTHER_VENDOR_PREFIXES
-from webhook.policy.written.base import SpecModel, cel_rules, require_unique_names, spec_error
 from webhook.policy.written.match import UNIQUE_BY_NAME, LabelSelectorSpec, check_operator_values
 from webhook.policy.written.values import (
     MAX_ENTRIES,
@@ -22,7 +21,11 @@ from webhook.policy.written.values import (
     Name,
     Percent,
     Risk,
+    SpecModel,
     Text,
+    cel_rules,
+    require_unique_names,
+    spec_error,
 )
 
 ModeName = Literal["enforce", "warn", "audit"]
