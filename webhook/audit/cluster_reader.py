@@ -48,10 +48,9 @@ from webhook.cache.stored_objects import StoredPod
 from webhook.documents.document import Document
 from webhook.documents.reader import is_document_file
 from webhook.errors import ApiError
-from webhook.kube.api import KubeClient, find_object
+from webhook.kube.api import KubeClient, find_object, read_api_minor
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
-from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import DeviceClass, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.dra.device_view import DeviceView, build_device_view

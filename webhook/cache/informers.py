@@ -15,9 +15,8 @@ from webhook.cache.inventory import NodeInventory
 from webhook.cache.live_view import ViewHolder, ViewPublisher
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.stored_objects import StoredPod
-from webhook.kube.api import KubeClient
+from webhook.kube.api import KubeClient, read_api_minor
 from webhook.kube.reflector import PAUSE_SECONDS, RandomSource, Reflector, WatchedResource, WatchEventSink, WatchStatus
-from webhook.kube.server_version import read_api_minor
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.resource_slices import ResourceSlice

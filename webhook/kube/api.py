@@ -2,11 +2,14 @@
 
 A call that the server asks to retry (429, or 503 with Retry-After) is retried within its deadline. After a 401 the
 credentials are read again and the call is repeated once.
+
+The version of the API server, which decides how it completes pods.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Container, Iterator, Mapping
@@ -373,3 +376,16 @@ def _parse_json_object(method: str, path: str, body: bytes) -> dict[str, Any]:
         start = body[:120].decode(errors="replace")
         raise ApiError(f"{method} {path}", 200, "NotJson", f"the response must be a JSON object, found {start!r}")
     return data
+
+
+async def read_api_minor(api: ObjectReader) -> int:
+    """Return the minor version of the API server; 0 if it tells none.
+
+    Managed clusters write a plus sign after it.
+    """
+    try:
+        version = await api.get("/version")
+    except ApiError:
+        return 0
+    digits = re.match(r"[0-9]{1,4}", str(version.get("minor")), re.ASCII)
+    return int(digits[0]) if digits else 0
