@@ -15,8 +15,7 @@ import msgspec
 from webhook.cache.policy_objects import READY, find_condition, policy_text
 from webhook.cache.snapshot import view_of_objects
 from webhook.documents.reader import is_document_file, read_documents
-from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
-from webhook.engine.linting.devices import find_device_problems
+from webhook.engine.linting import LIMIT_RANGE, QUOTA, find_device_problems, lint_all_objects
 from webhook.errors import RightsliceError, SourceLocation, abbreviate_names, shorten_text
 from webhook.installing.facts import (
     CheckState,

@@ -35,7 +35,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.documents.reader import read_documents
-from webhook.engine.linting.devices import find_device_problems
+from webhook.engine.linting import find_device_problems
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.policy.group_growth import find_group_problems
