@@ -12,8 +12,13 @@ from typing import Any
 import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
-from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.audit.unknown_kinds import UnknownPods, describe_unknown_kind, find_unread_pods
+from webhook.audit.object_files import (
+    SkippedDocument,
+    SourceObject,
+    UnknownPods,
+    describe_unknown_kind,
+    find_unread_pods,
+)
 from webhook.audit.validation import (
     KUBERNETES_GROUPS,
     check_claim,
