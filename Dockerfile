@@ -10,11 +10,11 @@ FROM ${BUILD} AS build
 WORKDIR /src
 
 # The build tools stay in this stage; what runs comes from its own lock, wheels with known hashes only.
-COPY requirements/build.txt requirements/agent.txt requirements/
+COPY requirements/build.txt requirements/all.txt requirements/
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r requirements/build.txt
 RUN /opt/build/bin/pip install \
-      --no-cache-dir --no-deps --require-hashes --only-binary :all: --target /opt/rightslice -r requirements/agent.txt
+      --no-cache-dir --no-deps --require-hashes --only-binary :all: --target /opt/rightslice -r requirements/all.txt
 
 COPY pyproject.toml README.md LICENSE ./
 COPY webhook webhook

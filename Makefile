@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release binary advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -80,12 +80,15 @@ format: $(VENV)/.dev ## Fix style automatically
 manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, install.yaml, the schema of the chart's values
 	$(BIN)/python -m tests.manifests
 
-release: $(VENV)/.dev ## Build the files of a release into dist/: packages, manifests, chart, bill of materials, checksums
+release: $(VENV)/.dev ## Build the files of a release into dist/: packages, program, manifests, chart, bill of materials, checksums
 	@$(BIN)/python -m tests.release dist
 
 # The vulnerability database of osv.dev for PyPI: a folder of its files, or the archive that holds all of them
 # (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip).
 ADVISORIES ?=
+
+binary: $(VENV)/.dev ## Build dist/rightslice-VERSION-linux-amd64, one file that needs no Python, on Debian or Ubuntu
+	@$(BIN)/python -m tests.release dist binary
 
 advisories: $(VENV)/.dev ## Check the lock files against the vulnerability database in ADVISORIES; needs no network
 	@$(BIN)/python -m tests.release.advisories $(ADVISORIES)
@@ -145,7 +148,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 lock: $(VENV)/.dev ## Update the lock files from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
-	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --extra agent --output-file requirements/agent.txt
+	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --all-extras --output-file requirements/all.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt
 
 clean: ## Remove everything that make and the tools created

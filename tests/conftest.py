@@ -27,8 +27,16 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 
-NEEDS_PROGRAMS = {"plane", "prometheus", "scheduler_filters", "device_scheduler", "nvidia_program"}
-"""Fixtures of programs that are built with Go."""
+NEEDS_PROGRAMS = {
+    "plane",
+    "prometheus",
+    "scheduler_filters",
+    "device_scheduler",
+    "nvidia_program",
+    "runtime_tree",
+    "krew",
+}
+"""Fixtures of programs that are built with Go, or of packages that are fetched."""
 
 GPU_TESTS = pytest.StashKey[int]()
 """How many tests were left out for want of being asked for."""

@@ -28,6 +28,7 @@ from tests.controlplane.programs import (
     helm,
     jobset,
     karpenter,
+    krew,
     kueue,
     plane,
     prometheus,
@@ -107,6 +108,12 @@ def helm_program(report: Printer = print_message) -> Path:
     return ensure([program], cache() / "helm" / program.version / "bin", report)[program.name]
 
 
+def krew_program(report: Printer = print_message) -> Path:
+    """Return the program of krew; it is built first if it is missing."""
+    program = krew()
+    return ensure([program], cache() / "krew" / program.version / "bin", report)[program.name]
+
+
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:
     """Return programs by name, in a folder; missing ones are built, by one caller at a time."""
     paths = {program.name: folder / program.name for program in programs}
@@ -167,6 +174,7 @@ def main() -> int:
         jobset_program()
         karpenter_program()
         helm_program()
+        krew_program()
         for name in OPERATORS:
             definitions(name)
     except BuildError as error:

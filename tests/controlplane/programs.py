@@ -23,6 +23,8 @@ JOBSET = "0.12.0"
 KARPENTER = "1.14.1"
 """The newest release that Go 1.26 builds."""
 HELM = "4.3.1"
+KREW = "0.4.3"
+"""The newest version in Go's module proxy."""
 
 
 HAS_C_COMPILER = shutil.which("gcc") is not None
@@ -118,6 +120,11 @@ def helm() -> Program:
     """Return Helm, which installs the chart in tests."""
     version = (("helm.sh/helm/v4/internal/version.version", f"v{HELM}"),)
     return Program("helm", MODULES / "helm" / HELM, "helm.sh/helm/v4/cmd/helm", 150, version)
+
+
+def krew() -> Program:
+    """Return krew, which installs the plugin of kubectl in tests."""
+    return Program("krew", MODULES / "krew" / KREW, "sigs.k8s.io/krew/cmd/krew", 20)
 
 
 def _own_program(folder: str, kubernetes: str) -> Program:

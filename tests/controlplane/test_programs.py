@@ -18,6 +18,7 @@ from tests.controlplane.programs import (
     helm,
     jobset,
     karpenter,
+    krew,
     kueue,
     plane,
     prometheus,
@@ -33,6 +34,7 @@ PROGRAMS = [
     jobset(),
     karpenter(),
     helm(),
+    krew(),
 ]
 
 

@@ -16,20 +16,19 @@ from packaging.version import Version
 
 from tests.house.checkout import ROOT, files, project, read_checkout_file
 
-LOCKS = ["run", "agent", "build", "dev"]
+LOCKS = ["run", "all", "build", "dev"]
 
 
 def required(lock: str) -> list[Requirement]:
-    """Return the requirements of pyproject.toml that a lock file must contain; "extras" is no lock file."""
+    """Return the requirements of pyproject.toml that a lock file must contain."""
     runtime: list[str] = project()["project"]["dependencies"]
     extras: dict[str, list[str]] = project()["project"]["optional-dependencies"]
-    agent, optional = extras["agent"], [text for texts in extras.values() for text in texts]
+    optional = [text for texts in extras.values() for text in texts]
     groups = project()["dependency-groups"]
     build: list[str] = groups["build"]
     dev: list[str] = [entry for entry in groups["dev"] if isinstance(entry, str)]
-    extras_too = runtime + optional
-    locks = {"run": runtime, "agent": runtime + agent, "extras": extras_too, "build": build}
-    locks["dev"] = extras_too + build + dev
+    locks = {"run": runtime, "all": runtime + optional, "build": build}
+    locks["dev"] = locks["all"] + build + dev
     return [Requirement(text) for text in locks[lock]]
 
 
@@ -66,7 +65,7 @@ def distributions(modules: set[str]) -> dict[str, set[str]]:
     return {module: names | {PINNED_BY[name] for name in names if name in PINNED_BY} for module, names in found.items()}
 
 
-@pytest.mark.parametrize(("folder", "lock"), [("webhook", "extras"), ("tests", "dev"), ("benchmarks", "dev")])
+@pytest.mark.parametrize(("folder", "lock"), [("webhook", "all"), ("tests", "dev"), ("benchmarks", "dev")])
 def test_imported_distributions_are_required(folder: str, lock: str) -> None:
     wanted = {canonicalize_name(requirement.name) for requirement in required(lock)}
 
@@ -74,7 +73,7 @@ def test_imported_distributions_are_required(folder: str, lock: str) -> None:
 
 
 def test_every_runtime_dependency_is_imported() -> None:
-    wanted = {canonicalize_name(requirement.name) for requirement in required("extras")}
+    wanted = {canonicalize_name(requirement.name) for requirement in required("all")}
 
     assert wanted - set().union(*distributions(imported("webhook")).values()) == set()
 
@@ -103,7 +102,7 @@ def test_a_lock_file_contains_the_requirements(lock: str) -> None:
     assert unlike == [], "update the lock files: make lock"
 
 
-@pytest.mark.parametrize("lock", ["run", "agent", "build"])
+@pytest.mark.parametrize("lock", ["run", "all", "build"])
 def test_shipped_versions_are_the_tested_ones(lock: str) -> None:
     tested = pins("dev")
 

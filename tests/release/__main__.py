@@ -1,6 +1,7 @@
 """`make release`: the files of a release in dist/, with a bill of materials and checksums.
 
-Equal checkouts give equal files.
+Equal checkouts give equal files, as long as Debian's packages are the same. `make binary` writes only the file that
+needs no Python.
 The workflow .github/workflows/release.yml signs them.
 """
 
@@ -14,37 +15,72 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.release.krew import write_krew_files
 from tests.release.lock_files import read_lock_file
+from tests.release.runtime import LOCK, add_rightslice, build_base
 from tests.release.sbom import bill_of_materials
+from tests.release.standalone import standalone_file
 from webhook import __version__
 from webhook.report.serialization import json_text
 
 MANIFESTS = ("install.yaml", "install-enforce.yaml")
 CHECKSUMS = "SHA256SUMS"
-LOCK = "agent.txt"
-"""The lock of the image: that of the webhook and of the agent."""
+BINARY = f"rightslice-{__version__}-linux-amd64"
 
 
-def build_release(folder: Path, time: datetime) -> list[Path]:
-    """Write all files into an empty folder, and return their paths; the checksums are the last."""
+def build_release(folder: Path, time: datetime, standalone: bytes) -> list[Path]:
+    """Write all files into an empty folder, and return their paths; the checksums are the last.
+
+    Args:
+        folder: It must not exist.
+        time: The time of the files in archives.
+        standalone: The file that needs no Python.
+    """
     folder.mkdir(parents=True)
-    hatchling = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": f"{time.timestamp():.0f}"}
-    subprocess.run(hatchling, cwd=ROOT, check=True, env=environment, stdout=subprocess.DEVNULL)
+    build_packages(folder, time)
+    write_program(folder / BINARY, standalone)
+    write_krew_files(folder, standalone, round(time.timestamp()))
     for name in MANIFESTS:
         shutil.copyfile(ROOT / "manifests" / name, folder / name)
     write_chart(folder, time)
-    packages = read_lock_file(ROOT / "requirements" / LOCK)
+    packages = read_lock_file(LOCK)
     document = bill_of_materials("rightslice", __version__, "Apache-2.0", packages, time)
     (folder / f"rightslice-{__version__}.cdx.json").write_text(json_text(document), encoding="utf-8")
     files = sorted(folder.iterdir())
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
     return [*files, folder / CHECKSUMS]
+
+
+def build_packages(folder: Path, time: datetime, *targets: str) -> None:
+    """Build the source distribution and the wheel, or only these targets."""
+    flags = [flag for target in targets for flag in ("--target", target)]
+    hatchling = [sys.executable, "-m", "hatchling", "build", *flags, "--directory", str(folder)]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": f"{time.timestamp():.0f}"}
+    subprocess.run(hatchling, cwd=ROOT, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def build_standalone(time: datetime) -> bytes:
+    """Build the file that needs no Python."""
+    with tempfile.TemporaryDirectory() as temporary:
+        tree, packages = Path(temporary, "runtime"), Path(temporary, "packages")
+        tree.mkdir(mode=0o755)
+        build_packages(packages, time, "wheel")
+        build_base(tree)
+        add_rightslice(tree, next(packages.glob("*.whl")))
+        return standalone_file(tree, round(time.timestamp()))
+
+
+def write_program(file: Path, content: bytes) -> None:
+    """Write a file that can be executed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    file.chmod(0o755)
 
 
 def write_chart(folder: Path, time: datetime) -> None:
@@ -73,7 +109,16 @@ def commit_time() -> datetime:
     return datetime.fromtimestamp(int(shown.stdout), UTC)
 
 
+def main(folder: Path, *, only_standalone: bool) -> list[Path]:
+    """Write the files of a release, or only the one that needs no Python, and return their paths."""
+    time = commit_time()
+    standalone = build_standalone(time)
+    if only_standalone:
+        write_program(folder / BINARY, standalone)
+        return [folder / BINARY]
+    shutil.rmtree(folder, ignore_errors=True)
+    return build_release(folder, time, standalone)
+
+
 if __name__ == "__main__":
-    dist = Path(sys.argv[1])
-    shutil.rmtree(dist, ignore_errors=True)
-    sys.stdout.writelines(f"{file}\n" for file in build_release(dist, commit_time()))
+    sys.stdout.writelines(f"{file}\n" for file in main(Path(sys.argv[1]), only_standalone="binary" in sys.argv[2:]))

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.release.__main__ import LOCK, build_release
+from tests.release.__main__ import build_release
 from tests.release.lock_files import read_lock_file
+from tests.release.runtime import LOCK
 from tests.release.sbom import bill_of_materials
 
 TIME = datetime(2026, 6, 1, tzinfo=UTC)
@@ -25,7 +26,7 @@ SCOPES, TYPES = {"required", "optional", "excluded"}, {"application", "library"}
 """Of the values that the schema of CycloneDX 1.6 allows, those that we use."""
 
 
-def material(packages: Path = ROOT / "requirements" / LOCK) -> dict[str, Any]:
+def material(packages: Path = LOCK) -> dict[str, Any]:
     """Return the bill of materials of a lock file, after a round trip through JSON."""
     document = bill_of_materials("rightslice", "0.1.0", "Apache-2.0", read_lock_file(packages), TIME)
     decoded: dict[str, Any] = json.loads(json.dumps(document))
@@ -83,15 +84,15 @@ def test_references_are_unique_and_dependencies_name_only_components() -> None:
 
 
 def test_the_bill_of_materials_has_every_package_of_the_image() -> None:
-    locked = {(each.name, each.version) for each in read_lock_file(ROOT / "requirements" / LOCK)}
+    locked = {(each.name, each.version) for each in read_lock_file(LOCK)}
 
     assert {(each["name"], each["version"]) for each in material()["components"]} == locked
     assert material() == material(), "equal inputs give equal documents"
 
 
 def test_the_files_of_a_release_match_their_checksums_and_can_be_built_again(tmp_path: Path) -> None:
-    *files, checksums = build_release(tmp_path / "dist", TIME)
-    again = build_release(tmp_path / "again", TIME)[-1]
+    *files, checksums = build_release(tmp_path / "dist", TIME, b"program")
+    again = build_release(tmp_path / "again", TIME, b"program")[-1]
 
     assert checksums.read_text() == again.read_text()
     assert checksums.read_text() == "".join(

@@ -45,6 +45,9 @@ COMMANDS = {
 """Functions or groups of commands, in the order of the help page."""
 
 PROGRAM = "rightslice"
+COMPLETER = "kubectl_complete-rightslice"
+"""The name by which kubectl asks a plugin for completions; the last argument is to be completed."""
+
 PROJECT_FILE = ".rightslice.yaml"
 COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
 """Set by a shell that asks for completions; read by typer."""
@@ -56,6 +59,8 @@ def run() -> None:
     """Run the called command, and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
+    if Path(sys.argv[0]).name == COMPLETER:
+        _ask_as_bash(sys.argv[1:])
     completing = bool(os.environ.get(COMPLETION_VARIABLE))
     arguments = sys.argv[1:]
     if arguments in (["version"], ["--version"]) and not completing:
@@ -66,6 +71,15 @@ def run() -> None:
     defaults = {} if completing or "--help" in arguments else _default_flags(arguments)
     name = PROGRAM if completing else program_name(sys.argv[0])
     build_app_for(arguments)(arguments, prog_name=name, default_map=defaults)
+
+
+def _ask_as_bash(words: list[str]) -> None:
+    """Set the variables by which bash asks typer for completions."""
+    from shlex import join
+
+    os.environ[COMPLETION_VARIABLE] = "complete_bash"
+    os.environ["COMP_WORDS"] = join([PROGRAM, *words])
+    os.environ["COMP_CWORD"] = str(len(words))
 
 
 def _default_flags(arguments: list[str]) -> Mapping[str, Any]:

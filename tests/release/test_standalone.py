@@ -1,0 +1,178 @@
+"""The file for machines without Python, in a root with a shell, tar and gzip, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import mount_namespace
+from tests.conftest import ROOT
+from tests.controlplane.build import krew_program
+from tests.release.conftest import SECONDS
+from tests.release.krew import ARCHIVE, MANIFEST, write_krew_files
+from webhook import __version__
+
+TOOLS = ("sh", "tail", "tar", "gzip", "mktemp", "mkdir", "mv", "rm")
+POD = ROOT / "examples" / "pods" / "01-notebook-8gb.yaml"
+START_SECONDS = 0.5
+
+Runner = Callable[..., subprocess.CompletedProcess[str]]
+Krew = Callable[[bytes, bytes], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def bare(standalone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root folder with the tools, the libraries that they load, the file under its names, and a pod."""
+    root = tmp_path_factory.mktemp("bare")
+    for folder in ("bin", "dev", "home", "tmp"):
+        (root / folder).mkdir()
+    (root / "dev" / "null").touch()
+    for tool in (Path(str(shutil.which(name))).resolve() for name in TOOLS):
+        copy_with_libraries(tool, root)
+    (root / "bin" / "sh").hardlink_to(root / "bin" / Path("/bin/sh").resolve().name)
+    shutil.copy2(standalone, root / "bin" / "rightslice")
+    (root / "bin" / "kubectl-rightslice").symlink_to("rightslice")
+    shutil.copy(POD, root / "home" / "pod.yaml")
+    return root
+
+
+def copy_with_libraries(tool: Path, root: Path) -> None:
+    """Copy a program of this machine and the libraries that it loads."""
+    shutil.copy2(tool, root / "bin" / tool.name)
+    listed = subprocess.run(["ldd", str(tool)], check=True, capture_output=True, text=True).stdout
+    for library in re.findall(r"(/\S+) \(0x", listed):
+        target = root / library[1:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(library, target)
+
+
+@pytest.fixture(scope="module")
+def run(bare: Path) -> Runner:
+    """Return a function that runs a command in that root."""
+    chroot = str(shutil.which("chroot"))
+
+    def run_bare(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        settings = {"PATH": "/bin", "HOME": "/home"} | variables
+        words = [*mount_namespace(), chroot, str(bare), *command]
+        return subprocess.run(words, env=settings, capture_output=True, text=True, check=False)
+
+    return run_bare
+
+
+def test_the_first_starts_unpack_once_and_later_ones_take_the_folder(run: Runner, bare: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        first = list(pool.map(lambda _: run("rightslice", "--version", HOME="/tmp"), range(3)))
+
+    assert [(done.stdout, done.stderr) for done in first] == [(f"rightslice {__version__}\n", "")] * 3
+    assert len(list((bare / "tmp" / ".cache" / "rightslice").iterdir())) == 1
+
+
+@pytest.mark.parametrize("arguments", [["--version"]], ids=" ".join)
+def test_a_start_takes_less_than_half_a_second_of_cpu(run: Runner, arguments: list[str]) -> None:
+    run("rightslice", *arguments)
+
+    assert min(cpu_seconds(lambda: run("rightslice", *arguments)) for _ in range(3)) < START_SECONDS
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    """Return the time that processes of a call computed, which other processes of this machine change little."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    call()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_manifest_is_checked_against_the_shipped_policies_and_the_shipped_cluster(run: Runner) -> None:
+    done = run("rightslice", "check", "/home/pod.yaml", "--cluster", "demo", "-o", "json")
+
+    assert "nvidia.com/mig-1g.10gb" in done.stdout
+    assert json.loads(done.stdout)
+
+
+def test_processes_that_it_starts_have_its_python(run: Runner) -> None:
+    done = run("rightslice", "demo")
+
+    assert done.returncode == 0, done.stderr
+    assert "gets 0.14" in done.stdout
+
+
+def test_layouts_are_solved(run: Runner) -> None:
+    done = run("rightslice", "layout", "--cluster", "demo")
+
+    assert done.returncode == 0, done.stderr
+    assert "is not installed" not in done.stderr
+
+
+def test_a_kubeconfig_with_a_plugin_is_read(run: Runner, bare: Path) -> None:
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
+    plugin = {"apiVersion": credential["apiVersion"], "command": "/bin/sh", "interactiveMode": "Never"}
+    user = {"exec": plugin | {"args": ["-c", f"printf %s '{json.dumps(credential)}'"]}}
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    }  # fmt: skip
+    (bare / "home" / "config").write_text(json.dumps(config))
+
+    done = run("rightslice", "audit", "--cluster", "live", "--kubeconfig", "/home/config")
+
+    assert done.returncode == 3
+    assert "127.0.0.1:1" in done.stderr
+    assert "Connect" in done.stderr
+
+
+def test_a_plugin_of_kubectl_says_its_name(run: Runner) -> None:
+    assert "Usage: kubectl rightslice check" in run("kubectl-rightslice", "check", "--help").stdout
+
+
+def test_a_machine_without_a_home_is_told_what_to_set(run: Runner) -> None:
+    done = run("sh", "-c", "unset HOME XDG_CACHE_HOME; rightslice --version")
+
+    assert done.returncode != 0
+    assert "XDG_CACHE_HOME" in done.stderr
+
+
+@pytest.fixture
+def krew(tmp_path: Path) -> Krew:
+    """Return a function that lets krew install an archive by the manifest of another program."""
+
+    def install(described: bytes, archived: bytes) -> subprocess.CompletedProcess[str]:
+        for folder, program in (("described", described), ("archived", archived)):
+            (tmp_path / folder).mkdir()
+            write_krew_files(tmp_path / folder, program, SECONDS)
+        manifest, archive = tmp_path / "described" / MANIFEST, tmp_path / "archived" / ARCHIVE
+        return subprocess.run(
+            [krew_program(), "install", "--manifest", manifest, "--archive", archive],
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return install
+
+
+def test_krew_installs_it_from_the_archive_and_the_manifest_of_the_release(krew: Krew, tmp_path: Path) -> None:
+    program = b"#!/bin/sh\necho $0 $*\n"
+    plugin = tmp_path / ".krew" / "bin" / "kubectl-rightslice"
+
+    done = krew(program, program)
+
+    assert done.returncode == 0, done.stderr
+    assert subprocess.check_output([plugin, "check"], text=True) == f"{plugin} check\n"
+
+
+def test_krew_refuses_another_archive(krew: Krew) -> None:
+    done = krew(b"one", b"two")
+
+    assert done.returncode != 0
+    assert "checksum" in done.stderr
