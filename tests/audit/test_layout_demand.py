@@ -234,6 +234,8 @@ SETS: dict[str, tuple[list[PodMaker], dict[str, int]]] = {
     "on the node with the fewest free cards that are enough": ([make_pod("p").gpus(6)], {"mixed": 6}),
     "on one with enough free cards": ([make_pod("p").gpus(4), *(whole(f"q{i}", node="mixed") for i in range(3))],
                                       {"a100": 4, "mixed": 3}),
+    "on a node that could have it later, no card is kept": ([make_pod("p").gpus(8), make_pod("q").gpus(8),
+                                                            whole("r", node="a100")], {"a100": 1, "h100": 8}),
     "the largest first": ([make_pod("p").gpus(2), make_pod("q").gpus(8)], {"a100": 8, "mixed": 2}),
     "on no node, if none has enough": ([make_pod("p").gpus(8), *(whole(f"q{i}", node=i) for i in ("a100", "h100"))],
                                        {"a100": 1, "h100": 1}),
@@ -246,6 +248,50 @@ def test_cards_for_waiting_pods_of_several_gpus_are_kept(pods: list[PodMaker], e
 
     assert {node.node: node.kept_whole for node in demand.nodes if node.kept_whole} == expected
     assert sum(demand.kept_whole.values()) == sum(expected.values())
+
+
+UNSERVED: dict[str, tuple[list[PodMaker], dict[tuple[str, ...], int]]] = {
+    "more GPUs than any node has": ([make_pod("p").gpus(16)], {("whole cards requested",): 16}),
+    "as many as a node could have, for one pod for each such node": (
+        [*(make_pod(f"p{i}").gpus(8) for i in range(4)), *(whole(f"q{i}", node=i) for i in ("a100", "h100"))],
+        {("whole cards requested", "A100/whole", "H100/whole"): 24, ("whole cards requested",): 8},
+    ),
+    "a need above the memory of each card": ([whole("p", "100Gi")], {("whole cards requested",): 1}),
+    "no node that it may use": ([make_pod("p").gpus(1).spec(nodeSelector={"zone": "none"})],
+                                {("whole cards requested",): 1}),
+    "only nodes that are not planned": ([make_pod("p").gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": T4})], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "expected"), UNSERVED.values(), ids=UNSERVED.keys())
+def test_waiting_pods_that_no_node_could_have_use_no_card(
+    pods: list[PodMaker], expected: dict[tuple[str, ...], int]
+) -> None:
+    assert needs_of(demand_of(*pods)) == expected
+
+
+def test_a_waiting_pod_counts_only_for_products_with_the_memory_that_it_declares() -> None:
+    a30 = make_node(
+        "a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/gpu.memory": "24576"}, **{"nvidia.com/gpu": 4}
+    )
+
+    assert needs_of(demand_of(whole("p", "70Gi"), nodes=(*NODES, a30))) == {
+        ("whole cards requested", "A100/whole", "H100/whole"): 1
+    }
+
+
+def test_pods_of_a_node_with_failed_cards_use_no_more_cards_than_it_advertises() -> None:
+    small = card_node("small", A100, **{"nvidia.com/gpu": 2})
+    demand = demand_of(*(whole(f"p{i}", node="small") for i in range(4)), nodes=(small,))
+
+    assert ([node.kept_whole for node in demand.nodes], demand.kept_whole) == ([2], {"NoEvidence": 2})
+    assert demand.allocated_cards == {A100: 2}
+
+
+def test_waiting_whole_cards_have_reasons_and_running_pods_to_create_again_are_counted() -> None:
+    demand = demand_of(whole("p"), make_pod("q").gpus(2), whole("r", "8Gi", "a100"))
+
+    assert (demand.waiting_whole, demand.resized_pods) == ({"NoEvidence": 1, "MultipleGPUs": 2}, 1)
 
 
 def test_pods_on_other_nodes_and_waiting_pods_are_counted() -> None:

@@ -116,6 +116,21 @@ def test_cards_that_must_stay_whole_are_not_partitioned(planned: Any) -> None:
     assert found["cardsUsed"] == {"today": 8, "planned": 5, "lowerBound": 5}
 
 
+def test_what_can_change_without_drains_is_said(planned: Any) -> None:
+    pods = [running(f"p{i}", "8Gi", "a") for i in range(7)]
+    document = orjson.loads(planned([hopper("a")], pods, "-o", "json"))
+    text = planned([hopper("a")], pods, "-o", "table")
+
+    assert document["withoutDrains"] == {"cardsUsed": 7, "cardsChanged": 0, "unserved": 0, "nodes": []}
+    assert "Without drains         7 of 8 in place of 7: 0 GPUs freed; changes none\n" in text
+
+
+def test_a_plan_of_idle_nodes_has_no_other_without_drains(planned: Any) -> None:
+    pods = [make_pod(f"p{i}").gpus(1).needs("8Gi") for i in range(7)]
+
+    assert orjson.loads(planned([hopper("a")], pods, "-o", "json"))["withoutDrains"] is None
+
+
 def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
     pods = [*(running(f"p{i}", "8Gi", "a") for i in range(7)), running("q", "30Gi", "a")]
     found = planned([hopper("a")], pods, "-o", "json", "--headroom", "20")

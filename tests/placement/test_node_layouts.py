@@ -32,6 +32,12 @@ SPLITS: dict[str, tuple[MigLayout, int, list[MigLayout]]] = {
     "eight balanced cards": (slices_of(*[BALANCED] * 8), 8, [BALANCED] * 8),
     "as many equal cards as are needed, without a label": (slices_of(*[BALANCED] * 8), 0, [BALANCED] * 8),
     "fewer slices than fit, on as many cards as the label says": ((("1g.10gb", 6),), 3, [(("1g.10gb", 2),)] * 3),
+    "fewer cards before more that are equal": ((("3g.40gb", 3),), 0, [HALVES, (("3g.40gb", 1),)]),
+    "unequal cards, if equal ones cannot be as many as the label says": (
+        (("3g.40gb", 3),),
+        2,
+        [HALVES, (("3g.40gb", 1),)],
+    ),
     "unequal cards": (slices_of(SEVEN, HALVES), 0, [SEVEN, HALVES]),
 }
 

@@ -171,22 +171,46 @@ class DemandCollector:
         self._allocated = Counter[str]()
         self._held = Counter[int]()
         self._sets: list[WaitingCardSet] = []
-        self._waiting = self._elsewhere = 0
+        self._waiting_whole = Counter[str]()
+        self._waiting = self._elsewhere = self._resized = 0
 
     def demand(self) -> LayoutDemand:
-        """Return the sums, with whole cards kept for waiting pods that need several on one node."""
-        nodes, needs, kept, held = dict(self._nodes), Counter(self._needs), Counter(self._kept), Counter(self._held)
+        """Return the sums, with whole cards kept for waiting pods that need several on one node.
+
+        Those that no node has free now are requests for single cards, if a node is large enough, other such pods
+        counted; else they cannot be served.
+        """
+        nodes, needs, kept = dict(self._nodes), Counter(self._needs), Counter(self._kept)
+        held, reserved = Counter(self._held), Counter[int]()
         for each in sorted(self._sets, key=lambda each: -each.gpus):
-            free = {i: nodes[i].layouts.count(WHOLE_CARD) - held[i] for i in bit_positions(each.nodes) if i in nodes}
-            fitting = [index for index, cards in free.items() if cards >= each.gpus]
-            if not fitting:
+            possible = [index for index in bit_positions(each.nodes) if index in nodes]
+            free = {index: nodes[index].layouts.count(WHOLE_CARD) - held[index] for index in possible}
+            later = {index: len(nodes[index].layouts) - reserved[index] for index in possible}
+            if (index := self._smallest_node(free, each.gpus)) is not None:
+                held[index] += each.gpus
+                kept[each.reason] += each.gpus
+                nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
+            elif (index := self._smallest_node(later, each.gpus)) is not None:
                 needs[each.need] += each.gpus
+            else:
+                needs[each.need._replace(units=())] += each.gpus
                 continue
-            index = min(fitting, key=lambda index: (free[index], nodes[index].node))
-            held[index] += each.gpus
-            kept[each.reason] += each.gpus
-            nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
-        return LayoutDemand(tuple(nodes.values()), needs, kept, self._allocated, self._waiting, self._elsewhere)
+            reserved[index] += each.gpus
+        return LayoutDemand(
+            tuple(nodes.values()),
+            needs,
+            kept,
+            self._allocated,
+            self._waiting,
+            self._elsewhere,
+            waiting_whole=self._waiting_whole,
+            resized_pods=self._resized,
+        )
+
+    def _smallest_node(self, cards: Mapping[int, int], gpus: int) -> int | None:
+        """Return the node with the fewest cards that are enough."""
+        enough = (index for index, count in cards.items() if count >= gpus)
+        return min(enough, key=lambda index: (cards[index], self._nodes[index].node), default=None)
 
     def add(self, result: CheckResult) -> None:
         """Add an audited pod."""
@@ -205,27 +229,32 @@ class DemandCollector:
 
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
         node = self._nodes[index]
-        units = _units_on_node(units, node)
-        whole = units.get(WHOLE_GPU, 0)
-        self._allocated.update({node.product: whole} if whole else {})
-        self._held[index] += whole
+        units, cards = _units_on_node(units, node), node.layouts.count(WHOLE_CARD)
+        allocated = min(units.get(WHOLE_GPU, 0), max(0, cards - self._held[index]))  # a failed card is not advertised
+        self._allocated.update({node.product: allocated} if allocated else {})
+        self._held[index] += units.get(WHOLE_GPU, 0)
         needs = self._needs_on_products(result, [node.product], units)
         kept = Counter({need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE})
-        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + kept.total())
-        if kept:
-            self._kept[_reason_to_keep(result.decision)] += kept.total()
+        staying = min(kept.total(), cards - node.kept_whole)
+        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + staying)
+        if staying:
+            self._kept[_reason_to_keep(result.decision)] += staying
         self._needs.update(needs - kept)
+        self._resized += any(need.origin is RequestOrigin.RIGHT_SIZED for need in needs)
         self._record_pod(result, PodNeed(_workload(result), True, needs, kept))
 
     def _add_pending(self, result: CheckResult, units: Mapping[str, int]) -> None:
         nodes = _feasible_nodes(result)
         needs = self._needs_on_products(result, self._products(nodes), units)
+        if not nodes and WHOLE_GPU in units:
+            needs[self._need(result, (), RequestOrigin.WHOLE)] += units[WHOLE_GPU]
         self._record_pod(result, PodNeed(_workload(result), False, needs))
-        whole = {need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE and count > 1}
-        self._sets += [
-            WaitingCardSet(need, count, nodes, _reason_to_keep(result.decision)) for need, count in whole.items()
-        ]
-        self._needs.update(needs - Counter(whole))
+        whole = {need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE}
+        reason = _reason_to_keep(result.decision) if whole else ""
+        self._waiting_whole.update({reason: sum(whole.values())} if whole else {})
+        sets = {need: count for need, count in whole.items() if count > 1}
+        self._sets += [WaitingCardSet(need, count, nodes, reason) for need, count in sets.items()]
+        self._needs.update(needs - Counter(sets))
 
     def _record_pod(self, result: CheckResult, need: PodNeed) -> None:
         self.pods[result.namespace, result.name] = need

@@ -38,15 +38,16 @@ from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.claim_review import stored_claim_findings
 from webhook.engine.feasible_nodes import FeasibleNodes
-from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
+from webhook.engine.gpu_requests import PodGpuRequests, declared_need_of, gpu_requests_of_pod
 from webhook.errors import ReviewError, SourceLocation
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.claims import CLAIM_VERSIONS
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
-from webhook.model.enums import EvidenceSource, PolicyMode
+from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import map_at
 from webhook.model.findings import Finding
+from webhook.model.node_masks import union_masks
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
@@ -235,9 +236,17 @@ def audit_pod(
     result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
     waits = not node and bool(requests.totals)
-    nodes = FeasibleNodes(view, request.pod, tolerate_gpu_taints=True).nodes if waits else 0
+    nodes = _nodes_for_waiting(view, request.pod) if waits else 0
     details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes)
     return msgspec.structs.replace(result, node=node, pod_details=details)
+
+
+def _nodes_for_waiting(view: ClusterView, pod: Pod) -> int:
+    """Return the mask of the nodes that a pod may use, resources aside, with cards of the memory that it declares."""
+    offers, need = view.fleet.offers, declared_need_of(pod, view.fleet).memory_mib or 0
+    small = {each.product for each in offers if each.form is GpuForm.WHOLE and (each.memory_mib or need) < need}
+    too_small = union_masks(each.nodes for each in offers if each.product in small)
+    return FeasibleNodes(view, pod, tolerate_gpu_taints=True).nodes & ~too_small
 
 
 def _with_claimed_milli(result: CheckResult, milli: int) -> CheckResult:

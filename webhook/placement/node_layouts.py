@@ -1,12 +1,11 @@
 """MIG layouts by node: today's, from what the nodes advertise, and those of a plan, on the fewest nodes.
 
 A node takes part if its cards are whole, or partitioned and not shared. Nodes advertise slices and not cards, so the
-layout of each card is inferred: as many equal cards as possible, otherwise the fewest.
+layout of each card is inferred: as many equal cards as its label tells, otherwise the fewest, equal if possible.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -210,13 +209,19 @@ def split_slices(geometry: MigGeometry, slices: MigLayout, cards: int) -> tuple[
     """
     if not slices:
         return ()
-    legal, common = legal_layouts(geometry), math.gcd(*(count for _, count in slices))
-    for number in (cards, *range(1, common + 1)):
-        if number > 0 and not common % number:
-            each = tuple((profile, count // number) for profile, count in slices)
-            if each in legal:
-                return tuple([each] * number)
-    return _split_unequally(legal, slices)
+    legal = legal_layouts(geometry)
+    if equal := _split_equally(legal, slices, cards):
+        return equal
+    fewest = _split_unequally(legal, slices)
+    return _split_equally(legal, slices, len(fewest)) or fewest
+
+
+def _split_equally(legal: Container[MigLayout], slices: MigLayout, cards: int) -> tuple[MigLayout, ...]:
+    """Return equal cards that have some slices together; none if that is not possible."""
+    if cards <= 0 or any(count % cards for _, count in slices):
+        return ()
+    each = tuple((profile, count // cards) for profile, count in slices)
+    return (each,) * cards if each in legal else ()
 
 
 def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[MigLayout, ...]:

@@ -25,6 +25,7 @@ WHOLE_TEXT = "whole"
 
 NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have such a slice"
+NO_LARGE_NODE = "no node that it may use has so many GPUs, or so much memory in each; other waiting pods count"
 NO_CARD = "all cards that could serve it are used"
 NO_IDLE_CARD = "all cards that could serve it are used, or on nodes with pods, which keep their layouts"
 
@@ -99,6 +100,8 @@ class LayoutDemand(NamedTuple):
         allocated_cards: Whole cards that running pods hold today, kept or not, by product.
         waiting_pods: Pods without a node among those that need units.
         pods_elsewhere: Running pods with GPUs on other nodes.
+        waiting_whole: Whole cards that waiting pods need, by the reason's word.
+        resized_pods: Running pods that get a smaller GPU when they are created again.
         record: The time that the needs were computed from; None if they are those of today's pods.
     """
 
@@ -109,6 +112,8 @@ class LayoutDemand(NamedTuple):
     waiting_pods: int
     pods_elsewhere: int
     record: DemandRecord | None = None
+    waiting_whole: Mapping[str, int] = {}
+    resized_pods: int = 0
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
@@ -149,7 +154,7 @@ class NeedRow(NamedTuple):
         if not self.unserved:
             return ""
         if not self.need.units:
-            return NO_NODE
+            return NO_LARGE_NODE if self.need.origin is RequestOrigin.WHOLE else NO_NODE
         return NO_IDLE_CARD if self.has_fixed_cards else NO_CARD
 
 
@@ -175,6 +180,7 @@ class ClusterLayout(NamedTuple):
         policies: Policies to write, with right-sizing that is counted here and not enforced yet.
         cluster: A URL, or the names of files.
         unplanned: Nodes with GPUs that keep what they advertise.
+        without_drains: The best plan in which nodes that run pods with GPUs keep their layouts, if this one is better.
     """
 
     demand: LayoutDemand
@@ -184,6 +190,7 @@ class ClusterLayout(NamedTuple):
     policies: Sequence[Json] = ()
     cluster: str = ""
     unplanned: Sequence[UnplannedNode] = ()
+    without_drains: ClusterLayout | None = None
 
     def layout_rows(self) -> list[LayoutRow]:
         """Return the cards by product and layout, whole cards first."""
@@ -307,10 +314,11 @@ def unit_text(unit: CardUnit) -> str:
 
 
 def _need_text(need: UnitNeed) -> str:
-    smallest: dict[str, CardUnit] = {}
+    by_product: dict[str, list[CardUnit]] = {}
     for unit in need.units:
-        smallest.setdefault(unit.product, unit)
-    units = " or ".join(map(unit_text, smallest.values()))
+        by_product.setdefault(unit.product, []).append(unit)
+    smallest = (unit_text(units[0]) + (" (or larger)" if len(units) > 1 else "") for units in by_product.values())
+    units = " or ".join(smallest)
     return f"{units} in {need.namespace}" if need.namespace else units
 
 
@@ -387,13 +395,21 @@ def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterato
 
 
 def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
-    used = f"{layout.used_planned} of {layout.cards} in place of {layout.used_today}"
-    yield f"Cards used             {used}: {freed_text(layout)}"
+    yield f"Cards used             {used_text(layout)}"
     yield f"Lower bound            {layout.lower_bound}: {proof_text(layout)}"
     yield f"Changes                {changes_text(layout)}"
+    if (idle := layout.without_drains) is not None:
+        more = idle.plan.unserved.value - layout.plan.unserved.value
+        unserved = f"; {pluralize(more, 'more request')} unserved" if more else ""
+        yield f"Without drains         {used_text(idle)}; changes {changes_text(idle)}{unserved}"
     requests = pluralize(sum(layout.demand.needs.values()), "request")
     yield f"Unserved               {layout.plan.unserved.value} of {requests}"
     yield from note_lines(layout)
+
+
+def used_text(layout: ClusterLayout) -> str:
+    """Return the cards that are used, and what that frees."""
+    return f"{layout.used_planned} of {layout.cards} in place of {layout.used_today}: {freed_text(layout)}"
 
 
 def note_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -401,16 +417,29 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.record:
         yield from _record_lines(layout.demand.record)
     if layout.demand.waiting_pods:
-        yield f"Waiting pods           {layout.demand.waiting_pods}, whose needs count too"
+        yield f"Waiting pods           {layout.demand.waiting_pods}, whose needs count in the plan, but not today"
+    if layout.demand.waiting_whole:
+        yield f"Wait for whole cards   {_reasons_text(layout.demand.waiting_whole)}"
     if layout.demand.kept_whole:
-        reasons = sorted(layout.demand.kept_whole.items(), key=lambda each: (-each[1], each[0]))
-        yield f"Whole cards that stay  {', '.join(f'{cards} {reason}' for reason, cards in reasons)}"
+        yield f"Whole cards that stay  {_reasons_text(layout.demand.kept_whole)}"
+    if layout.demand.resized_pods:
+        pods = pluralize(layout.demand.resized_pods, "running pod")
+        yield f"To be created again    {pods}: a smaller GPU is given only to a new pod"
     yield from _unplanned_pods(layout)
     if layout.policies:
         names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _reasons_text(cards: Mapping[str, int]) -> str:
+    """Format a number of cards by reason, the most first.
+
+    >>> _reasons_text({"NoEvidence": 1, "MultipleGPUs": 4})
+    '4 MultipleGPUs, 1 NoEvidence'
+    """
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(cards.items(), key=lambda each: (-each[1], each)))
 
 
 def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -506,6 +535,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         },
         "optimal": layout.plan.is_optimal,
         "cardsChanged": layout.changed_cards,
+        "withoutDrains": layout.without_drains and _without_drains_document(layout.without_drains),
         "unserved": {"requests": layout.plan.unserved.value, "lowerBound": layout.plan.unserved.bound},
         "freed": {
             "gpus": freed.milli // CARD_MILLI,
@@ -514,13 +544,24 @@ def layout_document(layout: ClusterLayout) -> Json:
             "unpricedGpus": freed.unpriced_milli // CARD_MILLI if layout.prices else None,
         },
         "waitingPods": layout.demand.waiting_pods,
+        "waitingWhole": dict(layout.demand.waiting_whole),
         "keptWhole": dict(layout.demand.kept_whole),
+        "podsToCreateAgain": layout.demand.resized_pods,
         "podsElsewhere": layout.demand.pods_elsewhere,
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],
         "record": _record_document(layout.demand.record) if layout.demand.record else None,
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
         "demand": list(map(NEEDS.to_document, layout.need_rows())),
         "nodes": list(map(CHANGES.to_document, layout.changes)),
+    }
+
+
+def _without_drains_document(layout: ClusterLayout) -> Json:
+    return {
+        "cardsUsed": layout.used_planned,
+        "cardsChanged": layout.changed_cards,
+        "unserved": layout.plan.unserved.value,
+        "nodes": [change.node.node for change in layout.changes],
     }
 
 

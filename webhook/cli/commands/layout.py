@@ -269,12 +269,27 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         collector.add(result)
     context = msgspec.structs.replace(audit.context, view=evaluated[0])
     demand = _demand(audited, collector, context, options)
+    layout = _plan_demand(demand)._replace(
+        prices=audit.prices,
+        policies=enforced_policies(audit.results, audit.context.policies),
+        cluster=audit.cluster,
+        unplanned=unplanned,
+    )
+    if any(change.node.pods for change in layout.changes):
+        idle = _plan_demand(_with_fixed_nodes(demand))._replace(prices=audit.prices)
+        layout = layout._replace(without_drains=idle)
+    return layout, any(each.invalid for each in audit.results)
+
+
+def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
     wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
     plan = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes))
-    changes = assign_layouts(demand.nodes, plan.cards, plan.sharing)
-    policies = enforced_policies(audit.results, audit.context.policies)
-    layout = ClusterLayout(demand, plan, changes, audit.prices, policies, audit.cluster, unplanned)
-    return layout, any(each.invalid for each in audit.results)
+    return ClusterLayout(demand, plan, assign_layouts(demand.nodes, plan.cards, plan.sharing), None)
+
+
+def _with_fixed_nodes(demand: LayoutDemand) -> LayoutDemand:
+    """Return the demand with the layouts of nodes fixed that run pods with GPUs."""
+    return demand._replace(nodes=tuple(node._replace(fixed=node.pods > 0) for node in demand.nodes))
 
 
 def _demand(
@@ -283,7 +298,7 @@ def _demand(
     """Return the demand of today's pods, or of the recorded ones."""
     demand = collector.demand()
     if options.idle_only:
-        demand = demand._replace(nodes=tuple(node._replace(fixed=node.pods > 0) for node in demand.nodes))
+        demand = _with_fixed_nodes(demand)
     if options.quantile is None:
         return demand.increased_by(options.headroom)
     record = audited.read_record()
