@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.conftest import ROOT
 from tests.device_builders import (
     NVIDIA,
@@ -101,6 +101,17 @@ def test_all_devices_that_have_room_can_be_allocated() -> None:
     assert [each.code for each in findings(claim(request(), every), *cluster)] == ["GPU-D111"]
 
 
+@pytest.mark.parametrize(("count", "is_reported"), [(32, False), (33, True)])
+def test_all_devices_of_a_node_may_be_more_than_a_claim_can_get(count: int, *, is_reported: bool) -> None:
+    devices = [mig_device(f"mig-{i}", "1g.10gb", "GPU-0") for i in range(count)]
+    some = {"small": devices[:1], "large": devices}
+    slices = [resource_slice(name, NVIDIA, name, nodeName=name, devices=each) for name, each in some.items()]
+    namespace = make_namespace("team", **{"resource.kubernetes.io/admin-access": "true"})
+    cluster = [namespace, make_node("small"), make_node("large"), *slices, *CLASSES]
+    found = findings(claim(request(name="mig", allocationMode="All", adminAccess=True)), *cluster)
+    assert [f"{each.code} {'node large' in each.message}" for each in found] == ["GPU-D104 True"] * is_reported
+
+
 CODES: dict[str, tuple[Json, list[str]]] = {
     "a whole GPU": (claim(request()), []),
     "a slice that is there": (claim(request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig")), []),
@@ -138,6 +149,16 @@ CODES: dict[str, tuple[Json, list[str]]] = {
     ),
     "two cards": (claim(request(count=2)), []),
     "more cards than a node has": (claim(request(count=3)), ["GPU-D104"]),
+    "more devices than a claim can get": (claim(request(count=33)), ["GPU-D104"]),
+    "more of them in several requests": (
+        claim(*(request(name="mig", count=count) | {"name": f"r{count}"} for count in (16, 17))), ["GPU-D104"],
+    ),
+    "more of them in one of two choices": (
+        claim({"name": "g", "firstAvailable": [{"name": "a", "deviceClassName": "gpu", "count": 33},
+                                               {"name": "b", "deviceClassName": "gpu"}]}),
+        [],
+    ),
+    "more of them of a class that is not known": (claim(request(name="gpus", count=33)), ["GPU-D106", "GPU-D104"]),
     "cards of one product on different roots": (
         claim(
             request(f"{ATTRIBUTES}.productName == 'NVIDIA A10'"),
@@ -188,7 +209,7 @@ CODES: dict[str, tuple[Json, list[str]]] = {
         | {"metadata": {"name": "c", "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}}},
         [],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "codes"), CODES.values(), ids=CODES)

@@ -28,6 +28,7 @@ from webhook.model.claims import (
     CLAIM_KINDS,
     EXTENDED_RESOURCE_CLAIM,
     MADE_CLAIM_ANNOTATIONS,
+    MAX_DEVICES,
     ClaimRequest,
     ClaimSpec,
     DeviceClasses,
@@ -39,7 +40,13 @@ from webhook.model.claims import (
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
+from webhook.model.dra.allocator import (
+    TOO_MANY_DEVICES,
+    AllocationOutcome,
+    NamedClaim,
+    NodeAllocation,
+    allocate_on_node,
+)
 from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
@@ -125,7 +132,10 @@ def pod_device_findings(pod: Pod, view: ClusterView, namespace: str) -> list[Pol
 
 
 def _joint_findings(pod: Pod, view: ClusterView, namespace: str) -> Sequence[PolicyFinding]:
-    """Return that no node has the devices of all claims of a pod. Remembered until slices or classes change."""
+    """Return that no node has the devices of all claims of a pod. Remembered until slices or classes change.
+
+    A request for all devices may be for fewer of them later (see `_allocation_findings`).
+    """
     specs = list(_unallocated_claims(pod, view, namespace))
     if len(specs) < 2 or not view.devices.pools:
         return ()
@@ -323,6 +333,7 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
         found += _needed_findings([one.findings for one in choices])
         is_known = is_known and all(one.is_known for one in choices)
         matching += [each for one in choices for each in one.devices]
+    found += _too_many_devices(spec, (*devices, "requests"))
     twice = list(_twice_published(matching, view, (*devices, "requests")))
     if found or not is_known:
         return found + twice
@@ -463,7 +474,7 @@ def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) ->
     A request for all devices is for fewer of them while others have no room, so it may succeed only then.
     """
     if any(request.allocation_mode == "All" for request, _ in _requests_of(spec, ())):
-        return []
+        return list(_all_are_too_many(spec, view, path))
     outcome = _allocate_anywhere((spec,), view)
     if outcome is not AllocationOutcome.REJECTED:
         return []
@@ -476,8 +487,34 @@ def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) ->
     return [_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
 
 
+def _too_many_devices(spec: ClaimSpec, path: FieldPath) -> Iterator[PolicyFinding]:
+    """Yield that a claim requests more devices than it can get, whatever its choices."""
+    counted = [one.choices for one in spec.devices.requests if one.choices]
+    least = sum(min(0 if one.allocation_mode == "All" else one.count for one in choices) for choices in counted)
+    if least > MAX_DEVICES:
+        message = f"must be at most {MAX_DEVICES} devices together, found {least}, which ends scheduling on all nodes"
+        yield _warning("GPU-D104", path, message, "Request fewer devices, or make several claims.")
+
+
+def _all_are_too_many(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
+    """Yield that all devices of some node are more than a claim can get: devices that are in use count."""
+    for node, found in _allocations((spec,), view):
+        if found.reason.endswith(TOO_MANY_DEVICES):
+            name = view.fleet.nodes[node].name
+            message = f"must be for at most {MAX_DEVICES} devices: all of node {name} are more"
+            fix = "Write ExactCount, or selectors that match fewer devices of a node."
+            yield _warning("GPU-D104", (*path, "requests"), f"{message}, which ends scheduling on all nodes", fix)
+            return
+
+
 def _allocate_anywhere(specs: Sequence[ClaimSpec], view: ClusterView) -> AllocationOutcome:
     """Return whether some node could allocate claims together if all its devices were free."""
+    outcomes = (found.outcome for _, found in _allocations(specs, view))
+    return next((one for one in outcomes if one is not AllocationOutcome.REJECTED), AllocationOutcome.REJECTED)
+
+
+def _allocations(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator[tuple[int, NodeAllocation]]:
+    """Yield what a node of each kind would allocate if all its devices were free, until that takes too long."""
     pools, steps, shared = view.devices.pools, 0, view.devices.pools.shared_counter_names
     claims = [NamedClaim(f"claim {index}", spec) for index, spec in enumerate(specs)]
     for node in _nodes_to_try(specs, view):
@@ -485,12 +522,11 @@ def _allocate_anywhere(specs: Sequence[ClaimSpec], view: ClusterView) -> Allocat
         found = allocate_on_node(
             claims, of_node, {}, view.classes, select_device, shared_names=shared, max_steps=MAX_STEPS - steps
         )
-        if found.outcome is not AllocationOutcome.REJECTED:
-            return found.outcome
+        yield node, found
         steps += found.steps + sum(len(pool.devices) for pool in of_node)
         if steps > MAX_STEPS:
-            return AllocationOutcome.UNKNOWN
-    return AllocationOutcome.REJECTED
+            yield node, NodeAllocation(AllocationOutcome.UNKNOWN)
+            return
 
 
 def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView) -> Sequence[int]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
-from webhook.model.claims import ClaimRequest, ClaimSpec, DeviceClasses, DeviceRequest
+from webhook.model.claims import MAX_DEVICES, ClaimRequest, ClaimSpec, DeviceClasses, DeviceRequest
 from webhook.model.dra.capacity import NO_AMOUNTS, Amounts, consumed_amounts, has_capacity_left
 from webhook.model.dra.constraints import ConstraintState
 from webhook.model.dra.device_pools import DeviceId, NodePool, PoolId
@@ -24,8 +24,8 @@ from webhook.model.objects import HARD_EFFECTS, tolerates_all
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
 
-MAX_RESULTS = 32
-"""Devices that one claim can get."""
+TOO_MANY_DEVICES = f"exceeds the claim limit of {MAX_DEVICES}"
+"""The end of the scheduler's message about a claim for more devices than it can get."""
 
 MAX_STEPS = 20_000
 """Devices and requests that are looked at for one node: about 50 ms. The scheduler stops after 10 seconds."""
@@ -217,8 +217,8 @@ class _Search:
         for index, claim in enumerate(self._claims):
             self._wants.append([self._wants_of_request(index, number) for number in range(len(_requests(claim)))])
             least = sum(min(want.needed for want in wants) for wants in self._wants[-1])
-            if least > MAX_RESULTS:
-                detail = f"number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
+            if least > MAX_DEVICES:
+                detail = f"number of requested devices {least} {TOO_MANY_DEVICES}"
                 raise _AllocationError(f"claim {claim.name}: {detail}")
             self._constraints.append(self._constraints_of_claim(claim))
         if sum(max(want.needed for want in wants) + 1 for each in self._wants for wants in each) > MAX_DEPTH:
@@ -310,7 +310,7 @@ class _Search:
         claim, request, _ = want.key
         if index >= want.needed:
             return self._allocate_request(claim, request + 1)
-        if len(self.results[claim]) + want.needed - index > MAX_RESULTS:
+        if len(self.results[claim]) + want.needed - index > MAX_DEVICES:
             raise _TooManyResultsError
         if want.all_devices is not None:
             candidate = want.all_devices[index]
