@@ -14,7 +14,7 @@ from typer.main import get_command
 from tests.cli.conftest import INPUTS, Run
 from tests.conftest import ROOT
 from webhook.cli.help_pages import EXAMPLES
-from webhook.cli.main import COMMANDS, build_app
+from webhook.cli.main import COMMANDS, COMPLETION_VARIABLE, build_app
 
 
 def commands() -> Iterator[tuple[str, Any, Any]]:
@@ -84,6 +84,21 @@ def test_other_forms_give_the_same_page(tried: list[str], same: list[str]) -> No
 def output_of(arguments: list[str]) -> str:
     command = [sys.executable, "-m", "webhook.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+
+
+COMPLETED = {
+    "a flag": (["capacity", "--sor"], ["--sort-by"]),
+    "a format": (["audit", "-o", "js"], ["json", "jsonpath="]),
+    "a cluster": (["audit", "--cluster", ""], ["live", "demo"]),
+}
+
+
+@pytest.mark.parametrize(("words", "completions"), COMPLETED.values(), ids=COMPLETED)
+def test_a_shell_completes(words: list[str], completions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_WORDS", " ".join(["rightslice", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    monkeypatch.setenv(COMPLETION_VARIABLE, "complete_bash")
+    assert output_of([]).split() == completions
 
 
 FILES_BY_COMMAND = {

@@ -97,6 +97,26 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
 
 
 @pytest.mark.usefixtures("pods")
+def test_the_cluster_is_that_of_the_context(plane: Plane, namespace: str) -> None:
+    config = json.loads(plane.kubectl("config", "view", "--raw", "-o", "json").stdout)
+    config["contexts"][0]["context"]["namespace"] = namespace
+    file = plane.folder / f"{namespace}.kubeconfig"
+    file.write_text(json.dumps(config))
+    environment = plane.kubectl_environment() | {"KUBECONFIG": str(file)}
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "webhook.cli", *arguments]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, cwd=ROOT, env=environment
+        )
+        return ran.stdout
+
+    names = run("rightsize", "-n", namespace, "--sort-by", "workload", "-o", "name").split()
+    assert names == ["pod/one", "pod/three", "pod/two"]
+    assert run("explain", "pod/two").startswith(f"Pod {namespace}/two")
+
+
+@pytest.mark.usefixtures("pods")
 def test_a_pod_is_named_as_for_kubectl(plane: Plane, namespace: str) -> None:
     metadata = {"name": "serve", "labels": {"app": "serve"}}
     template = {"metadata": {"labels": {"app": "serve"}}, "spec": {"containers": [{"name": "main", "image": "a"}]}}

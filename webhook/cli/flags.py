@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,12 +33,19 @@ def output_option(formats: Sequence[str], only: str = "") -> Any:
     choices = f"{', '.join(formats)}; {only}" if only else f"{', '.join(formats[:-1])} or {formats[-1]}"
     default = formats[0]
     help_ = f"{choices}; FORMAT=PATH writes a file. Repeatable; at most one report goes to stdout. Default: {default}."
-    return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
+    words = complete_words([each.removesuffix("TEMPLATE") for each in formats])
+    return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_, autocompletion=words)
+
+
+def complete_words(words: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return what completes a word in a shell."""
+    return lambda incomplete: [each for each in words if each.startswith(incomplete)]
 
 
 def cluster_option(help_: str) -> Any:
     """Return the option --cluster, which takes a live cluster, a snapshot or the example."""
-    return typer.Option("--cluster", metavar=CLUSTER_FORMS, help=help_)
+    words = complete_words(("live", "demo"))
+    return typer.Option("--cluster", metavar=CLUSTER_FORMS, help=help_, autocompletion=words)
 
 
 def filename_option(help_: str) -> Any:
