@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
-from webhook.engine.quota.coverage import escapes_quota, find_full_quota
+from webhook.engine.quota.charges import escapes_quota, find_full_quota
 from webhook.engine.quota.findings import quota_violations, update_quota_violations
 from webhook.model.defaulting import apply_defaults
 from webhook.model.limit_ranges import NO_LIMIT_RANGES

@@ -27,7 +27,7 @@ from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_without_fit
 from webhook.engine.queued_templates import reason_by_queue
-from webhook.engine.quota.coverage import (
+from webhook.engine.quota.charges import (
     escapes_quota,
     escapes_quota_by_class,
     find_full_quota,
