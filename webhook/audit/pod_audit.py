@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects, without_pod_usage
-from webhook.audit.claimed_devices import describe_claimed_devices
+from webhook.audit.device_filter import describe_claimed_devices
 from webhook.audit.evaluate import (
     POD,
     EvaluationContext,
