@@ -17,6 +17,7 @@ from webhook.audit.pod_placement import node_filter_reasons
 from webhook.cache.placement_input import PlacementInput
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.model.cluster_view import ClusterView
+from webhook.model.csi_migration import ZONE_CONFLICT
 from webhook.model.filters.inter_pod_affinity import (
     identity_of,
     merge_namespaces,
@@ -33,7 +34,6 @@ from webhook.model.filters.volume_binding import (
     NODE_CONFLICT,
     UNBOUND_IMMEDIATE,
 )
-from webhook.model.filters.volume_zone import ZONE_CONFLICT
 from webhook.model.filters.volumes import IN_USE
 from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import count_gpu_units, effective_requests

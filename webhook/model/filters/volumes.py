@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.model.csi_migration import CSI_DRIVERS
+from webhook.model.csi_migration import CSI_DRIVERS, ZONE_CONFLICT, nodes_outside_zones, zone_labels
 from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES, new_volumes, reject_by_limits
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
@@ -25,7 +25,6 @@ from webhook.model.filters.volume_binding import (
     unbound_claim,
 )
 from webhook.model.filters.volume_rejections import VolumeProblem, VolumeRejection
-from webhook.model.filters.volume_zone import ZONE_CONFLICT, nodes_outside_zones, zone_labels
 from webhook.model.pod_volumes import PodClaims, PodVolumes, VolumeUse
 from webhook.model.storage_objects import PersistentVolume
 from webhook.model.storage_view import PendingStorage, StorageView, TakenStorage, is_for_one_pod
