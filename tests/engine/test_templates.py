@@ -212,7 +212,6 @@ def test_a_workload(case: Case) -> None:
     found = templates_of(case.group, case.kind, {"kind": case.kind, "spec": case.spec})
     assert gpu_counts(found) == case.want
     assert [template.error for template in found if template.error] == []
-    assert all(template.has_several_pods == (template.replicas > 1) for template in found)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -229,11 +228,6 @@ def at(data: Any, path: tuple[str | int, ...]) -> Any:
     for step in path:
         data = data[step]
     return data
-
-
-def test_a_daemon_set_has_several_pods() -> None:
-    (template,) = templates_of("apps", "DaemonSet", {"spec": {"template": POD}})
-    assert (template.replicas, template.has_several_pods) == (1, True)
 
 
 def test_fields_beside_the_containers_have_their_paths() -> None:

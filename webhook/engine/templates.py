@@ -103,7 +103,6 @@ class PodTemplate(msgspec.Struct, frozen=True):
         pod: The template as a pod; empty if there is an `error`.
         data: The plain data of `pod`: `spec`, and `metadata` if present.
         replicas: Number of concurrent pods; 1 if unknown.
-        has_several_pods: True if it has more than one pod.
         error: Why it is no pod template, without the path; "" if it is one.
         error_path: The field of the error.
         moves: Path prefixes in the pod and in the workload, the longest first.
@@ -118,7 +117,6 @@ class PodTemplate(msgspec.Struct, frozen=True):
     pod: Pod
     data: Mapping[str, Any] = {}
     replicas: int = 1
-    has_several_pods: bool = False
     error: str = ""
     error_path: FieldPath = ()
     moves: tuple[PathMove, ...] = ()
@@ -250,7 +248,6 @@ def _build_template(
         pod,
         form.data,
         replicas,
-        replicas > 1 or owner.kind == "DaemonSet",
         moves=form.moves,
         source=source,
         owner=owner,

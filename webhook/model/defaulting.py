@@ -18,7 +18,7 @@ Sources: `pkg/apis/core/v1/defaults.go`, the mutating step of `plugin/pkg/admiss
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -431,12 +431,6 @@ def _compute_defaults(
             (side, name, one.name) for one in amounts.all_containers for side in _SIDES for name in one.amounts(side)
         ),
     )
-
-
-def _amount_keys(containers: Iterable[LimitsAndRequests]) -> Iterator[DefaultRecord]:
-    for container in containers:
-        for side in _SIDES:
-            yield from ((side, name, container.name) for name in container.amounts(side))
 
 
 def _managed_fields(written: frozenset[DefaultRecord]) -> Json:

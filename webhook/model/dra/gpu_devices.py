@@ -67,8 +67,6 @@ class PublishedGpu(NamedTuple):
         profile: Size of a part, for example "1g.10gb"; "" for a whole card.
         memory_mib: Memory in MiB; None if unknown.
         milli: Thousandths of the card.
-        driver_version: Version of the driver; "" if unknown.
-        shareable: True if several claims can have parts of its capacity.
         tainted: True if a taint keeps claims from it.
     """
 
@@ -78,8 +76,6 @@ class PublishedGpu(NamedTuple):
     profile: str
     memory_mib: int | None
     milli: int
-    driver_version: str
-    shareable: bool
     tainted: bool
 
 
@@ -177,8 +173,6 @@ def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) 
         profile,
         None if memory is None else parse_mebibytes(memory.value),
         _share_of_card(product, profile, device, pool.counters, siblings) if partition else CARD_MILLI,
-        _text(pool, device, "driverVersion"),
-        device.allow_multiple_allocations is True,
         any(taint.effect in HARD_EFFECTS for taint in device.taints),
     )
 
