@@ -88,6 +88,12 @@ def test_the_cluster_is_by_default_that_of_the_context(
     assert "error: nowhere: must be a kubeconfig file, found none" in result.err
 
 
+def test_a_context_is_no_snapshot(rightslice: Run) -> None:
+    result = rightslice("audit", "--cluster", "prod-eu")
+    assert result.code == 2
+    assert "found 'prod-eu', which is no file. For a context of the kubeconfig write --context prod-eu" in result.err
+
+
 @pytest.mark.parametrize("command", [("audit", "cluster.yaml"), ("lint", "traps.yaml"), ("check", "deploy")])
 def test_files_need_no_cluster(rightslice: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "nowhere")

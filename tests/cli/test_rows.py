@@ -62,6 +62,19 @@ def test_rows_are_sorted_in_ascending_order(rightslice: Run, flag: str, by: str,
     assert values == sorted(values)
 
 
+def test_findings_without_headers_have_no_totals(rightslice: Run) -> None:
+    whole, rows = (rightslice(*REPORTS["check"], *flags).out for flags in ((), ("--no-headers",)))
+    assert whole.startswith(rows)
+    assert rows.splitlines()[-1] != whole.splitlines()[-1]
+
+
+@pytest.mark.parametrize("flags", [("--sort-by", "free"), ("--no-headers",), ("-l", "a=b")])
+def test_one_node_has_no_rows(rightslice: Run, flags: tuple[str, ...]) -> None:
+    result = rightslice("capacity", "hgx-1", "--cluster", "room/cluster.yaml", *flags)
+    assert (result.code, result.out) == (2, "")
+    assert "NODE: describes one machine, which has no rows" in result.err
+
+
 @pytest.mark.parametrize(
     ("flags", "error"),
     [

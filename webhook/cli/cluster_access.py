@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note
 from webhook.errors import AccessError, ApiError, ApiUnreachable, RightsliceError
+from webhook.report.text import sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
@@ -41,7 +43,15 @@ DEFAULT_ACCESS = ClusterFlags()
 
 
 def choose_cluster(cluster: str | None, files: Sequence[str] = ()) -> str | None:
-    """Return the cluster to read: by default that of the current context, unless files are named."""
+    """Return the cluster to read: by default that of the current context, unless files are named.
+
+    Exits if it is probably meant as a context, as kubectl's --cluster is part of one.
+    """
+    from webhook.cache.snapshot import DEMO  # its objects are slow to import
+
+    if cluster and cluster.replace("-", "").isalnum() and cluster not in (LIVE, DEMO) and not Path(cluster).exists():
+        must = f"must be live, demo or a snapshot, found {sanitize(cluster)!r}, which is no file"
+        exit_with_error(f"--cluster: {must}. For a context of the kubeconfig write --context {sanitize(cluster)}")
     if cluster or files:
         return cluster
     print_note("note: reads the cluster of the current context; --cluster names a snapshot, or demo for an example")

@@ -55,7 +55,7 @@ def filename_option(help_: str) -> Any:
 
 def namespace_option(help_: str) -> Any:
     """Return the option -n, which rejects a name that a namespace cannot have."""
-    return typer.Option("-n", "--namespace", metavar="NAME", callback=validate_namespace_name, help=help_)
+    return typer.Option("-n", "--namespace", metavar="NAMESPACE", callback=validate_namespace_name, help=help_)
 
 
 def policies_option(help_: str) -> Any:
@@ -72,7 +72,7 @@ def policies_or_live_option(flag: str, which: str = "Policies to evaluate.") -> 
 def policy_namespace_option(flag: str) -> Any:
     """Return the option --policy-namespace for a live cluster that `flag` names."""
     help_ = f"With {flag} live: the namespace of exceptions and of the ConfigMap rightslice-policies."
-    return typer.Option("--policy-namespace", metavar="NAME", help=help_)
+    return typer.Option("--policy-namespace", metavar="NAMESPACE", help=help_)
 
 
 # Input
@@ -136,7 +136,7 @@ SchedulerConfig = Annotated[
     ),
 ]
 NamespaceFlag = Annotated[
-    str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that do not set one.")
+    str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="The namespace of objects that do not set one.")
 ]
 OnlyNamespace = Annotated[
     str | None, namespace_option("Only objects in this namespace. Default: all, not the one of the context.")

@@ -95,9 +95,12 @@ def capacity_command(
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
+    if (node or links) and (selector or sort_by or no_headers):
+        one = "NODE" if node else "--links"
+        exit_with_error(f"{one}: describes one machine, which has no rows. Leave out -l, --sort-by and --no-headers")
     if links:
-        if node or cluster or selector:
-            exit_with_error("--links: describes one machine. Leave out the node, --cluster and -l")
+        if node or cluster:
+            exit_with_error("--links: describes one machine. Leave out the node and --cluster")
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
     cluster, node = str(choose_cluster(cluster)), node.removeprefix("node/")

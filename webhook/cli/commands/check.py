@@ -125,7 +125,7 @@ def check_reports(
     evaluated = [result for result in results if result.verdict is not CheckVerdict.SKIPPED]
     return {
         **rows.reports(OBJECTS, results, object_name, without_style),
-        "table": lambda: join_lines(check_table_lines(results, used, paint, quiet=quiet, verbose=verbose)),
+        "table": lambda: join_lines(check_table_lines(results, used, paint, rows, quiet=quiet, verbose=verbose)),
         **document_reports(lambda: check_document(results, used.names)),
         "name": lambda: join_lines(map(object_name, evaluated)),
         "junit": lambda: junit_xml(finding_junit_cases(results, least=least), "rightslice"),
@@ -135,13 +135,15 @@ def check_reports(
 
 
 def check_table_lines(
-    results: Sequence[CheckResult], used: PoliciesUsed, paint: Paint, *, quiet: bool, verbose: bool
+    results: Sequence[CheckResult], used: PoliciesUsed, paint: Paint, rows: RowFlags, *, quiet: bool, verbose: bool
 ) -> list[str]:
-    """Return the report for people, with the totals at its end."""
+    """Return the report for people, with the totals at its end, if they are wanted."""
     if quiet:
         problems = [each for each in results if each.invalid or each.findings]
         return list(check_lines(problems, paint, least=PolicyMode.WARN))
     table = list(check_lines(results, paint, least=PolicyMode.AUDIT if verbose else PolicyMode.WARN))
+    if rows.no_headers:
+        return table
     summary = summarize_results(results)
     notes = audit_findings_line(summary) if not verbose else ""
     totals = [check_summary_line(summary), *([notes] if notes else []), policies_used_line(used)]

@@ -28,7 +28,7 @@ ServedCluster = Annotated[
 ExceptionNamespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", metavar="NAME", help="The namespace of GPUPolicyExceptions. Default: rightslice-system."
+        "--namespace", metavar="NAMESPACE", help="The namespace of GPUPolicyExceptions. Default: rightslice-system."
     ),
 ]
 WebhookListen = Annotated[str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")]
