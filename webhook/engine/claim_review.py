@@ -51,6 +51,7 @@ from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
 from webhook.model.dra.device_view import NamespaceClaims
+from webhook.model.dra.extended_resources import served_resources
 from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.dra.twice_published import devices_published_twice
@@ -136,6 +137,9 @@ def _joint_findings(pod: Pod, view: ClusterView, namespace: str) -> Sequence[Pol
 
     A request for all devices may be for fewer of them later (see `_allocation_findings`).
     """
+    served = served_resources(pod, view.devices.class_by_resource)
+    if len(pod.spec.resource_claims) + len(served) < 2:
+        return ()
     specs = list(_unallocated_claims(pod, view, namespace))
     if len(specs) < 2 or not view.devices.pools:
         return ()

@@ -97,14 +97,18 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
             name, request = (used.get("name"), used.get("request")) if isinstance(used, dict) else (None, None)
             for one in self.claims.get(str(name), ()):
                 if not request or one.name == str(request).partition("/")[0]:
-                    found = {**found, **{name: found.get(name, 0) + count for name, count in one.units.items()}}
+                    _add_units(found, one.units)
         for resource, units in self.classes.items():
-            count = parse_whole_number(container.resources.limits.get(resource, "0")) or 0
-            found = {**found, **{name: found.get(name, 0) + one * count for name, one in units.items()}}
+            _add_units(found, units, parse_whole_number(container.resources.limits.get(resource, "0")) or 0)
         return found
 
 
 NO_CLAIMED_GPUS = ClaimedGpus()
+
+
+def _add_units(totals: dict[str, int], units: Mapping[str, int], times: int = 1) -> None:
+    for name, count in units.items():
+        totals[name] = totals.get(name, 0) + count * times
 
 
 def _units_before_sizing(one: RequestUnits) -> Mapping[str, int]:
@@ -120,9 +124,9 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
     if view.devices is NO_DEVICES:
         return NO_CLAIMED_GPUS
     named = list(dict.fromkeys(_named_classes(pod, view))) if served else []
-    cluster = view.cluster_claims(namespace)
-    known, units, devices = cluster.in_namespace(namespace), Counter[str](), 0
-    fields: dict[str, FieldPath] = {}
+    known, published = view.namespace_claims(namespace), view.devices._replace(pools=view.device_pools())
+    units: dict[str, int] = {}
+    devices, fields = 0, dict[str, FieldPath]()
     claims: dict[str, tuple[RequestUnits, ...]] = {}
     missing: list[tuple[FieldPath, str]] = []
     for index, one in enumerate(pod.spec.resource_claims):
@@ -131,21 +135,22 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
         if spec is None:
             missing.append((path, _describe_claim(one)))
             continue
-        claims[one.name] = requests = count_claim_units(spec, cluster.devices, view.fleet)
+        claims[one.name] = requests = count_claim_units(spec, published, view.fleet)
         for request in requests:
-            units.update(request.units)
+            _add_units(units, request.units)
             devices += max(request.units.values(), default=0)
-            fields = {**dict.fromkeys(request.units, path), **fields}
+            fields = dict.fromkeys(request.units, path) | fields
     classes = {resource: units_of_resource(resource, view, namespace) for resource, _ in named}
     for resource, path in named:
         count = effective_amount(pod, resource) // NANO
-        units.update({name: one * count for name, one in classes[resource].items()})
+        _add_units(units, classes[resource], count)
         devices += count if classes[resource] else 0
-        fields = {**dict.fromkeys(classes[resource], path), **fields}
+        fields = dict.fromkeys(classes[resource], path) | fields
     nvidia = frozenset(
         name for name, _ in named if effective_amount(pod, name) and _gives_nvidia(name, view, namespace)
     )
-    return ClaimedGpus(+units, devices, fields, claims, classes, tuple(missing), served, nvidia)
+    units = {name: count for name, count in units.items() if count > 0}
+    return ClaimedGpus(units, devices, fields, claims, classes, tuple(missing), served, nvidia)
 
 
 def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) -> int:

@@ -212,8 +212,9 @@ def _check_claims_of_container(
     rules: AmountRuleSet, container: Container, path: FieldPath, claimed: ClaimedGpus, binding: BindingLimits
 ) -> Iterator[PolicyFinding]:
     """Check the GPUs of a container that has some by claims or device classes."""
+    named = container.resources.limits
     for name, count in claimed.of_container(container).items():
-        amount = (count + (parse_whole_number(container.resources.limits.get(name, "0")) or 0)) * NANO
+        amount = (count + (parse_whole_number(named[name]) or 0 if name in named else 0)) * NANO
         for rule in rules.rules_for(name):
             if _violated_code(rule, amount, 1):
                 field, bounds = (*path, "resources", "claims"), binding.container_bounds(name)

@@ -152,7 +152,8 @@ def find_refused_claim(
             path = ("spec", "resourceClaims", index, "resourceClaimTemplateName")
             return ClaimRefusal(path, f"claim {claim.name}", refusals)
         created.update(charged)
-    charged = _charge_of_scheduler(of_scheduler, pod, claiming)
+    if not (charged := _charge_of_scheduler(of_scheduler, pod, claiming)):
+        return None
     refusals = tuple(predict_claim_refusals(charged, quotas, claiming.classes, created))
     return ClaimRefusal(("spec",), "the claim for its extended resources", refusals) if refusals else None
 

@@ -75,8 +75,10 @@ class _TooManyStepsError(Exception):
 
 def weigh_new_claims(specs: Iterable[ClaimSpec], devices: DeviceView, fleet: Fleet) -> GpuWeight:
     """Return the most that claims without devices can weigh together."""
-    weigher = _ClaimWeigher(devices, fleet)
-    counts = sorted(Counter(map(_encode, specs)).items())
+    weigher, contents = _ClaimWeigher(devices, fleet), [_encode(spec) for spec in specs]
+    if len(contents) == 1:
+        return weigher.weigh(contents[0])
+    counts = sorted(Counter(contents).items())
     return sum_weights(scale_weight(weigher.weigh(content), count) for content, count in counts)
 
 
