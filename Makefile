@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release binary advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -81,7 +81,7 @@ manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, ins
 	$(BIN)/python -m tests.manifests
 
 release: $(VENV)/.dev ## Build the files of a release into dist/: packages, program, manifests, chart, bill of materials, checksums
-	@$(BIN)/python -m tests.release dist
+	@$(BIN)/python -m tests.release dist release
 
 # The vulnerability database of osv.dev for PyPI: a folder of its files, or the archive that holds all of them
 # (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip).
@@ -89,6 +89,9 @@ ADVISORIES ?=
 
 binary: $(VENV)/.dev ## Build dist/rightslice-VERSION-linux-amd64, one file that needs no Python, on Debian or Ubuntu
 	@$(BIN)/python -m tests.release dist binary
+
+image: $(VENV)/.dev ## Build dist/rightslice-VERSION-oci.tar, the image without a registry or an engine, on Debian or Ubuntu
+	@$(BIN)/python -m tests.release dist image
 
 advisories: $(VENV)/.dev ## Check the lock files against the vulnerability database in ADVISORIES; needs no network
 	@$(BIN)/python -m tests.release.advisories $(ADVISORIES)

@@ -32,7 +32,9 @@ from tests.controlplane.programs import (
     kueue,
     plane,
     prometheus,
+    runc,
     selectors,
+    umoci,
     versions,
 )
 from tests.controlplane.toolchain import environment, find_go, go_line, release
@@ -112,6 +114,18 @@ def krew_program(report: Printer = print_message) -> Path:
     """Return the program of krew; it is built first if it is missing."""
     program = krew()
     return ensure([program], cache() / "krew" / program.version / "bin", report)[program.name]
+
+
+def runc_program(report: Printer = print_message) -> Path:
+    """Return the program of runc; it is built first if it is missing."""
+    program = runc()
+    return ensure([program], cache() / "runc" / program.version / "bin", report)[program.name]
+
+
+def umoci_program(report: Printer = print_message) -> Path:
+    """Return the program of umoci; it is built first if it is missing."""
+    program = umoci()
+    return ensure([program], cache() / "umoci" / program.version / "bin", report)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:

@@ -25,6 +25,8 @@ KARPENTER = "1.14.1"
 HELM = "4.3.1"
 KREW = "0.4.3"
 """The newest version in Go's module proxy."""
+RUNC = "1.5.3"
+UMOCI = "0.6.0"
 
 
 HAS_C_COMPILER = shutil.which("gcc") is not None
@@ -125,6 +127,16 @@ def helm() -> Program:
 def krew() -> Program:
     """Return krew, which installs the plugin of kubectl in tests."""
     return Program("krew", MODULES / "krew" / KREW, "sigs.k8s.io/krew/cmd/krew", 20)
+
+
+def runc() -> Program:
+    """Return runc, which starts the image in tests. It enters namespaces with C."""
+    return Program("runc", MODULES / "runc" / RUNC, "github.com/opencontainers/runc", 20, cgo=True)
+
+
+def umoci() -> Program:
+    """Return umoci, which unpacks the image in tests."""
+    return Program("umoci", MODULES / "umoci" / UMOCI, "github.com/opencontainers/umoci/cmd/umoci", 15)
 
 
 def _own_program(folder: str, kubernetes: str) -> Program:

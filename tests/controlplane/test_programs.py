@@ -22,6 +22,8 @@ from tests.controlplane.programs import (
     kueue,
     plane,
     prometheus,
+    runc,
+    umoci,
     versions,
 )
 from tests.controlplane.toolchain import release
@@ -35,6 +37,8 @@ PROGRAMS = [
     karpenter(),
     helm(),
     krew(),
+    runc(),
+    umoci(),
 ]
 
 

@@ -1,7 +1,7 @@
 """`make release`: the files of a release in dist/, with a bill of materials and checksums.
 
 Equal checkouts give equal files, as long as Debian's packages are the same. `make binary` writes only the file that
-needs no Python.
+needs no Python, and `make image` only the image.
 The workflow .github/workflows/release.yml signs them.
 """
 
@@ -16,10 +16,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.release.image import write_image
 from tests.release.krew import write_krew_files
 from tests.release.lock_files import read_lock_file
 from tests.release.runtime import LOCK, add_rightslice, build_base
@@ -31,6 +34,7 @@ from webhook.report.serialization import json_text
 MANIFESTS = ("install.yaml", "install-enforce.yaml")
 CHECKSUMS = "SHA256SUMS"
 BINARY = f"rightslice-{__version__}-linux-amd64"
+IMAGE = f"rightslice-{__version__}-oci.tar"
 
 
 def build_release(folder: Path, time: datetime, standalone: bytes) -> list[Path]:
@@ -65,15 +69,16 @@ def build_packages(folder: Path, time: datetime, *targets: str) -> None:
     subprocess.run(hatchling, cwd=ROOT, check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
-def build_standalone(time: datetime) -> bytes:
-    """Build the file that needs no Python."""
+@contextmanager
+def runtime(time: datetime) -> Iterator[Path]:
+    """Build the runtime of this checkout in a temporary folder."""
     with tempfile.TemporaryDirectory() as temporary:
         tree, packages = Path(temporary, "runtime"), Path(temporary, "packages")
-        tree.mkdir(mode=0o755)
+        tree.mkdir()
         build_packages(packages, time, "wheel")
         build_base(tree)
         add_rightslice(tree, next(packages.glob("*.whl")))
-        return standalone_file(tree, round(time.timestamp()))
+        yield tree
 
 
 def write_program(file: Path, content: bytes) -> None:
@@ -109,16 +114,20 @@ def commit_time() -> datetime:
     return datetime.fromtimestamp(int(shown.stdout), UTC)
 
 
-def main(folder: Path, *, only_standalone: bool) -> list[Path]:
-    """Write the files of a release, or only the one that needs no Python, and return their paths."""
+def main(folder: Path, target: str) -> list[str]:
+    """Write the files of a target of make, and return their paths."""
     time = commit_time()
-    standalone = build_standalone(time)
-    if only_standalone:
+    with runtime(time) as tree:
+        if target == "image":
+            size = write_image(tree, folder / IMAGE, time)
+            return [f"{folder / IMAGE}: {size / 1e6:.0f} MB compressed"]
+        standalone = standalone_file(tree, round(time.timestamp()))
+    if target == "binary":
         write_program(folder / BINARY, standalone)
-        return [folder / BINARY]
+        return [str(folder / BINARY)]
     shutil.rmtree(folder, ignore_errors=True)
-    return build_release(folder, time, standalone)
+    return list(map(str, build_release(folder, time, standalone)))
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{file}\n" for file in main(Path(sys.argv[1]), only_standalone="binary" in sys.argv[2:]))
+    sys.stdout.writelines(f"{line}\n" for line in main(Path(sys.argv[1]), sys.argv[2]))

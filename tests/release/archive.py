@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ def add_files(archive: tarfile.TarFile, root: Path, files: Iterable[Path], secon
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         entry.mtime = seconds
+        entry.mode = 0o1777 if entry.mode & stat.S_ISVTX else 0o755 if entry.mode & stat.S_IXUSR else 0o644
         if entry.isreg():
             with path.open("rb") as content:
                 archive.addfile(entry, content)
