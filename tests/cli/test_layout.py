@@ -131,6 +131,16 @@ def test_a_plan_of_idle_nodes_has_no_other_without_drains(planned: Any) -> None:
     assert orjson.loads(planned([hopper("a")], pods, "-o", "json"))["withoutDrains"] is None
 
 
+def test_nodes_that_are_not_planned_are_named_with_the_reason(planned: Any) -> None:
+    many, unlabeled = hopper("many", **{"nvidia.com/gpu": 5000}), make_node("unlabeled", {}, **{"nvidia.com/gpu": 4})
+    lines = planned([hopper("a"), many, unlabeled], [], "-o", "table").splitlines()
+
+    assert [line for line in lines if line.startswith("Not planned")] == [
+        "Not planned            1 node (unlabeled): it has no label nvidia.com/gpu.product",
+        "Not planned            1 node (many): it reports more GPUs than any node can have",
+    ]
+
+
 def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
     pods = [*(running(f"p{i}", "8Gi", "a") for i in range(7)), running("q", "30Gi", "a")]
     found = planned([hopper("a")], pods, "-o", "json", "--headroom", "20")
@@ -396,4 +406,4 @@ def test_the_status_needs_a_folder_with_a_plan(rightslice: Run, tmp_path: Path) 
 
     assert (absent.code, other.code) == (2, 2)
     assert "apply.sh: cannot be read: No such file or directory" in absent.err
-    assert "apply.sh: must be a script of layout --write that sets MIG layouts. Write it again" in other.err
+    assert "apply.sh: must be a script of layout --write that changes nodes. Write it again" in other.err

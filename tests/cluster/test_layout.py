@@ -198,15 +198,15 @@ def test_the_status_follows_the_script(operator: Plane, cards: list[str], tmp_pa
 
     assert done.returncode == 0, done.stderr
     assert before.returncode == 1, before.stderr
-    assert [line.split()[:4] for line in before.stdout.splitlines()[1:]] == [
-        [name, DONE[0], "not", "requested"] for name in cards
+    assert [line.split()[:5] for line in before.stdout.splitlines()[1:]] == [
+        [name, DONE[0], "-", "not", "requested"] for name in cards
     ]
     assert following.returncode == 0
     found = [line.split() for line in lines.splitlines()]
-    assert found[0] == ["NODE", "CONFIG", "STATE", "SINCE", "CORDONED"]
+    assert found[0] == ["NODE", "CONFIG", "SHARING", "STATE", "SINCE", "CORDONED"]
     last = {words[0]: words for words in found[1:]}
-    assert {name: words[2] for name, words in last.items()} == dict.fromkeys(cards, "success")
-    assert all(re.fullmatch(r"[0-9-]+T[0-9:]+Z", words[3]) for words in last.values())
+    assert {name: words[3] for name, words in last.items()} == dict.fromkeys(cards, "success")
+    assert all(re.fullmatch(r"[0-9-]+T[0-9:]+Z", words[4]) for words in last.values())
 
 
 CLAIMED: dict[str, tuple[Json, bool]] = {

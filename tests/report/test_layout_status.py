@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from webhook.placement.node_layouts import NodeChange, NodeLayout
-from webhook.report.layout_files import SCRIPT_FILE, config_name, layout_files, planned_configs
-from webhook.report.layout_status import CONFIG_LABEL, STATE_LABEL, LayoutProgress, layout_progress
+from webhook.report.layout_files import SCRIPT_FILE, PlannedNode, config_name, layout_files, planned_nodes
+from webhook.report.layout_status import (
+    CONFIG_LABEL,
+    SHARING_CONFIG_LABEL,
+    STATE_LABEL,
+    LayoutProgress,
+    layout_progress,
+)
 
 NOON, LATER = "2026-06-01T12:00:00Z", "2026-06-01T12:10:00Z"
 
@@ -23,40 +29,65 @@ def node(labels: dict[str, str], times: dict[str, str] | None = None, **spec: An
 
 
 STATES: dict[str, tuple[dict[str, Any], LayoutProgress]] = {
-    "the label is not set yet": (node({}), LayoutProgress("n", "new", "not requested")),
+    "the label is not set yet": (node({}), LayoutProgress("n", "new", "-", "not requested")),
     "another layout": (
         node({CONFIG_LABEL: "old", STATE_LABEL: "success"}, {STATE_LABEL: NOON}),
-        LayoutProgress("n", "new", "not requested"),
+        LayoutProgress("n", "new", "-", "not requested"),
     ),
     "no result yet": (
         node({CONFIG_LABEL: "new"}, {CONFIG_LABEL: NOON}, unschedulable=True),
-        LayoutProgress("n", "new", "pending", NOON, cordoned=True),
+        LayoutProgress("n", "new", "-", "pending", NOON, cordoned=True),
     ),
     "the word of the MIG manager, since it was set": (
         node({CONFIG_LABEL: "new", STATE_LABEL: "rebooting"}, {CONFIG_LABEL: NOON, STATE_LABEL: LATER}),
-        LayoutProgress("n", "new", "rebooting", LATER),
+        LayoutProgress("n", "new", "-", "rebooting", LATER),
     ),
     "done, and nobody knows since when": (
         node({CONFIG_LABEL: "new", STATE_LABEL: "success"}),
-        LayoutProgress("n", "new", "success"),
+        LayoutProgress("n", "new", "-", "success"),
     ),
 }
 
 
 @pytest.mark.parametrize(("found", "expected"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_planned_node(found: dict[str, Any], expected: LayoutProgress) -> None:
-    assert layout_progress([found], {"n": "new"}) == [expected]
+    assert layout_progress([found], {"n": PlannedNode("new")}) == [expected]
+
+
+SHARED = PlannedNode("new", "mps-4", "8")
+MIG_DONE = {CONFIG_LABEL: "new", STATE_LABEL: "success"}
+SHARES: dict[str, tuple[dict[str, str], str, str]] = {
+    "the MIG layout comes first": ({SHARING_CONFIG_LABEL: "mps-4"}, "8", "not requested"),
+    "the label of the shares is not set yet": (MIG_DONE, "8", "not requested"),
+    "not all shares are advertised yet": (MIG_DONE | {SHARING_CONFIG_LABEL: "mps-4"}, "0", "pending"),
+    "done": (MIG_DONE | {SHARING_CONFIG_LABEL: "mps-4"}, "8", "success"),
+}
+
+
+@pytest.mark.parametrize(("labels", "advertised", "expected"), SHARES.values(), ids=SHARES.keys())
+def test_the_state_of_a_node_that_gets_shares(labels: dict[str, str], advertised: str, expected: str) -> None:
+    found = node(labels) | {"status": {"allocatable": {"nvidia.com/gpu.shared": advertised}}}
+
+    assert layout_progress([found], {"n": SHARED}) == [LayoutProgress("n", "new", "mps-4", expected)]
+
+
+def test_a_node_that_gets_shares_alone() -> None:
+    found = node({SHARING_CONFIG_LABEL: "not-shared"}, {SHARING_CONFIG_LABEL: NOON})
+
+    assert layout_progress([found], {"n": PlannedNode("-", "not-shared", "0")}) == [
+        LayoutProgress("n", "-", "not-shared", "success", NOON)
+    ]
 
 
 def test_a_planned_node_that_is_gone() -> None:
-    assert layout_progress([], {"n": "new"}) == [LayoutProgress("n", "new", "no such node")]
+    assert layout_progress([], {"n": PlannedNode("new")}) == [LayoutProgress("n", "new", "-", "no such node")]
 
 
 def test_without_a_plan_all_nodes_with_a_configuration_are_shown() -> None:
     other = {"metadata": {"name": "plain"}}
 
     assert layout_progress([other, node({CONFIG_LABEL: "any", STATE_LABEL: "failed"})]) == [
-        LayoutProgress("n", "any", "failed")
+        LayoutProgress("n", "any", "-", "failed")
     ]
 
 
@@ -65,5 +96,7 @@ def test_the_planned_nodes_are_read_from_a_written_script() -> None:
     names = ("gpu-1", "gpu-2.example.com")
     changes = [NodeChange(NodeLayout(name, "NVIDIA-A30", ((), ())), layouts) for name in names]
 
-    assert planned_configs(layout_files(changes, 2)[SCRIPT_FILE]) == dict.fromkeys(names, config_name(layouts))
-    assert planned_configs("#!/bin/sh\necho set_layout a b\n") == {}
+    assert planned_nodes(layout_files(changes, 2)[SCRIPT_FILE]) == dict.fromkeys(
+        names, PlannedNode(config_name(layouts))
+    )
+    assert planned_nodes("#!/bin/sh\necho finish a b\nfinish() {\n") == {}

@@ -118,7 +118,8 @@ def unplanned_nodes(fleet: Fleet, planned: Container[int]) -> tuple[UnplannedNod
     Args:
         planned: Indexes of the nodes whose layouts are planned.
     """
-    others = ((index, node) for index, node in enumerate(fleet.nodes) if node.gpus and index not in planned)
+    with_gpus = ((index, node) for index, node in enumerate(fleet.nodes) if node.gpus or node.implausible_gpus)
+    others = ((index, node) for index, node in with_gpus if index not in planned)
     return tuple(
         UnplannedNode(
             node.name,
@@ -140,8 +141,12 @@ def _unplanned_reason(fleet: Fleet, index: int) -> str:
     """Return why the layouts of a node with GPUs are not planned; "" if they are."""
     node = fleet.nodes[index]
     geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
+    if not node.gpus:
+        return "it reports more GPUs than any node can have"
     if not node.usable:
         return "it is cordoned, not ready or being reconfigured"
+    if PRODUCT_LABEL not in node.labels:
+        return f"it has no label {PRODUCT_LABEL}"
     offers = {resource: fleet.offer_on(resource, index) for resource in node.gpus}
     if any(offer and offer.replicas > 1 for offer in offers.values()):
         return "its GPUs are shared"

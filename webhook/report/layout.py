@@ -425,7 +425,7 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.resized_pods:
         pods = pluralize(layout.demand.resized_pods, "running pod")
         yield f"To be created again    {pods}: a smaller GPU is given only to a new pod"
-    yield from _unplanned_pods(layout)
+    yield from _unplanned_lines(layout)
     if layout.policies:
         names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"

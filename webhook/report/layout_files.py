@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from shlex import quote, split
+from typing import NamedTuple
 
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -66,10 +67,24 @@ def layout_files(changes: Sequence[NodeChange], max_unavailable: int, policies: 
     return files
 
 
-def planned_configs(script: str) -> dict[str, str]:
-    """Return the configuration of each node that a written script sets; empty for other text."""
-    steps = (line.split(" ") for line in script.splitlines() if line.startswith("set_layout "))
-    return {unquoted: config for _, name, config in steps for unquoted in split(name)}
+class PlannedNode(NamedTuple):
+    """The configurations that a written script gives to one node.
+
+    Attributes:
+        config: The configuration of mig-parted that it gets; `UNCHANGED` if it keeps its own.
+        sharing: The configuration of the device plugin; `UNCHANGED` if it keeps its own.
+        shares: The shares that it advertises then.
+    """
+
+    config: str
+    sharing: str = UNCHANGED
+    shares: str = UNCHANGED
+
+
+def planned_nodes(script: str) -> dict[str, PlannedNode]:
+    """Return what a written script does with each node; empty for other text."""
+    steps = (split(line) for line in script.splitlines() if line.startswith("finish "))
+    return {step[1]: PlannedNode(*step[2:]) for step in steps if len(step) == len(PlannedNode._fields) + 2}
 
 
 def config_name(layouts: Sequence[MigLayout]) -> str:

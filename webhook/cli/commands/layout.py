@@ -52,7 +52,7 @@ from webhook.placement.node_layouts import (
     unplanned_nodes,
 )
 from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
-from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, layout_files, planned_configs
+from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, PlannedNode, layout_files, planned_nodes
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -111,7 +111,7 @@ LayoutFolder = Annotated[
     Path | None,
     typer.Argument(
         metavar="DIR",
-        help="The folder that layout --write wrote. Default: all nodes with the label nvidia.com/mig.config.",
+        help="The folder that layout --write wrote. Default: all nodes with a configuration.",
         show_default=False,
     ),
 ]
@@ -322,14 +322,15 @@ def show_status(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Show which nodes of a cluster have their MIG layout: what the MIG manager reports in nvidia.com/mig.config.state.
+    """Show which nodes of a cluster have their layout: what the MIG manager reports in nvidia.com/mig.config.state, and
+    whether the device plugin advertises the planned shares.
 
     Exit code: 0 all have it, 1 some do not (yet), 2 invalid input, 3 the cluster did not answer.
     """
     targets, ordered = parse_targets(output, STATUS_FORMATS), RowFlags(sort_by, no_headers)
     selection = select_objects(selector=selector)
     follows = watch and [target.form for target in targets] == ["table"]
-    planned = None if folder is None else _read_planned_configs(folder)
+    planned = None if folder is None else _read_planned_nodes(folder)
     paint, shown = paint_for(no_color=no_color), set[LayoutProgress]()
 
     def print_changes(rows: list[LayoutProgress]) -> None:
@@ -355,21 +356,19 @@ def show_status(
     reports = ordered.reports(PROGRESS, found, lambda row: f"node/{row.node}", paint)
     reports |= document_reports(lambda: list(map(PROGRESS.to_document, found)))
     if not rows:
-        print_note("no node has the label nvidia.com/mig.config")
+        print_note("no node has the label nvidia.com/mig.config or nvidia.com/device-plugin.config")
     if not follows and (rows or [target.form for target in targets] != ["table"]):
         write_reports(targets, reports)
     raise typer.Exit(EXIT_OK if all(row.state == SUCCESS for row in rows) else EXIT_FINDINGS)
 
 
-def _read_planned_configs(folder: Path) -> dict[str, str]:
-    """Return the configuration of each planned node. Exits if the folder has no plan."""
+def _read_planned_nodes(folder: Path) -> dict[str, PlannedNode]:
+    """Return the configurations of each planned node. Exits if the folder has no plan."""
     file = folder / SCRIPT_FILE
     try:
-        planned = planned_configs(file.read_text(encoding="utf-8"))
+        planned = planned_nodes(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         exit_with_error(f"{sanitize(str(file))}: cannot be read: {getattr(error, 'strerror', error)}")
     if not planned:
-        exit_with_error(
-            f"{sanitize(str(file))}: must be a script of layout --write that sets MIG layouts. Write it again"
-        )
+        exit_with_error(f"{sanitize(str(file))}: must be a script of layout --write that changes nodes. Write it again")
     return planned
