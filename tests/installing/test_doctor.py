@@ -570,6 +570,13 @@ def test_repair_command_without_any_installation() -> None:
     assert all(text.startswith(f"{IN}; ") and OUT in text for text in advice)
 
 
+def test_an_error_of_the_api_server_is_shown_in_full() -> None:
+    told = "policies.rightslice.dev is forbidden: " + "no rule of the role reader allows it; " * 20
+    facts = without("policies", ApiError("GET /x", 403, "Forbidden", told))
+    shown = [line.advice for line in diagnose(facts, NOW) if line.summary == "policies cannot be read"]
+    assert shown == [told]
+
+
 PROXY = {"requestheader-client-ca-file": "PROXY", "client-ca-file": "CLUSTER"}
 CREATE = "kubectl -n rightslice-system create configmap rightslice-client-ca --from-file=ca.crt="
 PIPED = f".data.requestheader-client-ca-file}}' | {CREATE}/dev/stdin"

@@ -16,7 +16,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
-from webhook.errors import SnapshotError, SourceLocation, quote_text, shorten_text
+from webhook.errors import SnapshotError, SourceLocation, quote_text
 from webhook.model.fleet import MAX_MEMORY
 from webhook.placement.capacity import GPU_MILLI, EmptyNode, PodDemand
 
@@ -67,7 +67,7 @@ def _read_trace_rows(path: Path, columns: tuple[str, ...], item: Callable[[Row, 
         sentence = f"must be UTF-8, found other bytes from byte {error.start} on. Save the file as UTF-8"
         raise SnapshotError(SourceLocation(str(path)), sentence) from error
     except (OSError, EOFError, zlib.error, csv.Error) as error:
-        sentence = f"must be a CSV file, plain or gzipped, found: {shorten_text(str(error), 120)}. Name another file"
+        sentence = f"must be a CSV file, plain or gzipped, found: {error}. Name another file"
         raise SnapshotError(SourceLocation(str(path)), sentence) from error
     if not items:
         raise _trace_error(path, "must have rows under its header, found none")

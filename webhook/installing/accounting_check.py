@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from webhook.errors import ApiError, shorten_text
+from webhook.errors import ApiError
 from webhook.installing.cluster_health import load_installed_policies
 from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, list_all, read_cluster_facts
 from webhook.installing.scheduling_health import is_ignored_by_scheduler, pods_waiting_for_accounting
@@ -147,7 +147,7 @@ def _dry_run_result(facts: AccountingFacts, adding: Sequence[Policy]) -> Diagnos
     if isinstance(facts.dry_run, str) and "exceeded quota" in facts.dry_run and QUOTA_KEY in facts.dry_run:
         return DiagnosticResult.ok(f"{pod} was rejected by a full quota on {QUOTA_KEY}: the quota works")
     if isinstance(facts.dry_run, str):
-        return DiagnosticResult.warn(f"{pod} was rejected", shorten_text(facts.dry_run, 300))
+        return DiagnosticResult.warn(f"{pod} was rejected", facts.dry_run)
     amounts = [_accounting_request(container) for container in facts.dry_run["spec"]["containers"]]
     if any(amount not in ("", "0") for amount in amounts):
         return DiagnosticResult.ok(f"{pod} gets {amounts[0]} of it")

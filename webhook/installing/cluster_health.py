@@ -16,7 +16,7 @@ from webhook.cache.policy_objects import READY, find_condition, policy_text
 from webhook.cache.snapshot import view_of_objects
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, find_device_problems, lint_all_objects
-from webhook.errors import RightsliceError, SourceLocation, abbreviate_names, shorten_text
+from webhook.errors import RightsliceError, SourceLocation, abbreviate_names
 from webhook.installing.facts import (
     CheckState,
     ClusterFacts,
@@ -136,7 +136,7 @@ def _view_of_nodes(facts: ClusterFacts) -> ClusterView | DiagnosticResult:
     try:
         return view_of_objects((one, SourceLocation(one["metadata"]["name"])) for one in objects)
     except RightsliceError as error:
-        return DiagnosticResult.skip("the GPUs that nodes advertise cannot be read", shorten_text(str(error), 160))
+        return DiagnosticResult.skip("the GPUs that nodes advertise cannot be read", str(error))
 
 
 def check_limits_and_quotas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
@@ -209,7 +209,7 @@ def _status_result(name: str, one: Json) -> DiagnosticResult:
     if ready.get("status") == "True":
         return DiagnosticResult.ok(f"{name} is in use")
     state = CheckState.WARN if ready.get("reason") == FILE_WINS else CheckState.FAIL
-    return DiagnosticResult(state, f"{name}: {ready.get('reason')}", shorten_text(str(ready.get("message", "")), 300))
+    return DiagnosticResult(state, f"{name}: {ready.get('reason')}", str(ready.get("message", "")))
 
 
 def _policy_title(kind: str, one: Json) -> str:

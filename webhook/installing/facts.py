@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Self
 
 from webhook.cache.informers import RESOURCE_SLICES
-from webhook.errors import ApiError, ApiUnreachable, shorten_text
+from webhook.errors import ApiError, ApiUnreachable
 from webhook.kube.api import NO_PARAMS, KubeClient, find_object
 from webhook.kube.decoder import ResourceDecoder
 from webhook.manifests.objects import DEPLOYMENT_PATH
@@ -252,7 +252,7 @@ def unread_part_result(facts: ClusterFacts, name: str, absent: str, advice: str)
     error = facts.refused[name]
     if error.status == HTTPStatus.NOT_FOUND:
         return DiagnosticResult.fail(absent, advice)
-    return DiagnosticResult.skip(f"{name} cannot be read", shorten_text(error.message, 160))
+    return DiagnosticResult.skip(f"{name} cannot be read", error.message)
 
 
 BOTH_ANSWERED = f"{PROBE_ANSWER}: validate and mutate"

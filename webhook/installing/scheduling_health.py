@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from webhook.documents.reader import read_documents
-from webhook.errors import DocumentError, ReviewError, abbreviate_names, shorten_text
+from webhook.errors import DocumentError, ReviewError, abbreviate_names
 from webhook.installing.cluster_health import list_gpu_nodes
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, slices_of_node, unread_part_result
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
@@ -109,7 +109,7 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         return
     for line in facts.extender_ready.splitlines():
         if line.startswith("[-]"):
-            yield DiagnosticResult.warn(f"extender: {shorten_text(line[3:], 200)}", "see its log")
+            yield DiagnosticResult.warn(f"extender: {line[3:]}", "see its log")
 
 
 def check_layouts(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
@@ -165,9 +165,7 @@ def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResul
     yield from _lease_results(facts.agents, facts.leases, now)
     for name, status in statuses.items():
         if status.get("message"):
-            yield DiagnosticResult.warn(
-                f"GPUNode {name}: {shorten_text(status['message'], 160)}", "see the log of its agent"
-            )
+            yield DiagnosticResult.warn(f"GPUNode {name}: {status['message']}", "see the log of its agent")
 
 
 def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime) -> Iterator[DiagnosticResult]:
