@@ -265,7 +265,10 @@ def test_the_nearest_device_is_the_one_that_misses_least(requested: Json, kind: 
 def test_a_missing_key_is_named_with_the_guarded_expression() -> None:
     [found] = findings(claim(request(f"{ATTRIBUTES}.brand == 'x' && {ATTRIBUTES}.nvlink == 'y'", name="gpu")))
     assert found.code == "GPU-D101", "the first condition already excludes all"
-    [found] = findings(claim(request(f"{ATTRIBUTES}.brand == 'Nvidia' && {ATTRIBUTES}.nvlink == 'y'", name="gpu")))
+    fast = card("gpu-0") | {"attributes": card("gpu-0")["attributes"] | {"nvlink": {"string": "y"}}}
+    cluster = [*CLUSTER, make_node("fast"), resource_slice("fast", NVIDIA, "fast", nodeName="fast", devices=[fast])]
+    selector = f"{ATTRIBUTES}.brand == 'Nvidia' && {ATTRIBUTES}.nvlink == 'y'"
+    [found] = findings(claim(request(selector, name="gpu")), *cluster)
     assert "lacks nvlink" in found.message
     assert (
         found.fix == f"Write {ATTRIBUTES}.brand == 'Nvidia' && 'nvlink' in {ATTRIBUTES} && {ATTRIBUTES}.nvlink == 'y'"
@@ -290,6 +293,38 @@ WRITTEN: dict[str, tuple[str, str]] = {
         "'productName' in device.attributes['gpu.nvida.com']",
         f"No device has device.attributes['gpu.nvida.com'].productName. Write {ATTRIBUTES}.productName.",
     ),
+    "a key that is like none": (
+        "device.capacity['gpu.nvidia.com'].vram.compareTo(quantity('9Gi')) >= 0",
+        "No device has vram. They have copyEngines, decoders, encoders, jpegEngines, memory, multiprocessors, "
+        "ofaEngines.",
+    ),
+    "a test of a key that is like none": (
+        "'vram' in device.capacity['gpu.nvidia.com']",
+        "No device has vram. They have copyEngines, decoders, encoders, jpegEngines, memory, multiprocessors, "
+        "ofaEngines.",
+    ),
+    "a product that is almost one": (f"{ATTRIBUTES}.productName == 'nvidia a10 '", "Write 'NVIDIA A10'."),
+    "a list of products": (f"{ATTRIBUTES}.productName in ['B200', 'NVIDIA-A10']", "Write 'NVIDIA A10'."),
+    "a text that no value can be": (
+        f"{ATTRIBUTES}.productName.lowerAscii() == 'nvidia a1'",
+        "Devices have productName NVIDIA A10, NVIDIA H100 80GB HBM3.",
+    ),
+    "a product that is like none": (
+        f"{ATTRIBUTES}.productName == 'B300'",
+        "Devices have productName NVIDIA A10, NVIDIA H100 80GB HBM3.",
+    ),
+    "a version": (
+        f"{ATTRIBUTES}.cudaComputeCapability.isGreaterThan(semver('12.0.0'))",
+        "Devices have cudaComputeCapability 9.0.0.",
+    ),
+    "a capacity that is compared as a number": (
+        f"{MEMORY} >= 10",
+        "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes.",
+    ),
+    "an attribute that is read as a capacity": (
+        "device.capacity['gpu.nvidia.com'].productName == 'NVIDIA A10'",
+        "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes.",
+    ),
     "two bounds": (
         f"{MEMORY}.compareTo(quantity('80Gi')) >= 0 && {ATTRIBUTES}.brand == 'Nvidia'",
         f"If 81559Mi is enough, write {MEMORY}.compareTo(quantity('81559Mi')) >= 0 && {ATTRIBUTES}.brand == 'Nvidia'",
@@ -301,6 +336,31 @@ WRITTEN: dict[str, tuple[str, str]] = {
 def test_what_is_meant_is_written(expression: str, fix: str) -> None:
     [found] = findings(claim(request(expression)))
     assert found.fix == fix
+
+
+JUST_ABOVE: dict[str, tuple[str, str]] = {
+    "a number of bytes": (f"{MEMORY}.asInteger() >= 10737418240", f"{MEMORY}.asInteger() >= 10328473600"),
+    "a product of numbers": (
+        f"{MEMORY}.asInteger() >= 10 * 1024 * 1024 * 1024",
+        f"{MEMORY}.asInteger() >= 10328473600",
+    ),
+    "a number of mebibytes": (
+        f"{MEMORY}.asInteger() / 1024 / 1024 >= 10240",
+        f"{MEMORY}.asInteger() / 1024 / 1024 >= 9850",
+    ),
+    "a floating-point number": (
+        f"{MEMORY}.asApproximateFloat() / 1073741824.0 > 10.0",
+        f"{MEMORY}.asApproximateFloat() / 1073741824.0 > 9.0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "fitting"), JUST_ABOVE.values(), ids=JUST_ABOVE)
+def test_a_bound_just_above_a_slice_is_found_however_it_is_written(written: str, fitting: str) -> None:
+    [found] = findings(claim(request(written, name="mig")))
+    assert (found.code, found.fix) == ("GPU-D103", f"If 9850Mi is enough, write {fitting}")
+    assert found.message.endswith("less than 10Gi")
+    assert findings(claim(request(fitting, name="mig"))) == []
 
 
 def two_sizes() -> list[Json]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from webhook.engine.policy_findings import PolicyFinding
-from webhook.errors import shorten_text
+from webhook.errors import abbreviate_names, shorten_text
 from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities
 from webhook.model.cel.cel_errors import UnmodelledExpressionError
 from webhook.model.cel.syntax_tree import ExpressionNode
@@ -20,9 +20,11 @@ from webhook.model.dra.device_selectors import (
     device_value,
 )
 from webhook.model.dra.published_devices import PublishedDevice, PublishedDevices
+from webhook.model.dra.resource_slices import DeviceAttribute
 from webhook.model.dra.selector_advice import (
     CLOSE_PERCENT,
     CapacityBound,
+    DeviceKey,
     SelectorCondition,
     bound_distance,
     close_bound,
@@ -30,6 +32,8 @@ from webhook.model.dra.selector_advice import (
     guarded_expression,
     keys_named,
     meant_key,
+    meant_text,
+    names_beside,
     published_keys,
     replace_bounds,
     selector_conditions,
@@ -50,6 +54,9 @@ MAX_PARTS_EVALUATED = 100_000
 
 MAX_KEYS_COMPARED = 8
 """Keys of a selector that no device has and that are compared with those of devices."""
+
+MAX_NAMES = 12
+"""Names of keys, and values of one, that are listed."""
 
 MAX_BOUNDS = 4
 """Bounds that a device fails and that are lowered together."""
@@ -205,10 +212,13 @@ def _unguarded_key(
 
 
 def _misspelt_keys(tree: ExpressionNode, values: Sequence[CelMap]) -> Iterator[str]:
-    """Yield what to write instead of each key that no device has, but that is almost another."""
+    """Yield what to write instead of each key that no device has, or what devices have beside it."""
     published = {key for value in values for key in published_keys(value)}
     for key in sorted(keys_named(tree) - published)[:MAX_KEYS_COMPARED]:
-        if (meant := meant_key(key, published)) is not None:
+        meant = meant_key(key, published)
+        if meant is None and (names := names_beside(key, published)):
+            yield f"No device has {key.name}. They have {abbreviate_names(names, MAX_NAMES)}."
+        elif meant is not None:
             is_beside = (meant.group, meant.domain) == (key.group, key.domain)
             found, right = (key.name, meant.name) if is_beside else (key.expression, meant.expression)
             yield f"No device has {found}. Write {right}."
@@ -232,8 +242,29 @@ def _no_match(excluded: Sequence[_Exclusion], values: Sequence[CelMap], count: i
     missed = list(_missed_bounds(nearest._replace(failing=nearest.failing[:1]), [nearest.value]))
     fix = _bound_fix(missed) if missed else None
     misspelt = next(_misspelt_keys(condition.tree, values), None)
-    fix = fix or misspelt or "Change the condition, or request another class."
+    fix = fix or misspelt or _published_values(condition, nearest, excluded)
     return _claim_finding("GPU-D101", selector.path, message, fix)
+
+
+def _published_values(condition: SelectorCondition, nearest: _Exclusion, excluded: Sequence[_Exclusion]) -> str:
+    """Return what to write in a condition on one attribute: the value that is meant, or those of devices as near."""
+    near = [each for each in excluded if len(each.failing) == len(nearest.failing)
+            and any(one is condition for _, one in each.failing)]  # fmt: skip
+    for key in keys_named(condition.tree) if len(keys_named(condition.tree)) == 1 else ():
+        values = sorted({text for each in near if (text := _value_of(key, each.published)) is not None})
+        if meant := meant_text(condition, values, [each.value for each in near]):
+            return f"Write '{meant}'."
+        if values:
+            return f"Devices have {key.name} {abbreviate_names(values, MAX_NAMES)}."
+    return "Change the condition, or request another class."
+
+
+def _value_of(key: DeviceKey, published: PublishedDevice) -> str | None:
+    """Return the text or version that a device has as attribute; None if it has none."""
+    attributes = published.device.attributes
+    names = key.published_names(published.pool.driver) if key.group == "attributes" else ()
+    found = next((attributes[name] for name in names if name in attributes), DeviceAttribute())
+    return found.string_value or found.version_value
 
 
 def _distance(one: _Exclusion) -> tuple[int, Fraction]:

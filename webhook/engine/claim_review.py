@@ -66,6 +66,8 @@ from webhook.model.quantity import parse_whole_number
 from webhook.policy.policy_set import Policy, PolicySet
 
 CLAIM_GROUP = "resource.k8s.io"
+QUANTITY = "kubernetes.Quantity"
+COMPARE_QUANTITIES = "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes."
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
 UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
@@ -462,7 +464,8 @@ def _compile_or_reject(expression: str, path: FieldPath, class_name: str) -> Req
         before = expression[: error.offset].split("\n")
         place = f"line {len(before)}, column {len(before[-1]) + 1}"
         message = f"must be CEL on a device, found at {place}: {error.reason}"
-        raise _RejectedSelectorError(_warning("GPU-D107", path, message, "")) from None
+        fix = COMPARE_QUANTITIES if QUANTITY in error.reason else ""
+        raise _RejectedSelectorError(_warning("GPU-D107", path, message, fix)) from None
 
 
 def _absent_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyFinding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from fractions import Fraction
+from math import prod
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
@@ -49,13 +50,15 @@ class CapacityBound(NamedTuple):
         domain: Domain of the capacity.
         name: Name of the capacity.
         amount: The amount.
-        literal: Where the amount stands in the expression.
+        literal: Where the amount stands in the expression, and how it is written.
+        unit: By what the condition divides the capacity.
     """
 
     domain: str
     name: str
     amount: Quantity
     literal: LiteralValue
+    unit: int = 1
 
 
 class SelectorCondition(NamedTuple):
@@ -123,6 +126,32 @@ def meant_key(key: DeviceKey, published: Collection[DeviceKey]) -> DeviceKey | N
     elsewhere = {each.domain: each for each in sorted(published, reverse=True) if each.name == key.name}
     domains = get_close_matches(key.domain[:MAX_NAME], elsewhere, n=1, cutoff=0)
     return elsewhere[domains[0]] if domains else None
+
+
+def names_beside(key: DeviceKey, published: Collection[DeviceKey]) -> list[str]:
+    """Return the names of the published keys of a key's group and domain."""
+    return sorted(each.name for each in published if (each.group, each.domain) == (key.group, key.domain))
+
+
+def meant_text(condition: SelectorCondition, texts: Collection[str], devices: Sequence[CelMap]) -> str | None:
+    """Return the one of some texts of which a text in a condition is almost one, if some device then meets it."""
+    folded = {text.casefold(): text for text in texts}
+    for literal in (one for one in walk_expression(condition.tree) if isinstance(one, LiteralValue)):
+        written = literal.value.casefold()[:MAX_NAME] if isinstance(literal.value, str) else ""
+        for near in get_close_matches(written, folded, n=1, cutoff=MIN_SIMILARITY):
+            start, end = literal.start - condition.tree.start, literal.end - condition.tree.start
+            rewritten = f"{condition.text[:start]}'{folded[near]}'{condition.text[end:]}"
+            if _holds_for_some(rewritten, devices):
+                return folded[near]
+    return None
+
+
+def _holds_for_some(expression: str, devices: Sequence[CelMap]) -> bool:
+    try:
+        program = compile_device_selector(expression)
+        return any(program.selects_value(device) for device in devices)
+    except (SelectorCompileError, SelectorRuntimeError, UnmodelledExpressionError):
+        return False
 
 
 def selector_conditions(program: DeviceSelectorProgram) -> tuple[SelectorCondition, ...]:
@@ -203,24 +232,54 @@ def _needs_parentheses(term: ExpressionNode, operator: str, text: str, program: 
 def _bounds_in(node: ExpressionNode) -> Iterator[CapacityBound]:
     """Yield the amounts in a condition that reads one capacity: quantities, and numbers but those of `compareTo`."""
     capacities = {key for key in keys_read(node) if key.group == "capacity"}
-    for literal in _written_amounts(node) if len(capacities) == 1 else ():
-        [key] = capacities
-        try:
-            yield CapacityBound(key.domain, key.name, parse_quantity(_amount_text(literal)), literal)
-        except QuantityError:
-            continue
+    if len(capacities) != 1:
+        return
+    [key], divisors = capacities, list(_divisors(node))
+    unit = prod(int(one.value) for one in divisors)
+    for literal in _written_amounts(node):
+        if not any(one.start == literal.start for one in divisors):
+            try:
+                amount = parse_quantity(_amount_text(literal, unit))
+            except QuantityError:
+                continue
+            yield CapacityBound(key.domain, key.name, amount, literal, unit)
 
 
-def _written_amounts(tree: ExpressionNode) -> Iterator[LiteralValue]:
+def _written_amounts(node: ExpressionNode) -> Iterator[LiteralValue]:
+    """Yield the quantities and numbers of an expression, a product of numbers as one."""
+    number = _number_of(node)
+    if number is not None:
+        if abs(number) > 1:
+            yield LiteralValue(number, start=node.start, end=node.end)
+    elif isinstance(node, FunctionCall) and node.function == "quantity":
+        yield from (one for one in node.arguments if isinstance(one, LiteralValue))
+    else:
+        for child in node.children():
+            yield from _written_amounts(child)
+
+
+def _divisors(tree: ExpressionNode) -> Iterator[LiteralValue]:
+    """Yield the positive numbers by which an expression divides."""
     for node in walk_expression(tree):
-        if isinstance(node, FunctionCall) and node.function == "quantity":
-            yield from (one for one in node.arguments if isinstance(one, LiteralValue))
-        elif isinstance(node, LiteralValue) and type(node.value) in (int, float) and abs(node.value) > 1:
-            yield node
+        if isinstance(node, FunctionCall) and node.function == "_/_":
+            yield from (one for one in _written_amounts(node.arguments[1]) if isinstance(one.value, int | float))
 
 
-def _amount_text(literal: LiteralValue) -> str:
-    return str(int(literal.value)) if isinstance(literal.value, float) else str(literal.value)
+def _number_of(node: ExpressionNode) -> int | float | None:
+    """Return the value of a number, or of a product of numbers; None of anything else."""
+    if isinstance(node, LiteralValue):
+        return node.value if type(node.value) in (int, float) else None
+    if not isinstance(node, FunctionCall) or node.function != "_*_":
+        return None
+    one, other = map(_number_of, node.arguments)
+    return None if one is None or other is None else one * other
+
+
+def _amount_text(literal: LiteralValue, unit: int) -> str:
+    if isinstance(literal.value, str):
+        return literal.value
+    mebibytes, rest = divmod(int(literal.value) * unit, 2**20)
+    return str(int(literal.value) * unit) if rest else f"{mebibytes}Mi"
 
 
 def bound_distance(condition: SelectorCondition, device: CelMap) -> Fraction:
@@ -286,7 +345,7 @@ def _texts_of_bound(bound: CapacityBound, amount: Quantity) -> Iterator[str]:
         number = text.rstrip("KMGTPEiknum")
         before, suffix = "'", f"{text[len(number) :]}'"
     else:
-        number = str(int(_as_fraction(amount)))
+        number = str(int(_as_fraction(amount) / bound.unit))
         before, suffix = "", ".0" if isinstance(bound.literal.value, float) else ""
     if number.isdecimal():
         yield f"{before}{number}{suffix}"
