@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.model.nodes import A100, GPU, SHARED, node
 from webhook.model.assumed_pods import MAX_KINDS
 from webhook.model.claims import DeviceClassSpec
-from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
+from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.filters.pod_ties import PendingPod
 from webhook.model.fleet import Fleet
+from webhook.model.free_resources import FreeResources
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.pod_resources import ResourceAmounts

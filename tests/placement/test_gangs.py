@@ -22,7 +22,7 @@ from tests.placement.clusters import (
     running_gpu_pod,
 )
 from tests.placement.test_ranking import PARTITIONED
-from webhook.model.cluster_view import FreeResources
+from webhook.model.free_resources import FreeResources
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.nodes.device_plugin import allocate_containers
 from webhook.placement.nodes.filtering import filter_reasons

@@ -11,7 +11,7 @@ from tests.builders import Json, make_pod
 from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, DGX1, gpu_node, gpu_node_report, placement_input, requirements_of
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
-from webhook.model.cluster_view import FreeResources
+from webhook.model.free_resources import FreeResources
 from webhook.placement.devices import NodeDevices
 from webhook.placement.mig import MigCard, MigPlacement
 from webhook.placement.nodes.ranking import NodeRanking

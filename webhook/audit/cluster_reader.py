@@ -52,10 +52,11 @@ from webhook.kube.api import KubeClient, find_object, read_api_minor
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.model.claims import DeviceClass, device_classes_by_name
-from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import DeviceView, build_device_view
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_node import GPUNode
 from webhook.model.node_groups import GroupSources
 from webhook.model.objects import CoreEvent

@@ -23,13 +23,14 @@ from webhook.audit.device_filter import (
     with_devices_of_pod,
 )
 from webhook.cache.placement_input import PlacementInput, subtract_others
-from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
+from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
 from webhook.model.filters.node_ports import HostPort, held_ports, index_host_ports, nodes_by_name
 from webhook.model.filters.node_resources_fit import other_requests
 from webhook.model.filters.nominated_pods import nominated_node
 from webhook.model.filters.volume_binding import unbound_claim
 from webhook.model.fleet import FleetNode
+from webhook.model.free_resources import UNLIMITED_PODS, FreeResources
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_volumes import pod_volumes

@@ -26,7 +26,7 @@ from webhook.model.claims import (
     device_classes_by_name,
     is_filled_by_claims,
 )
-from webhook.model.cluster_view import UNLIMITED_PODS, ClusterView, FreeResources
+from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_limit_range
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import build_device_view
@@ -35,6 +35,7 @@ from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet, FleetNode, counts_names, kubelet_minor
+from webhook.model.free_resources import UNLIMITED_PODS, FreeResources
 from webhook.model.node_groups import NO_SOURCES, GroupSources
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota, ResourceQuotaStatus
 from webhook.model.pod_classes import PriorityClass, RuntimeClass, summarize_pod_classes

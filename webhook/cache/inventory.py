@@ -24,10 +24,10 @@ from webhook.cache.stored_objects import creation_order, object_namespace
 from webhook.kube.reflector import ReflectorStore
 from webhook.model.batch import gang_of
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from webhook.model.cluster_view import FreeResources
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import FleetNode
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.objects import Node

@@ -27,10 +27,11 @@ from webhook.cache.stored_objects import created_at, object_namespace, parse_res
 from webhook.kube.reflector import WatchStatus
 from webhook.model.assumed_pods import ObservedPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
-from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors, Service, StatefulSet
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_resources import may_take_gpus
 from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota

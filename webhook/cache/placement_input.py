@@ -13,7 +13,7 @@ from webhook.cache.snapshot_objects import SnapshotObject, snapshot_peers, snaps
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
 from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_templates_by_name
-from webhook.model.cluster_view import NAMESPACE_NAME, FreeResources
+from webhook.model.cluster_view import NAMESPACE_NAME
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
 from webhook.model.filters.node_ports import HostPort, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, other_requests
@@ -23,6 +23,7 @@ from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.filters.volume_rejections import VolumeRejection
 from webhook.model.filters.volumes import bind_volumes, filter_volumes
 from webhook.model.fleet import Fleet
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import Namespace, Node

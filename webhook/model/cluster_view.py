@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
-
-import msgspec
 
 from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
 from webhook.model.bounded_cache import BoundedCache
@@ -25,9 +22,6 @@ from webhook.model.dra.class_offers import (
     ClassOffer,
     ClassOffers,
     class_offers,
-    count_free_devices,
-    devices_lost,
-    known_free_devices,
 )
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
@@ -52,7 +46,14 @@ from webhook.model.filters.pod_ties import (
 )
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes, fit_volumes_on_new_nodes
-from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, FleetNode, counts_names
+from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, counts_names
+from webhook.model.free_resources import (
+    FreeResources,
+    NodeNeeds,
+    PendingDeviceUse,
+    free_devices_by_node,
+    free_resources_of_empty_node,
+)
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
 from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
@@ -73,9 +74,7 @@ from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
 from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import (
-    MANY_AMOUNTS,
     NO_KINDS,
-    UnitKind,
     UnitSum,
     WaitingKind,
     WaitingPods,
@@ -84,15 +83,9 @@ from webhook.model.waiting_pods import (
     sum_units,
 )
 
-__all__ = ["AssumedPod", "ClusterView", "FreeResources"]
+__all__ = ["AssumedPod", "ClusterView"]
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-
-UNLIMITED_PODS = 1 << 30
-"""Pods that a node without a known limit accepts."""
-
-MAX_NODES_COUNTED = 4
-"""Nodes on which devices are counted for one pod, where they are not known: about 5 ms each. On others none is free."""
 
 MAX_NAMESPACE_VIEWS = 4096
 """Bound of the cache of what is known about namespaces. A cluster rarely has more."""
@@ -103,82 +96,6 @@ POD_LEVEL_LAST_MINOR = 37
 NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 Named = TypeVar("Named", LimitRange, ResourceQuota)
-
-
-class FreeResources(msgspec.Struct, frozen=True, gc=False):
-    """Resources of a node that its pods leave free; the counterpart of `FleetNode`.
-
-    Attributes:
-        cpu_milli: Free CPU in millicores.
-        memory: Free memory in bytes.
-        gpus: Free units by GPU resource.
-        full: True if the node is at its pod limit, whatever else is free.
-        stranded: GPU units of a full node that no pod holds, by resource: none of them is in `gpus`.
-        others: Free nano-units of the other resources that the node advertises; {} if they are not known.
-        pods: How many more pods the node accepts.
-    """
-
-    cpu_milli: int
-    memory: int
-    gpus: Mapping[str, int]
-    full: bool = False
-    stranded: Mapping[str, int] = {}
-    others: Mapping[str, int] = {}
-    pods: int = UNLIMITED_PODS
-
-    def units(self, resource: str) -> int:
-        """Return GPU units that no pod holds, whether the node accepts another pod or not."""
-        return self.gpus.get(resource, 0) + self.stranded.get(resource, 0)
-
-
-class NodeNeeds(NamedTuple):
-    """Requests of a pod to a node besides GPUs: millicores, bytes of memory, and nano-units of others by name."""
-
-    cpu_milli: int
-    memory: int
-    others: Mapping[str, int]
-
-
-class PendingDeviceUse:
-    """Use of nodes with devices of a class by pods that have no node yet, and the needs of another pod there.
-
-    A pod that takes devices takes as many slots at most: each has the largest amounts of any of these pods. What the
-    others take may be taken of one node.
-
-    Attributes:
-        devices: Devices of the class that these pods may take or make unavailable.
-    """
-
-    def __init__(self, nodes: int, needs: NodeNeeds) -> None:
-        self.devices = 0
-        self._nodes, self._each = nodes, needs
-        self._pods = self._cpu_milli = self._memory = 0
-        self._has_unknown = False
-
-    def add(self, kind: UnitKind, pods: int, lost: int) -> None:
-        """Add pods that each make a number of devices unavailable with every unit."""
-        if kind.nodes >= 0 and not kind.nodes & self._nodes:
-            return
-        self._has_unknown |= not self._each.others.keys().isdisjoint(name for name, _ in kind.others)
-        self._has_unknown |= kind.others == MANY_AMOUNTS and bool(self._each.others)
-        units = kind.amount * pods
-        if not lost:
-            self._pods += pods
-            self._cpu_milli += units * kind.cpu_milli
-            self._memory += units * kind.memory
-            return
-        self.devices += units * lost
-        cpu_milli, memory, others = self._each
-        self._each = NodeNeeds(max(cpu_milli, kind.cpu_milli), max(memory, kind.memory), others)
-
-    def room_on(self, free: FreeResources) -> int:
-        """Return the slots of a node, devices aside."""
-        cpu_milli, memory, others = self._each
-        room = [free.pods - self._pods]
-        room += [(free.cpu_milli - self._cpu_milli) // cpu_milli] if cpu_milli > 0 else []
-        room += [(free.memory - self._memory) // memory] if memory > 0 else []
-        room += [free.others.get(name, 0) // amount for name, amount in others.items() if amount > 0]
-        return 0 if free.full or self._has_unknown else max(0, min(room))
 
 
 class NamespaceView(NamedTuple):
@@ -544,47 +461,22 @@ class ClusterView:
         if self._assumed.is_full:
             return False
         unseen = max(0, 2 * self.replicas - 1)
-        taken = self._pending_device_use(offered, NodeNeeds(cpu_milli, memory, dict(others)))
+        needs = NodeNeeds(cpu_milli, memory, dict(others))
+        taken = PendingDeviceUse(offered, needs, self.class_offers(), self.devices)
+        for held in {*self._waiting.resources(), *self._assumed.units}:
+            taken.add_pods(held, self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS))
         taken_devices = taken.devices + unseen * offered.most_per_card
         if ports:
             taken_devices += self._assumed.count_port_holders(ports)
         taken_devices += takers
         slots = 0
-        for node, free in self._free_devices(offered, nodes & offered.offer.nodes):
+        published = (node for node in bit_positions(nodes & offered.offer.nodes) if node in self.free_beside_devices)
+        for node, free in free_devices_by_node(offered, published, self.devices):
             room = min(free, taken.room_on(self.free_beside_devices[node]))
             slots += min(room, 1) if ports or takers else room
             if slots > taken_devices:
                 return True
         return False
-
-    def _free_devices(self, offered: ClassOffer, nodes: int) -> Iterator[tuple[int, int]]:
-        """Yield nodes of a mask with their free devices of a class: those that are known, and then a few others."""
-        unknown = list[int]()
-        for node in bit_positions(nodes):
-            if node in self.free_beside_devices:
-                free = known_free_devices(offered, node, self.devices)
-                if free is None:
-                    unknown.append(node)
-                elif free:
-                    yield node, free
-        pools, allocated = self.devices.pools, self.devices.allocated
-        unused = (node for node in unknown if allocated.keys().isdisjoint(pools.names_of_node(node)))
-        first = list(islice(unused, MAX_NODES_COUNTED)) or unknown[:MAX_NODES_COUNTED]
-        for node in first:
-            yield node, count_free_devices(offered, node, self.devices)
-
-    def _pending_device_use(self, offered: ClassOffer, needs: NodeNeeds) -> PendingDeviceUse:
-        """Return what waiting and assumed pods, and claims without devices, may take of what a class offers."""
-        offers, served = self.class_offers(), self.devices.class_by_resource
-        use = PendingDeviceUse(offered.offer.nodes, needs)
-        for resource in {*self._waiting.resources(), *self._assumed.units}:
-            lost = devices_lost(offered, served[resource], offers) if resource in served else 0
-            for counts in (self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)):
-                for kind, pods in counts.items():
-                    use.add(kind, pods, lost)
-        for name, count in self.devices.pending.items():
-            use.devices += count * devices_lost(offered, name, offers)
-        return use
 
     def class_offers(self) -> ClassOffers:
         """Return the device classes that pods can request instead of whole GPUs; none before Kubernetes 1.36."""
@@ -909,12 +801,6 @@ class ClusterView:
 @derived_value(max_entries=KNOWN_SOURCES)
 def _view_of_new_nodes(fleet: Fleet, sources: GroupSources) -> ClusterView:
     return ClusterView(new_nodes(fleet, sources))
-
-
-def free_resources_of_empty_node(node: FleetNode) -> FreeResources:
-    """Return all resources of a node."""
-    pods = node.pods or UNLIMITED_PODS
-    return FreeResources(node.cpu_milli, node.memory, node.gpus, others=node.others, pods=pods)
 
 
 def _with_others_changed(

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.cluster_view import FreeResources
 from webhook.model.filters.node_ports import find_port_conflicts, host_ports
 from webhook.model.filters.node_resources_fit import PODS_RESOURCE, Amounts, other_requests
 from webhook.model.filters.pod_ties import ClusterPods
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, pod_key

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.cluster_view import FreeResources
 from webhook.model.enums import GpuForm
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.placement.capacity import BoolArray, FloatArray, IntArray, node_mask_array

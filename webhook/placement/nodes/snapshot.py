@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from webhook.model.cluster_view import FreeResources, free_resources_of_empty_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
+from webhook.model.free_resources import FreeResources, free_resources_of_empty_node
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, normalized_product
 from webhook.model.node_masks import bit_positions, union_masks
