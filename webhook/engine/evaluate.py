@@ -185,7 +185,8 @@ def _namespace_rejections(
         return _NOT_REJECTED
     if mutation.runtime_class_name:
         pod = view.pod_classes.add_to_pod(pod, mutation.runtime_class_name)
-    claims = tuple(_claim_rejections(context, mutation))
+    has_claims = pod.spec.resource_claims or context.claimed.served
+    claims = tuple(_claim_rejections(context, mutation)) if has_claims else ()
     if mutation.limits or mutation.requests:
         amounts = container_amounts(pod.spec, mutation.limits, mutation.requests)
     if is_surely_admitted(pod, amounts, ranges, namespace.remaining_quotas):

@@ -157,7 +157,8 @@ def _scan_pod(
     variables = [one for path, each in containers if each.env for one in find_gpu_variables(path, each.env)]
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
-        requesting = {*gpu_requests.containers, *[path for path, one in containers if claimed.surely_serves(one)]}
+        surely = [path for path, one in containers if claimed.surely_serves(one)] if claimed.nvidia_resources else ()
+        requesting = {*gpu_requests.containers, *surely}
         others = bool(gpu_requests.unknown_resources) or any(_describe_gpu_claims(spec.resource_claims, claiming))
         results += find_legacy_images(variables, requesting)
         results += find_driver_features(variables, requesting, others_may_use_gpus=others)
