@@ -6,8 +6,10 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
+
+import msgspec
 
 from tests.builders import Json, make_namespace
 from tests.device_builders import device_class
@@ -18,8 +20,15 @@ from tests.filters.device_selection import NVIDIA
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.random_devices import NAMESPACE, random_devices
 from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
-from webhook.model.claims import EXTENDED_RESOURCE_CLAIM
+from webhook.model.claims import (
+    CLAIM_COUNT_KEY,
+    EXTENDED_RESOURCE_CLAIM,
+    ClaimSpec,
+    claim_charge,
+    claim_of_class,
+)
 from webhook.model.cluster_view import ClusterView
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 
 CLUSTERS = max(100, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 200)
 """5,000 for a million."""
@@ -82,17 +91,24 @@ def test_pods_created_one_after_the_other_lose_devices_to_other_pods_only(device
         answers = list(device_scheduler.answers(worlds))
         for number, (pod, claims) in enumerate(new):
             name, found = pod["metadata"]["name"], answers[number::WORLDS]
-            before, as_submitted, after = (_binds(answer, name) for answer in found)
+            submitted = sized[number].pods[place], sized[number].claims
+            fits = untouched[number].fits(*submitted), sized[number].fits(*submitted), sized[number].fits(pod, claims)
+            before, as_submitted, after = (
+                _binds(answer, name) and is_fitting for answer, is_fitting in zip(found, fits, strict=True)
+            )
             assert after or not as_submitted or any(_is_slow(answer, name) for answer in found), json.dumps(pod)
             counts.update(untouched=before, sized=after, lost=before and not after, gained=after and not before)
+            is_changed = (pod, claims) != (submitted[0], {each: submitted[1][each] for each in claims})
+            counts.update(over_quota=not fits[2], sized_within_quota=bool(after and sized[number].hard and is_changed))
             if before:
                 untouched[number].bind(untouched[number].pods[place], untouched[number].claims, found[0])
             if after:
                 sized[number].bind(pod, claims, found[2])
-            else:
-                sized[number].waiting += [pod, *claims.values()]
+            elif fits[2]:
+                sized[number].wait(pod, claims)
     LOG.info("%s", dict(counts))
     assert counts["gained"] > counts["lost"], counts
+    assert min(counts["over_quota"], counts["sized_within_quota"]) > 0, counts
 
 
 class _GrowingCluster:
@@ -103,6 +119,8 @@ class _GrowingCluster:
         claims: Their claims by name.
         stored: Everything else, and pods and claims that have devices.
         waiting: Pods without a node, and their claims.
+        hard: The quota of the namespace.
+        used: What it has been charged.
     """
 
     def __init__(self, seed: str) -> None:
@@ -115,6 +133,30 @@ class _GrowingCluster:
             if not _is_new_claim(each)
         ]
         self.waiting: list[Json] = []
+        self.hard = _random_quota(Random(f"{seed} quota"), self.stored)
+        self.used = Counter[str]()
+        self._devices = self._view().devices
+
+    def fits(self, pod: Json, claims: Mapping[str, Json]) -> bool:
+        """Return whether the quota admits a pod, its claims, and the claim that the scheduler makes for it."""
+        charged = self._charge(pod, claims)
+        return all(self.used[key] + charged[key] <= limit for key, limit in self.hard.items())
+
+    def _charge(self, pod: Json, claims: Mapping[str, Json]) -> Counter[str]:
+        """Return what a quota is charged; the scheduler's claim counts once with its pod."""
+        classes, served, charged = self._devices.classes, self._devices.class_by_resource, Counter[str]()
+        for name in _claims_of(pod):
+            charged.update(claim_charge(msgspec.convert(claims[name]["spec"], ClaimSpec), classes))
+        for name in _limits_of(pod):
+            if name in served:
+                charged.update(claim_charge(claim_of_class(served[name]), classes))
+            charged[f"requests.{name}"] = 1
+        return charged
+
+    def wait(self, pod: Json, claims: Mapping[str, Json]) -> None:
+        """Store a pod without a node."""
+        self.used += self._charge(pod, claims)
+        self.waiting += [pod, *claims.values()]
 
     def admit(self, place: int) -> tuple[Json, dict[str, Json]]:
         """Return a pod and its claims as right-sizing leaves them."""
@@ -125,7 +167,11 @@ class _GrowingCluster:
 
     def _view(self, *more: Json) -> ClusterView:
         stored = (each for each in self.stored if each["kind"] != CONFIGURATION)
-        return view_of(*stored, *self.waiting, *more).with_api_minor(36)
+        used = {key: str(self.used[key]) for key in self.hard}
+        hard = {key: str(limit) for key, limit in self.hard.items()}
+        about = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota", "namespace": NAMESPACE}}
+        quota = about | {"spec": {"hard": hard}, "status": {"hard": hard, "used": used}}
+        return view_of(*stored, *self.waiting, quota, *more).with_api_minor(36)
 
     def with_pod(self, pod: Json, claims: Mapping[str, Json]) -> RandomCluster:
         """Return the cluster in which the scheduler looks for a node for a pod."""
@@ -133,6 +179,7 @@ class _GrowingCluster:
 
     def bind(self, pod: Json, claims: Mapping[str, Json], answer: SchedulerAnswer) -> None:
         """Store a pod on the first node that takes it, with the devices that it gets there."""
+        self.used += self._charge(pod, claims)
         name = pod["metadata"]["name"]
         allocations, rejections = answer.allocations[name], answer.rejections[name]
         node = next(each for each in sorted(allocations) if WHOLE_SCHEDULER not in rejections.get(each, {}))
@@ -144,6 +191,20 @@ class _GrowingCluster:
             self.stored.append(claim | {"metadata": about, "status": {"allocation": allocation}})
         if not _claims_of(pod):
             self.stored.append(pod | {"spec": pod["spec"] | {"nodeName": node}})
+
+
+def _random_quota(random: Random, objects: Sequence[Json]) -> dict[str, int]:
+    """Return a quota of devices of some classes, or of claims; in half of the clusters none."""
+    classes = [each["metadata"]["name"] for each in objects if each["kind"] == "DeviceClass"]
+    keys = [f"{name}.deviceclass.resource.k8s.io/devices" for name in classes]
+    keys += [f"requests.{DEVICE_CLASS_PREFIX}{name}" for name in classes]
+    keys += ["requests.nvidia.com/gpu", CLAIM_COUNT_KEY]
+    count = random.choice((0, 0, 1, 2, 4))
+    return {key: random.randint(0, 5) for key in random.sample(keys, k=min(count, len(keys)))}
+
+
+def _limits_of(pod: Json) -> list[str]:
+    return [name for each in pod["spec"]["containers"] for name in each.get("resources", {}).get("limits", ())]
 
 
 def _claim_of_scheduler(pod: str) -> Json:
