@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 MAX_INTERNED = 100_000
 """Distinct values to remember; later ones are stored once per result."""
 
+MAX_RECENT = 100
+"""Decisions that are recognized as the same object."""
+
 Documents = Iterable[SourceObject | SkippedDocument]
 ChooseDocuments = Callable[[Documents], Documents]
 """Returns the documents to evaluate."""
@@ -155,6 +158,7 @@ class ResultInterner:
         self._findings: dict[Finding, Finding] = {}
         self._pod_details: dict[ClusterPodDetails, ClusterPodDetails] = {}
         self._decisions: dict[bytes, Decision] = {}
+        self._recent: dict[int, tuple[Decision, Decision]] = {}
 
     def __call__(self, result: CheckResult) -> CheckResult:
         """Return the result without its object, sharing values with earlier results."""
@@ -173,6 +177,14 @@ class ResultInterner:
         )
 
     def _intern_decision(self, decision: Decision) -> Decision:
+        """Return an equal decision. Equal pods have the same object, so that few are compared by what they contain."""
+        if id(decision) not in self._recent:
+            if len(self._recent) >= MAX_RECENT:
+                self._recent.clear()
+            self._recent[id(decision)] = (decision, self._intern_new_decision(decision))
+        return self._recent[id(decision)][1]
+
+    def _intern_new_decision(self, decision: Decision) -> Decision:
         findings = tuple(_intern_value(self._findings, each, each) for each in decision.findings)
         key = msgspec.json.encode(decision)
         shared: Decision = _intern_value(self._decisions, key, msgspec.structs.replace(decision, findings=findings))
