@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.engine.invariants import gpu_pods
-from webhook.engine.limitrange import default_sources
+from webhook.engine.limitrange import findings
 from webhook.engine.limitrange.findings import find_injected_gpus
 from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.pod_context import InjectedAmount
@@ -310,7 +310,7 @@ def test_the_annotation_is_read_once_for_all_containers(monkeypatch: pytest.Monk
         read.append(text)
         return read_limit_ranger_annotation(text)
 
-    monkeypatch.setattr(default_sources, "read_limit_ranger_annotation", recorded)
+    monkeypatch.setattr(findings, "read_limit_ranger_annotation", recorded)
     pod = make_pod().gpus(4).annotate(NOTE, NOTED)
     for index in range(200):
         pod.container(f"c{index}", resources=of_limits(gpu="4"))

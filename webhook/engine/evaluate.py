@@ -13,9 +13,9 @@ from webhook.engine.claim_review import pod_device_findings
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, claim_of_scheduler
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
-from webhook.engine.limitrange.default_sources import DefaultSources
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import (
+    DefaultSources,
     final_amounts,
     injected_gpu_violations,
     limit_range_violations,
