@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,13 @@ def test_reports_on_pods_are_of_the_selected_ones(
     workloads = [each["workload"] for each in json.loads(result.out)["workloads"]]
     assert sorted(workloads) == [f"Pod/{name}" for name in names.split()]
     assert ("note: no active pods" in result.err) is not bool(names)
+
+
+def test_a_page_on_some_pods_says_which(rightslice: Run, tmp_path: Path) -> None:
+    flags = ("-n", "one", "-l", "tier=web", "--since", "2026-01-01T00:00:00Z")
+    rightslice("audit", "-", *INPUTS, *flags, "-o", f"html={tmp_path / 'page.html'}", stdin=PODS)
+    selected = "created since 2026-01-01T00:00:00Z, in namespace one with labels tier=web"
+    assert selected in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("flags", [("-n", "one"), ("-l", "tier")])

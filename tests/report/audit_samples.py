@@ -141,7 +141,7 @@ def audited_page(names: Sequence[str] = ()) -> AuditPage:
     return AuditPage(
         cluster="https://cluster.example:6443",
         moment=NOW.isoformat(),
-        since="",
+        selected="",
         policies=("research", "sizing"),
         digest="0123456789ab",
         workloads=tuple(rows),

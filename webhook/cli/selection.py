@@ -30,10 +30,12 @@ class ObjectSelection(NamedTuple):
     Attributes:
         namespace: "" for all.
         labels: What the labels must satisfy.
+        selector: The same as text.
     """
 
     namespace: str = ""
     labels: LabelRequirements = ()
+    selector: str = ""
 
     @property
     def is_partial(self) -> bool:
@@ -54,11 +56,13 @@ class ObjectSelection(NamedTuple):
         """Yield the selected objects, and what cannot be read."""
         return (each for each in documents if isinstance(each, SkippedDocument) or self.selects(each.data))
 
+    def __str__(self) -> str:
+        words = [f"in namespace {self.namespace}"] * bool(self.namespace)
+        return " ".join([*words, *[f"with labels {self.selector}"] * bool(self.labels)])
+
     def note_nothing(self, kind: str) -> None:
         """Print that it selects nothing of a kind."""
-        words = [f"in namespace {sanitize(self.namespace)}"] * bool(self.namespace)
-        words += ["with these labels"] * bool(self.labels)
-        print_note(f"note: no {' '.join((kind, *words))}")
+        print_note(sanitize(f"note: no {kind} {self}"))
 
 
 EVERYTHING = ObjectSelection()
@@ -70,7 +74,7 @@ def select_objects(namespace: str | None = None, every: bool = False, selector: 
         labels = parse_label_selector(selector)
     except ValueError as error:
         exit_with_error(f"-l: {error}")
-    return ObjectSelection("" if every else namespace or "", labels)
+    return ObjectSelection("" if every else namespace or "", labels, selector)
 
 
 def parse_label_selector(text: str) -> LabelRequirements:

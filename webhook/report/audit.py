@@ -61,7 +61,7 @@ class AuditPage(msgspec.Struct, frozen=True):
     Attributes:
         cluster: The audited cluster: an address or a file.
         moment: Time of the audit, for people.
-        since: Only pods created since then are included; "" for all.
+        selected: Which pods are included, such as "in namespace research"; "" for all.
         workloads: Those that have to do with GPUs, most savings first.
         nodes: Every node with GPUs.
         utilization: None if no nodes are known; likewise `reach`.
@@ -69,7 +69,7 @@ class AuditPage(msgspec.Struct, frozen=True):
 
     cluster: str
     moment: str
-    since: str
+    selected: str
     policies: tuple[str, ...]
     digest: str
     workloads: tuple[WorkloadReport, ...]

@@ -126,6 +126,7 @@ def audit_command(
     named = flags.join_paths(paths, filename)
     cluster = choose_cluster(cluster, named)
     selection = select_objects(namespace, all_namespaces, selector)
+    selected = ", ".join([*[f"created since {since}"] * bool(since), *[str(selection)] * selection.is_partial])
     partial = "--since" if since else "-n and -l" if selection.is_partial else ""
     _reject_partial_write(cluster, named, partial, write=write, dry_run=dry_run)
     access = ClusterFlags(kubeconfig, context)
@@ -166,7 +167,7 @@ def audit_command(
         "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices, names, reach, claims)),
         "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices, names, reach, claims)),
         "csv": lambda: table.to_csv(workloads),
-        "html": lambda: _render_html(audit, workloads, figures, reach, since, moment),
+        "html": lambda: _render_html(audit, workloads, figures, reach, selected, moment),
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
     }
     write_reports(targets, reports)
@@ -223,7 +224,7 @@ def _render_html(
     workloads: Sequence[WorkloadReport],
     figures: ClusterUtilization | None,
     reach: ReachReport | None,
-    since: str,
+    selected: str,
     moment: datetime,
 ) -> str:
     from webhook.report.html import html_report  # templates are slow to import
@@ -246,7 +247,7 @@ def _render_html(
         AuditPage(
             cluster=audit.cluster,
             moment=moment.isoformat(timespec="seconds"),
-            since=since,
+            selected=selected,
             policies=tuple(policy.name for policy in policies.policies),
             digest=policies.digest,
             workloads=tuple(row for row in workloads if row.touches_gpus),
