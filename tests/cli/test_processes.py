@@ -72,6 +72,17 @@ def test_the_version_needs_neither_typer_nor_pydantic() -> None:
     assert out.splitlines()[1:] == [b""]
 
 
+def test_a_check_without_a_cluster_needs_neither_the_http_client_nor_numpy() -> None:
+    code = "import sys; sys.argv = ['rightslice', 'check', 'examples/pods/01-notebook-8gb.yaml']\n"
+    code += "from webhook.cli.main import run\ntry: run()\n"
+    code += "finally: print(*sorted({'aiohttp', 'kubernetes', 'numpy'} & set(sys.modules)))"
+    call = [sys.executable, "-c", code]
+    out = subprocess.run(call, capture_output=True, env=ENVIRONMENT, cwd=ROOT, check=False).stdout
+
+    assert b"1 object: " in out
+    assert out.splitlines()[-1] == b""
+
+
 @pytest.mark.parametrize(
     ("program", "want"),
     [

@@ -44,10 +44,11 @@ UNUSED = (
 """Of the standard library: what needs further libraries, and what builds or documents."""
 
 UNUSED_IN_WHEELS = (
-    "bin", "cel_expr_python/ext", "example.py", "grpc/**/*.pyx", "kubernetes/**/client/api/[!_]*",
+    "*.dist-info/RECORD", "bin", "cel_expr_python/ext", "example.py", "grpc/**/*.pyx", "kubernetes/**/client/api/[!_]*",
     "kubernetes/**/client/models/[!_]*", "numpy/**/*.a", "numpy/**/include", "numpy/**/tests", "numpy/f2py",
 )  # fmt: skip
-"""Of the wheels: what builds and tests, and two thirds of the files: a class for each kind and API of Kubernetes."""
+"""Of the wheels: scripts and lists of files, which name the folder of the build; what is for builds and tests; and two
+thirds of all files, a class for each kind and API of Kubernetes."""
 
 
 class RuntimeBuildError(Exception):
@@ -68,7 +69,6 @@ def build_base(tree: Path) -> None:
         _copy_python(stage, tree)
         _copy_libraries(stage, tree)  # those of Python, which then installs the wheels
         _install(tree, "--require-hashes", "--requirement", LOCK)
-        _remove(tree / SITE, UNUSED_IN_WHEELS)
         _copy_libraries(stage, tree)
         _write_settings(stage, tree)
         _record_packages(packages, stage, tree)
@@ -139,6 +139,7 @@ def _install(tree: Path, *wheels: str | Path) -> None:
     pip = Path(sysconfig.get_path("purelib"), "pip")
     options = ["--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--only-binary=:all:"]
     _run(*python_command(tree), pip, "install", *options, f"--target={tree / SITE}", *wheels)
+    _remove(tree / SITE, UNUSED_IN_WHEELS)
 
 
 def _write_settings(stage: Path, tree: Path) -> None:

@@ -63,11 +63,13 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_record(self) -> UsageRecord | None:
         """Read the recorded usage; for the example cluster, by default the example's."""
+        if self.usage is None and self.cluster != DEMO:
+            return None
         from webhook.cli import usage_inputs  # numpy is slow to import
 
-        if self.usage is None and self.cluster == DEMO:
+        if self.usage is None:
             return usage_inputs.read_demo_record(self.now)
-        return usage_inputs.read_usage_file(self.usage, self.now) if self.usage is not None else None
+        return usage_inputs.read_usage_file(self.usage, self.now)
 
 
 def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> EvaluationContext:

@@ -28,6 +28,7 @@ from aiohttp.connector import AddrInfoType
 
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube.access import ClusterAccess
+from webhook.kube.decoder import ApiStatus
 
 CALL_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
@@ -54,15 +55,6 @@ PATCH_TYPES: Mapping[PatchKind, str] = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",  # JSON is YAML
 }
-
-
-class ApiStatus(msgspec.Struct, frozen=True):
-    """The `Status` object of an unsuccessful response."""
-
-    kind: str = ""
-    code: int = 0
-    reason: str = ""
-    message: str = ""
 
 
 class ApiRequest(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from webhook.errors import ApiError
-from webhook.kube.api import ApiStatus
 from webhook.model.pods import without_nulls
 
 T = TypeVar("T")
@@ -31,6 +30,15 @@ MAX_DEPTH = 100
 _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _TOO_DEEP = b'"(too deep)"'
 """Replaces a list or map: a field of those types rejects a string, so the value is not mistaken for an empty one."""
+
+
+class ApiStatus(msgspec.Struct, frozen=True):
+    """The `Status` object of an unsuccessful response."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
 
 
 class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):

@@ -19,11 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from webhook.errors import ApiError
-from webhook.kube.api import KubeClient
 from webhook.kube.decoder import LineBuffer, ResourceDecoder, WatchEvent, resource_version_of_line
+
+if TYPE_CHECKING:
+    from webhook.kube.api import KubeClient  # the HTTP client is slow to import, and offline commands need none
 
 PAGE_SIZE = 500
 WATCH_SECONDS = 40
