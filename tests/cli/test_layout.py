@@ -131,6 +131,25 @@ def test_a_plan_of_idle_nodes_has_no_other_without_drains(planned: Any) -> None:
     assert orjson.loads(planned([hopper("a")], pods, "-o", "json"))["withoutDrains"] is None
 
 
+def test_used_and_freed_cards_are_listed_by_product(planned: Any) -> None:
+    a30 = make_node(
+        "a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/gpu.memory": "24576"}, **{"nvidia.com/gpu": 4}
+    )
+    pods = [
+        *(running(f"p{i}", "8Gi", "a") for i in range(7)),
+        make_pod("w").gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A30"}),
+    ]
+    found = planned([hopper("a"), a30], pods)
+
+    assert [
+        [row[key] for key in ("product", "cards", "usedToday", "usedPlanned", "freed")] for row in found["products"]
+    ] == [
+        [H100, 8, 7, 1, 6],
+        ["NVIDIA-A30", 4, 0, 1, -1],
+    ]
+    assert [row["freedMicroPerHour"] for row in found["products"]] == [found["freed"]["microPerHour"], None]
+
+
 def test_nodes_that_are_not_planned_are_named_with_the_reason(planned: Any) -> None:
     many, unlabeled = hopper("many", **{"nvidia.com/gpu": 5000}), make_node("unlabeled", {}, **{"nvidia.com/gpu": 4})
     lines = planned([hopper("a"), many, unlabeled], [], "-o", "table").splitlines()

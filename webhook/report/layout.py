@@ -16,7 +16,7 @@ from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, share_of
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
-from webhook.report.costs import NO_COST, GpuCost, cost_text
+from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_text
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, pluralize, sanitize, without_style
 from webhook.well_known import Json
@@ -172,6 +172,20 @@ class CardUse(NamedTuple):
         return self.planned - self.today
 
 
+class ProductUse(NamedTuple):
+    """All cards of one product, those that are used, and the price of those that the plan frees.
+
+    Attributes:
+        freed: Negative if the plan uses more.
+    """
+
+    product: str
+    cards: int
+    today: int
+    planned: int
+    freed: GpuCost
+
+
 class ClusterLayout(NamedTuple):
     """The layouts of a cluster, with the demand and the nodes that change.
 
@@ -265,14 +279,25 @@ class ClusterLayout(NamedTuple):
             prices[card_product(product)] = max(price, prices.get(card_product(product), 0))
         return prices
 
+    def product_uses(self) -> list[ProductUse]:
+        """Return the used cards by product, those first of which most are freed."""
+        cards, today, planned = Counter[str](), Counter[str](), Counter[str]()
+        for node in self.demand.nodes:
+            cards[node.product] += len(node.layouts)
+        for use in self.card_uses():
+            today[use.product] += use.today
+            planned[use.product] += use.planned
+        prices = self._card_prices()
+        rows = []
+        for product in cards:
+            count, price = today[product] - planned[product], prices.get(card_product(product))
+            freed = GpuCost(count * CARD_MILLI, count * (price or 0), count * CARD_MILLI if price is None else 0)
+            rows.append(ProductUse(product, cards[product], today[product], planned[product], freed))
+        return sorted(rows, key=lambda row: (-row.freed.milli, row.product))
+
     def freed(self) -> GpuCost:
         """Return the GPUs that the plan frees, with their price; negative if it needs more than today."""
-        total, prices = NO_COST, self._card_prices()
-        for use in self.card_uses():
-            price = prices.get(card_product(use.product))
-            milli = -use.change * CARD_MILLI
-            total += GpuCost(milli, -use.change * price if price else 0, milli if price is None else 0)
-        return total
+        return sum((use.freed for use in self.product_uses()), NO_COST)
 
 
 def layout_text(layout: MigLayout) -> str:
@@ -336,6 +361,23 @@ LAYOUTS = Table[LayoutRow](
     )
 )
 
+PRODUCTS = Table[ProductUse](
+    (
+        Column("product", lambda row: row.product, "Product"),
+        Column("cards", lambda row: row.cards, "Cards", numeric=True),
+        Column("usedToday", lambda row: row.today, "Used today", numeric=True),
+        Column("usedPlanned", lambda row: row.planned, "Used as planned", numeric=True),
+        Column("freed", lambda row: row.freed.milli // CARD_MILLI, "Freed", numeric=True),
+        Column(
+            "freedMicroPerHour",
+            lambda row: None if row.freed.unpriced_milli else row.freed.micro,
+            "Freed per hour",
+            lambda row: NO_PRICE if row.freed.unpriced_milli else money_text(row.freed.micro),
+            numeric=True,
+        ),
+    )
+)
+
 NEEDS = Table[NeedRow](
     (
         Column("requests", lambda row: row.requests, "Requests", numeric=True),
@@ -384,6 +426,8 @@ def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterato
         yield from _unplanned_lines(layout)
         return
     yield from _summary_lines(layout)
+    yield ""
+    yield from PRODUCTS.to_lines(layout.product_uses(), paint)
     yield ""
     yield from LAYOUTS.to_lines(layout.layout_rows(), paint)
     if layout.demand.needs:
@@ -550,6 +594,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "podsElsewhere": layout.demand.pods_elsewhere,
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],
         "record": _record_document(layout.demand.record) if layout.demand.record else None,
+        "products": list(map(PRODUCTS.to_document, layout.product_uses())),
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
         "demand": list(map(NEEDS.to_document, layout.need_rows())),
         "nodes": list(map(CHANGES.to_document, layout.changes)),
