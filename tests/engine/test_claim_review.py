@@ -668,6 +668,45 @@ def test_one_node_must_have_the_devices_of_all_claims_of_a_pod(pod: PodMaker, co
     assert all(each.path == ("spec", "resourceClaims") for each in found)
 
 
+ON_NODES = [
+    make_node("h100", {"cards": "h100"}),
+    make_node("a10", {"cards": "a10"}) | {"spec": {"taints": [{"key": "reserved", "effect": "NoSchedule"}]}},
+    make_node("plugin", {}, **{"nvidia.com/gpu": 1}),
+    *CLUSTER[2:],
+]
+ALLOWED: dict[str, tuple[Json, PodMaker, bool]] = {
+    "a node that is selected and has the devices": (request(count=2), make_pod().spec(nodeSelector={"cards": "h100"}),
+                                                    True),
+    "a node that is selected and has fewer": (
+        request(count=2),
+        make_pod().spec(nodeSelector={"cards": "a10"}, tolerations=[{"operator": "Exists"}]),
+        False,
+    ),
+    "devices of a node whose taint is not tolerated": (request(ON_AN_A10), make_pod(), False),
+    "devices of a node whose taint is tolerated": (
+        request(ON_AN_A10),
+        make_pod().spec(tolerations=[{"key": "reserved", "operator": "Exists"}]),
+        True,
+    ),
+    "devices, and a GPU that the device plugin of another node has": (request(), make_pod().gpus(1), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("requested", "pod", "is_served"), ALLOWED.values(), ids=ALLOWED)
+def test_a_node_that_the_pod_may_use_must_have_the_devices(requested: Json, pod: PodMaker, *, is_served: bool) -> None:
+    pod = pod.namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])
+    found = findings(pod.build(), *ON_NODES, template(requested))
+    assert [each.code for each in found] == ["GPU-D104"] * (not is_served)
+    assert all("a node has that the pod may use" in each.message for each in found)
+
+
+def test_tolerations_that_a_policy_adds_allow_the_nodes() -> None:
+    pod = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])
+    policy = "mode: enforce\ninjection: {tolerations: [{key: reserved, operator: Exists}]}"
+    decision = review(pod.build(), policy, view=view_of(*ON_NODES, template(request(ON_AN_A10))))
+    assert [each.code for each in decision.findings if each.code == "GPU-D104"] == []
+
+
 def test_replicas_each_get_devices_of_their_own_node() -> None:
     """A replica is a pod with claims of its own: several of them need not fit one node."""
     pods = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])

@@ -51,18 +51,20 @@ from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
 from webhook.model.dra.device_view import NamespaceClaims
-from webhook.model.dra.extended_resources import served_resources
+from webhook.model.dra.extended_resources import requested_extended_resources, served_resources
 from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
+from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.pods import Pod, PodResourceClaim
+from webhook.model.pod_resources import effective_amount
+from webhook.model.pods import Pod, PodResourceClaim, Toleration
 from webhook.model.pools import GpuWeight
-from webhook.model.quantity import parse_whole_number
+from webhook.model.quantity import NANO, parse_whole_number
 from webhook.policy.policy_set import Policy, PolicySet
 
 CLAIM_GROUP = "resource.k8s.io"
@@ -125,45 +127,77 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=sized.involves_gpus or bool(findings))
 
 
-def pod_device_findings(pod: Pod, view: ClusterView, namespace: str) -> list[PolicyFinding]:
-    """Return what is wrong with the claims of a pod, and with the device classes that it requests by name."""
+def pod_device_findings(
+    pod: Pod, view: ClusterView, namespace: str, added: Sequence[Toleration] = ()
+) -> list[PolicyFinding]:
+    """Return what is wrong with the claims of a pod, and with the device classes that it requests by name.
+
+    Args:
+        added: Tolerations that policies add to the pod.
+    """
     found = list(_pod_claim_findings(pod, view, namespace)) if pod.spec.resource_claims and view.device_pools() else []
     found += _class_resource_findings(pod, view, namespace)
     if pod.spec.resource_claims and UNALLOCATABLE.isdisjoint(one.code for one in found):
-        found += _joint_findings(pod, view, namespace)
+        found += _joint_findings(pod, view, namespace, added)
     return found
 
 
-def _joint_findings(pod: Pod, view: ClusterView, namespace: str) -> Sequence[PolicyFinding]:
-    """Return that no node has the devices of all claims of a pod. Remembered until slices or classes change.
+def _joint_findings(
+    pod: Pod, view: ClusterView, namespace: str, added: Sequence[Toleration]
+) -> Sequence[PolicyFinding]:
+    """Return that no node that a pod may use has the devices of all its claims. Remembered until slices change.
 
     A request for all devices may be for fewer of them later (see `_allocation_findings`).
     """
-    served = served_resources(pod, view.devices.class_by_resource)
-    if len(pod.spec.resource_claims) + len(served) < 2:
+    served, pools = served_resources(pod, view.devices.class_by_resource), view.devices.pools
+    nodes, published = _usable_nodes(pod, view, added), nodes_of_slices(pools, view.fleet)
+    if not pools or (len(pod.spec.resource_claims) + len(served) < 2 and nodes & published == published):
         return ()
     specs = list(_unallocated_claims(pod, view, namespace))
-    if len(specs) < 2 or not view.devices.pools:
+    if not specs or (len(specs) < 2 and nodes & published == published):
         return ()
     requests = [one for spec in specs for one, _ in _requests_of(spec, ())]
     if any(one.allocation_mode == "All" for one in requests):
         return ()
     if sum(_size_of_selectors(spec, view.classes) for spec in specs) > MAX_SELECTOR_BYTES:
         return ()
-    known, key = _known_findings(view.devices.pools).values_for(view.classes), msgspec.json.encode(specs)
+    known, key = _known_findings(pools).values_for(view.classes), msgspec.json.encode((specs, f"{nodes:x}"))
     if (found := known.get(key)) is None:
-        found = known.store(key, list(_lacking_together(specs, view)))
+        found = known.store(key, list(_lacking_together(specs, nodes, view)))
     return found
 
 
-def _lacking_together(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator[PolicyFinding]:
+def _usable_nodes(pod: Pod, view: ClusterView, added: Sequence[Toleration]) -> int:
+    """Return the nodes that a pod's selectors, affinity and tolerations allow and that have its plugins' resources."""
+    fleet, served = view.fleet, view.devices.class_by_resource
+    nodes = fleet.nodes_selected_by(pod.spec) & fleet.tolerated_nodes((*pod.spec.tolerations, *added))
+    for name in requested_extended_resources(pod) - served.keys():
+        if fleet.nodes_advertising(name):
+            nodes &= fleet.nodes_advertising(name, effective_amount(pod, name) // NANO)
+    return nodes
+
+
+@derived_value()
+def nodes_of_slices(pools: DevicePools, fleet: Fleet) -> int:
+    """Return the mask of the nodes that slices name; all nodes if slices name none."""
+    return fleet.all_nodes if pools.names_of_any_node else union_masks(1 << index for index in pools.nodes())
+
+
+def _lacking_together(specs: Sequence[ClaimSpec], nodes: int, view: ClusterView) -> Iterator[PolicyFinding]:
     try:
-        outcome = _allocate_anywhere(specs, view)
+        outcome = _allocate_anywhere(specs, view, nodes)
     except (SelectorRuntimeError, UnmodelledExpressionError):
         return
     if outcome is AllocationOutcome.REJECTED:
-        message = f"must be claims whose devices one node has together, found no such node for all {len(specs)}"
-        yield _warning("GPU-D104", ("spec", "resourceClaims"), message, "Request fewer devices.")
+        path: FieldPath = ("spec", "resourceClaims")
+        several = f" for all {len(specs)}" if len(specs) > 1 else ""
+        everywhere = nodes & view.fleet.all_nodes == view.fleet.all_nodes
+        if not everywhere and _allocate_anywhere(specs, view) is AllocationOutcome.ALLOCATED:
+            message = f"must be claims whose devices a node has that the pod may use, found no such node{several}"
+            yield _warning("GPU-D104", path, message, "Change its node selector, affinity, tolerations or claims.")
+            return
+        message = f"must be claims whose devices one node has together, found no such node{several}"
+        yield _warning("GPU-D104", path, message, "Request fewer devices.")
 
 
 def _unallocated_claims(pod: Pod, view: ClusterView, namespace: str) -> Iterator[ClaimSpec]:
@@ -514,17 +548,19 @@ def _all_are_too_many(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> It
             return
 
 
-def _allocate_anywhere(specs: Sequence[ClaimSpec], view: ClusterView) -> AllocationOutcome:
-    """Return whether some node could allocate claims together if all its devices were free."""
-    outcomes = (found.outcome for _, found in _allocations(specs, view))
+def _allocate_anywhere(specs: Sequence[ClaimSpec], view: ClusterView, nodes: int = -1) -> AllocationOutcome:
+    """Return whether some node of a mask could allocate claims together if all its devices were free."""
+    outcomes = (found.outcome for _, found in _allocations(specs, view, nodes))
     return next((one for one in outcomes if one is not AllocationOutcome.REJECTED), AllocationOutcome.REJECTED)
 
 
-def _allocations(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator[tuple[int, NodeAllocation]]:
+def _allocations(
+    specs: Sequence[ClaimSpec], view: ClusterView, nodes: int = -1
+) -> Iterator[tuple[int, NodeAllocation]]:
     """Yield what a node of each kind would allocate if all its devices were free, until that takes too long."""
     pools, steps, shared = view.devices.pools, 0, view.devices.pools.shared_counter_names
     claims = [NamedClaim(f"claim {index}", spec) for index, spec in enumerate(specs)]
-    for node in _nodes_to_try(specs, view):
+    for node in _nodes_to_try(specs, view, nodes):
         of_node = pools.pools_of_node(node)
         found = allocate_on_node(
             claims, of_node, {}, view.classes, select_device, shared_names=shared, max_steps=MAX_STEPS - steps
@@ -536,17 +572,22 @@ def _allocations(specs: Sequence[ClaimSpec], view: ClusterView) -> Iterator[tupl
             return
 
 
-def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView) -> Sequence[int]:
-    """Return a node of each kind; constraints may tell all nodes apart.
+def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView, mask: int) -> Sequence[int]:
+    """Return a node of each kind, or those of a mask of a few; constraints may tell all nodes apart.
 
     Raises:
         UnmodelledExpressionError: There are too many.
     """
-    requests = [request for spec in specs for request, _ in _requests_of(spec, ())]
-    expressions = [one for request in requests for one in _expressions_of(request, view.classes)]
-    kinds = published_devices(view.devices.pools, view.fleet, keys_told_apart(expressions)).nodes
-    constrained = any(spec.devices.constraints for spec in specs)
-    nodes = range(len(view.fleet.nodes)) if kinds is None or constrained else kinds
+    pools, fleet = view.devices.pools, view.fleet
+    candidates = mask & nodes_of_slices(pools, fleet)
+    if candidates != nodes_of_slices(pools, fleet):
+        nodes: Sequence[int] = list(bit_positions(candidates))
+    else:
+        requests = [request for spec in specs for request, _ in _requests_of(spec, ())]
+        expressions = [one for request in requests for one in _expressions_of(request, view.classes)]
+        kinds = published_devices(pools, fleet, keys_told_apart(expressions)).nodes
+        constrained = any(spec.devices.constraints for spec in specs)
+        nodes = range(len(fleet.nodes)) if kinds is None or constrained else kinds
     if len(nodes) > MAX_KINDS:
         raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of nodes")
     return nodes

@@ -72,7 +72,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
     if created and view.devices is not NO_DEVICES:
         names = context.gpu_requests.extended_names
         if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
-            facts += pod_device_findings(context.pod, view, request.namespace)
+            facts += pod_device_findings(context.pod, view, request.namespace, mutation.tolerations)
             facts += _claim_rejections(context, mutation) if not context.policies.limits else ()
     if created and context.pod.metadata.annotations and not request.sub_resource:
         facts += invalid_annotations(context.pod)
