@@ -96,6 +96,14 @@ def test_audit_and_lint_review_claims_that_wait(rightslice: Run, tmp_path: Path)
     assert "note: ResourceClaim team/c: [GPU-D101] spec.devices.requests[0]" in notes
 
 
+def test_lint_names_gpus_of_a_snapshot_that_are_published_twice(rightslice: Run, tmp_path: Path) -> None:
+    found = [make_node("h100", {}, **{"nvidia.com/gpu": 8}), *partitionable_gpus("h100")]
+    (tmp_path / "devices.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    linted = rightslice("lint", "--cluster", str(tmp_path / "devices.json"))
+    assert "GPUs of 1 node are published twice, by the device plugin and by gpu.nvidia.com" in linted.err
+    assert linted.code == 0
+
+
 def test_partial_reports_are_not_stored(rightslice: Run) -> None:
     result = rightslice("audit", "--cluster", "live", "--write", "--since", "1d")
     assert (result.code, result.out) == (2, "")

@@ -764,6 +764,31 @@ def test_a_class_that_is_requested_by_name_is_reviewed(
     assert {each.path for each in found} <= {("spec", "containers", 0, "resources", "limits", name) for name in limits}
 
 
+BY_PLUGIN: dict[str, tuple[PodMaker, bool]] = {
+    "a GPU of the device plugin": (make_pod().gpus(1), True),
+    "a GPU of the device plugin, in a container that runs first": (
+        make_pod().spec(
+            initContainers=[{"name": "init", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
+        ),
+        True,
+    ),
+    "no GPU": (make_pod().gpus(0), False),
+    "a GPU of another node": (make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "m"}), False),
+    "another resource": (make_pod().requests("rdma/hca", "1"), False),
+}
+
+
+@pytest.mark.parametrize(("pod", "is_reported"), BY_PLUGIN.values(), ids=BY_PLUGIN)
+def test_a_pod_by_the_device_plugin_may_get_a_gpu_that_a_driver_publishes_too(
+    pod: PodMaker, *, is_reported: bool
+) -> None:
+    other = make_node("m", {}, **{"nvidia.com/gpu": 1, "rdma/hca": 1})
+    found = findings(pod.namespace("team").build(), *twice_by_plugin("n"), other, *CLASSES)
+    twice = [each for each in found if each.code == "GPU-D112"]
+    assert [f"by the device plugin and by {NVIDIA}, on n:" in each.message for each in twice] == [True] * is_reported
+    assert all(each.path[-1] == "nvidia.com/gpu" for each in twice)
+
+
 def test_devices_that_are_published_twice_are_reported_for_their_implicit_name() -> None:
     pod = make_pod().namespace("team").requests(f"{DEVICE_CLASS_PREFIX}gpu", "1").build()
     [found] = findings(pod, *twice_by_plugin("n"), *CLASSES)
@@ -780,11 +805,32 @@ def test_a_pod_with_claims_of_gpus_uses_gpus_and_says_that_they_are_claimed() ->
     assert other.right_sizing_outcome == "NoGPURequest"
 
 
-def test_a_name_of_a_device_plugin_in_a_cluster_of_resource_slices_gets_a_class() -> None:
-    decision = review(make_pod().namespace("team").gpus(1), "mode: warn\nrightSizing: {}", view=view_of(*CLUSTER))
+OF_ALL_DRIVERS = [device_class("amd", "device.driver == 'gpu.amd.com'"), device_class("any", "true"), *CLUSTER]
+CLASS_FOR: dict[str, tuple[str, list[Json], str]] = {
+    "a card": ("nvidia.com/gpu", OF_ALL_DRIVERS, ": request one by a claim of class gpu."),
+    "a slice": ("nvidia.com/mig-1g.10gb", OF_ALL_DRIVERS, ": request one by a claim of class mig."),
+    "a slice that no card has": (
+        "nvidia.com/mig-1g.5gb",
+        OF_ALL_DRIVERS,
+        ", and no device class has nvidia.com/mig-1g.5gb.",
+    ),
+    "a slice without a class": (
+        "nvidia.com/mig-1g.10gb",
+        [*CLUSTER[:-2], CLASSES[0]],
+        ", and no device class has nvidia.com/mig-1g.10gb.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "cluster", "advice"), CLASS_FOR.values(), ids=CLASS_FOR)
+def test_a_name_of_a_device_plugin_in_a_cluster_of_resource_slices_gets_the_class_that_fits(
+    name: str, cluster: list[Json], advice: str
+) -> None:
+    pod = make_pod().namespace("team").requests(name, "1").build()
+    decision = review(pod, "mode: warn\nrightSizing: {}", view=view_of(*cluster))
     [found] = [each for each in decision.findings if each.code == "GPU-T201"]
     published = "The GPUs of this cluster are published in ResourceSlices, not by a device plugin"
-    assert found.fix == f"{published}: request one by a claim of class gpu."
+    assert found.fix == f"{published}{advice}"
 
 
 def test_static_slices_of_a_card_are_compared_by_memory() -> None:

@@ -16,6 +16,7 @@ import msgspec
 from webhook.engine.claim_matches import RequestMatch, RequestSelector, compile_selector, match_request
 from webhook.engine.claim_sizing import size_claim
 from webhook.engine.claimed_gpus import claim_of_scheduler, is_advertised
+from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.matched_policies import combine_policies, fact_reporter
 from webhook.engine.policy_findings import PolicyFinding
@@ -54,7 +55,7 @@ from webhook.model.dra.device_view import NamespaceClaims
 from webhook.model.dra.extended_resources import requested_extended_resources, served_resources
 from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
-from webhook.model.dra.twice_published import devices_published_twice
+from webhook.model.dra.twice_published import DEVICE_PLUGIN, PLUGIN_PREFIXES, devices_published_twice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
@@ -72,6 +73,7 @@ QUANTITY = "kubernetes.Quantity"
 COMPARE_QUANTITIES = "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes."
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
+ASK = "Ask the admin to remove one of the two from these nodes."
 UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
 """Findings after which a pod gets no devices."""
 
@@ -140,6 +142,20 @@ def pod_device_findings(
     if pod.spec.resource_claims and UNALLOCATABLE.isdisjoint(one.code for one in found):
         found += _joint_findings(pod, view, namespace, added)
     return found
+
+
+def shared_gpu_findings(pod: Pod, view: ClusterView) -> Iterator[PolicyFinding]:
+    """Yield each resource of a device plugin whose GPUs a driver publishes too, on a node that the pod may use."""
+    allowed, seen = view.fleet.nodes_selected_by(pod.spec), set[str]()
+    pairs = devices_published_twice(view.devices.pools, view.fleet).items()
+    for (first, driver), mask in [item for item in pairs if item[0].first == DEVICE_PLUGIN and item[1] & allowed]:
+        for path, container in containers_of_every_kind(pod.spec):
+            for name in container.resources.limits.keys() - seen:
+                if name.startswith(PLUGIN_PREFIXES[driver]) and parse_whole_number(container.resources.limits[name]):
+                    seen.add(name)
+                    names = abbreviate_names([view.fleet.nodes[index].name for index in bit_positions(mask & allowed)])
+                    message = f"may be GPUs that are published twice, by {first} and by {driver}, on {names}: a claim "
+                    yield _warning(TWICE, (*path, "resources", "limits", name), f"{message}can get the same one", ASK)
 
 
 def _joint_findings(
@@ -394,7 +410,7 @@ def _twice_published(devices: Sequence[PublishedDevice], view: ClusterView, path
         names = abbreviate_names([view.fleet.nodes[index].name for index in bit_positions(nodes)])
         twice = " or ".join(publishers[:MAX_PUBLISHERS])
         message = f"may be devices that are published twice, {twice}, on {names}: another pod can get the same one"
-        yield _warning(TWICE, path, message, "Ask the admin to remove one of the two from these nodes.")
+        yield _warning(TWICE, path, message, ASK)
 
 
 def _size_of_selectors(spec: ClaimSpec, classes: DeviceClasses) -> int:

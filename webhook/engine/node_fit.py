@@ -20,9 +20,10 @@ from webhook.engine.owned_pods import daemon_set_nodes, is_daemon_pod
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
-from webhook.model.claims import may_hold_gpus
+from webhook.model.claims import claim_of_class, may_hold_gpus
 from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
+from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.filters.pod_ties import count_pods_apart, self_excluding_keys
@@ -82,7 +83,7 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         if same := _same_share_elsewhere(name, fleet):
             return [_warn("GPU-T201", field, "must be offered by a node of this cluster", same)]
         near = nearest_resources(name, tuple(fleet.by_resource))
-        fix = f"Nearest in this cluster: {', '.join(near)}." if near else _without_plugin_fix(context.view)
+        fix = f"Nearest in this cluster: {', '.join(near)}." if near else _without_plugin_fix(name, context.view)
         return [_warn("GPU-T201", field, "must be offered by a node of this cluster", fix)]
     if not advertising & selected:
         return [_excluded_by_selectors(name, pod, fleet)]
@@ -106,13 +107,19 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
     return violations
 
 
-def _without_plugin_fix(view: ClusterView) -> str:
-    """Return what to write where no device plugin advertises GPUs."""
-    if not view.devices.pools:
+def _without_plugin_fix(name: str, view: ClusterView) -> str:
+    """Return what to write where no device plugin advertises GPUs: the class with the fewest other devices."""
+    devices = view.devices
+    if not devices.pools:
         return "No node of this cluster has GPUs."
-    classes = [name for name in sorted(view.classes) if may_hold_gpus(name, view.classes)]
+    classes = [one for one in sorted(view.classes) if may_hold_gpus(one, view.classes)]
+    found = {one: count_claim_units(claim_of_class(one), devices, view.fleet)[0] for one in classes}
+    fitting = [one for one, each in found.items() if each.is_known and name in each.units]
+    fitting.sort(key=lambda one: len(found[one].units))
     published = "The GPUs of this cluster are published in ResourceSlices, not by a device plugin"
-    return f"{published}: request one by a claim of class {classes[0]}." if classes else f"{published}."
+    if not fitting:
+        return f"{published}, and no device class has {name}."
+    return f"{published}: request one by a claim of class {fitting[0]}."
 
 
 def _same_share_elsewhere(name: str, fleet: Fleet) -> str:

@@ -353,9 +353,10 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-Q402": _lint_code(
         "other GPU resource names bypass this quota",
-        "Each resource name is counted separately: a MIG slice, a share or a claim is not nvidia.com/gpu.",
+        "Each resource name is counted separately: a MIG slice or a share is not nvidia.com/gpu, nor is a device of a"
+        " claim unless its class has that extendedResourceName.",
         f"Add requests.{ACCOUNTING_RESOURCE}, 1000 for each GPU, with limits.accounting: native in a policy;"
-        " devices of claims count only under CLASS.deviceclass.resource.k8s.io/devices.",
+        " devices of claims always count under CLASS.deviceclass.resource.k8s.io/devices.",
     ),
     "GPU-Q403": _lint_code(
         "the quota is not a whole number of GPUs",
@@ -466,7 +467,7 @@ CODES: dict[str, FindingCode] = {
         "Write allocationMode ExactCount and a count.",
     ),
     "GPU-D112": _claim_code(
-        "a claim may get a device that is published twice",
+        "a pod may get a device that is published twice",
         "The device plugin and a DRA driver, or two DRA drivers, publish the same device. The scheduler knows of no "
         "relation between them, so two pods can get it. Devices of two drivers are the same if they have one PCI "
         "address or UUID.",

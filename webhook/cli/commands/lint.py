@@ -23,7 +23,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.selection import select_objects
-from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
+from webhook.engine.linting import LINTED_KINDS, find_device_problems, fix_object, lint_all_objects
 from webhook.engine.linting.validation import find_object_errors
 from webhook.errors import ApiError
 from webhook.model.cluster_view import ClusterView
@@ -87,8 +87,10 @@ def lint_command(
     classes = [map_at(each.data, "metadata") for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
     results = [each for each in results if selection.selects(each.source.data)]
-    reviews_claims = bool(classes and cluster) and not selection.labels
-    claims = list(_lint_claims(str(cluster), ClusterFlags(kubeconfig, context), namespace)) if reviews_claims else []
+    has_devices = any(each.data["kind"] in (DEVICE_CLASS, "ResourceSlice") for each in objects)
+    reviews_devices = bool(has_devices and cluster) and not selection.labels
+    view = _view_of_cluster(str(cluster), ClusterFlags(kubeconfig, context)) if reviews_devices else None
+    claims = list(_lint_claims(view, namespace)) if view is not None else []
     results += claims
     reports = {
         "text": lambda: _lint_text(results),
@@ -96,6 +98,8 @@ def lint_command(
         "json": lambda: json_text([_lint_document(each) for each in results]),
     }
     write_reports(targets, reports)
+    for problem in find_device_problems(view.devices.pools, view.classes, view.fleet) if view is not None else ():
+        print_note(sanitize(f"{problem.summary}: {problem.advice}"))
     for document in skipped:
         print_note(f"{sanitize(str(document.location))}: {sanitize(document.reason)}")
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
@@ -118,16 +122,19 @@ def _lint_objects(sources: Sequence[SourceObject], classes: Sequence[str]) -> li
     return [each for each in results if not any(error.rejected for error in find_object_errors(each.fixed or {}))]
 
 
-def _lint_claims(cluster: str, access: ClusterFlags, namespace: str | None) -> Iterator[LintResult]:
+def _lint_claims(view: ClusterView, namespace: str | None) -> Iterator[LintResult]:
     """Yield the claims that wait for devices, and the templates, with which something is wrong."""
     from webhook.audit.cluster_reader import object_of_cluster  # the HTTP client is slow to import
 
-    view = _view_of_live_claims(access) if cluster == LIVE else read_cluster_view(cluster, {}, access)
-    for result in audit_claims(view) if view is not None else ():
+    for result in audit_claims(view):
         if namespace in (None, result.namespace):
             metadata = {"name": result.name, "namespace": result.namespace}
             source = object_of_cluster({"apiVersion": result.api_version, "metadata": metadata}, result.kind)
             yield LintResult(source, [each.finding for each in result.findings])
+
+
+def _view_of_cluster(cluster: str, access: ClusterFlags) -> ClusterView | None:
+    return _view_of_live_claims(access) if cluster == LIVE else read_cluster_view(cluster, {}, access)
 
 
 def _view_of_live_claims(access: ClusterFlags) -> ClusterView | None:
