@@ -149,6 +149,34 @@ def test_skipped_kinds_are_counted(tmp_path: Path) -> None:
     assert [node.name for node in snapshot.view.fleet.nodes] == ["gpu-1"]
 
 
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_queues_of_both_versions_of_kueue_are_read(version: str) -> None:
+    cohort = "cohort" if version == "v1beta1" else "cohortName"
+    flavors = [{"name": "f", "resources": [{"name": GPU, "nominalQuota": 0}]}]
+    lent = [{"name": "f", "resources": [{"name": GPU, "nominalQuota": 8}]}]
+    specs = {
+        ("ResourceFlavor", "f"): {},
+        ("ClusterQueue", "borrower"): {cohort: "all", "resourceGroups": [_group(flavors)]},
+        ("ClusterQueue", "lender"): {cohort: "all", "resourceGroups": [_group(lent)]},
+        ("LocalQueue", "q"): {"clusterQueue": "borrower"},
+    }
+    api = f"kueue.x-k8s.io/{version}"
+    queues = _view(
+        *({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "team"}, "spec": spec}
+          for (kind, name), spec in specs.items())
+    ).queues  # fmt: skip
+    assert queues.serves("team")
+    queue = queues.find("team", "q")
+    assert queue is not None
+    choice = queue.choose_flavors(GPU, 1)
+    assert choice is not None
+    assert [each.metadata.name for each in choice.flavors] == ["f"]
+
+
+def _group(flavors: list[Json]) -> Json:
+    return {"coveredResources": [GPU], "flavors": flavors}
+
+
 def test_later_duplicate_is_used(tmp_path: Path) -> None:
     file = _file(tmp_path, NODE, make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-L4"}, **{GPU: 2}))
     snapshot = read_snapshot(str(file))

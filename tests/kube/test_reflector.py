@@ -88,12 +88,18 @@ def key(item: Namespace) -> str:
 
 @asynccontextmanager
 async def running_watch(
-    folder: Path, *answers: Answer, optional: bool = False, may_be_forbidden: bool = False
+    folder: Path,
+    *answers: Answer,
+    optional: bool = False,
+    may_be_forbidden: bool = False,
+    older_paths: tuple[str, ...] = (),
 ) -> AsyncIterator[WatchHarness]:
     store: ObjectStore[Namespace] = ObjectStore(key, lambda *_: None)
     errors: list[ApiError] = []
     exceptions: list[Exception] = []
-    resource = WatchedResource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional, may_be_forbidden)
+    resource = WatchedResource(
+        "namespaces", PATH, Namespace, {"labelSelector": "x"}, optional, may_be_forbidden, older_paths
+    )
     async with scripted_api(folder, *answers) as (server, api):
         watch = Reflector(
             api,
@@ -375,6 +381,15 @@ async def test_a_missing_resource_type_is_empty_until_it_exists(
         assert (harness.state.absent, harness.state.error) == (True, "")
         await harness.has("a")
         assert (harness.state.absent, harness.errors) == (False, [])
+
+
+async def test_an_older_version_is_watched_where_the_server_has_no_newer_one(tmp_path: Path) -> None:
+    missing = json_answer("404 page not found\n", 404)
+    async with running_watch(tmp_path, missing, STARTED, stream(), optional=True, older_paths=("/older",)) as harness:
+        await until(lambda: harness.state.synced)
+        assert (sorted(harness.store.items), harness.state.absent, harness.errors) == (["a"], False, [])
+        await until(lambda: len(harness.server.requests) > 2)
+        assert [each.path.partition("?")[0] for each in harness.server.requests[:3]] == [PATH, "/older", "/older"]
 
 
 async def test_a_removed_resource_type_is_empty_again(tmp_path: Path) -> None:

@@ -367,12 +367,13 @@ class ClusterReader:
 
     async def _list_optional(self, resource: WatchedResource[T], *ignored: HTTPStatus) -> list[T]:
         """List a resource; none if the cluster does not have it, or answers with an ignored status."""
-        try:
-            return await self._list_all(resource)
-        except ApiError as error:
-            if error.status not in (HTTPStatus.NOT_FOUND, *ignored):
-                raise
-            return []
+        for path in (resource.path, *resource.older_paths):
+            try:
+                return await self._list_all(resource._replace(path=path))
+            except ApiError as error:
+                if error.status not in (HTTPStatus.NOT_FOUND, *ignored):
+                    raise
+        return []
 
     async def _list_all(self, resource: WatchedResource[T]) -> list[T]:
         return [item async for page in self._pages(resource) for item in page]

@@ -34,7 +34,7 @@ from webhook.model.node_groups import (
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
-from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
+from webhook.model.queues import KUEUE_API_VERSION, OLDER_KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
 from webhook.model.schedulers import counts_peers
 from webhook.model.storage_objects import (
     CSIDriver,
@@ -122,12 +122,11 @@ STORAGE_RESOURCES: tuple[WatchedResource[Any], ...] = (
 )
 """In the order of `StorageIndex.stores`."""
 
-KUEUE_PATH = f"/apis/{KUEUE_API_VERSION}"
-
 
 def _queue_resource(plural: str, model: type[T]) -> WatchedResource[T]:
     """Return a resource of Kueue. Where it is absent or forbidden, templates keep their requests."""
-    return WatchedResource(plural, f"{KUEUE_PATH}/{plural}", model, optional=True, may_be_forbidden=True)
+    path, older = (f"/apis/{version}/{plural}" for version in (KUEUE_API_VERSION, OLDER_KUEUE_API_VERSION))
+    return WatchedResource(plural, path, model, optional=True, may_be_forbidden=True, older_paths=(older,))
 
 
 LOCAL_QUEUES = _queue_resource("localqueues", LocalQueue)

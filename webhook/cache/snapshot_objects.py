@@ -34,7 +34,14 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
-from webhook.model.queues import KUEUE_API_VERSION, ClusterQueue, KueueConfiguration, LocalQueue, ResourceFlavor
+from webhook.model.queues import (
+    KUEUE_API_VERSION,
+    OLDER_KUEUE_API_VERSION,
+    ClusterQueue,
+    KueueConfiguration,
+    LocalQueue,
+    ResourceFlavor,
+)
 from webhook.model.schedulers import (
     SCHEDULER_API_VERSION,
     KubeSchedulerConfiguration,
@@ -121,6 +128,11 @@ _API_VERSIONS = {
 }
 """apiVersion of the kinds outside the core group."""
 
+_OLDER_API_VERSIONS = dict.fromkeys(("LocalQueue", "ClusterQueue", "ResourceFlavor"), OLDER_KUEUE_API_VERSION) | {
+    "Configuration": f"config.{OLDER_KUEUE_API_VERSION}",
+}
+"""An older apiVersion in which what is read has the same names."""
+
 _PATH_STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]", re.ASCII)
 _TYPE_MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`\Z")
 _JSON_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "array": list, "object": dict}
@@ -164,7 +176,7 @@ def skipped_kind(raw: RawObject) -> str:
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         return "(no kind)"
     kind, version = data["kind"], data.get("apiVersion", "v1")
-    if kind in _TYPE_BY_KIND and version == _API_VERSIONS.get(kind, "v1"):
+    if kind in _TYPE_BY_KIND and version in (_API_VERSIONS.get(kind, "v1"), _OLDER_API_VERSIONS.get(kind)):
         return ""
     return str(kind) if version == "v1" else f"{kind} ({shorten_text(str(version))})"
 

@@ -92,6 +92,7 @@ class WatchedResource(NamedTuple, Generic[T]):
         model: The read model of its objects, or `dict[str, Any]`.
         optional: True if the server may not have the resource type, which then counts as empty.
         may_be_forbidden: True if the server may forbid listing it, which is then shown by its status.
+        older_paths: Paths of older versions of an optional resource, for a server without the version of `path`.
     """
 
     name: str
@@ -100,6 +101,7 @@ class WatchedResource(NamedTuple, Generic[T]):
     params: Mapping[str, str] = NO_SELECTOR
     optional: bool = False
     may_be_forbidden: bool = False
+    older_paths: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -151,12 +153,17 @@ class Reflector(Generic[T]):
         """
         self.status = WatchStatus(resource.name)
         self._api, self._resource, self._store, self._random, self._events = api, resource, store, random, events
+        self._paths, self._tried = (resource.path, *resource.older_paths), 0
         self._decoder: ResourceDecoder[T] = ResourceDecoder(f"GET {resource.path}", resource.model)
         self._backoff = ExponentialBackoff(random)
         self._max_pause = max_pause
         self._resource_version = ""
         self._uses_watch_list = True
         self._silent_watches = 0
+
+    @property
+    def _path(self) -> str:
+        return self._paths[self._tried % len(self._paths)]
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -192,7 +199,7 @@ class Reflector(Generic[T]):
         self._store.begin()
         params = {**self._resource.params, "limit": str(PAGE_SIZE)}
         while True:
-            page = self._decoder.decode_page(await self._api.get_bytes(self._resource.path, params))
+            page = self._decoder.decode_page(await self._api.get_bytes(self._path, params))
             self._note_contact()
             self.status.skipped += page.undecodable
             for item in page.items:
@@ -208,7 +215,7 @@ class Reflector(Generic[T]):
         Such a stream may stay silent for minutes afterwards, so a new one with a short timeout follows it.
         """
         lines, initial = LineBuffer(), not self._resource_version
-        async with self._api.stream(self._resource.path, params, READ_TIMEOUT_SECONDS) as chunks:
+        async with self._api.stream(self._path, params, READ_TIMEOUT_SECONDS) as chunks:
             self._note_contact()
             async for chunk in chunks:
                 self._apply_lines(lines.feed(chunk))
@@ -217,7 +224,7 @@ class Reflector(Generic[T]):
                 if initial and self._resource_version:
                     return
         if lines.has_partial_line:
-            raise ApiError(f"GET {self._resource.path}", 200, "Truncated", "the watch ended in the middle of a line")
+            raise ApiError(f"GET {self._path}", 200, "Truncated", "the watch ended in the middle of a line")
         self._note_contact()
 
     def _apply_lines(self, lines: list[bytes]) -> None:
@@ -264,7 +271,8 @@ class Reflector(Generic[T]):
 
     def _note_failure(self, error: ApiError) -> float:
         if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
-            return self._note_absent_resource()
+            self._tried += 1
+            return 0.0 if self._tried % len(self._paths) else self._note_absent_resource()
         if self._resource.may_be_forbidden and error.status == HTTPStatus.FORBIDDEN:
             return self._note_forbidden_resource(error)
         if not self._resource_version and self._uses_watch_list and error.status in NO_WATCH_LIST:

@@ -24,6 +24,9 @@ from webhook.model.quantity import NANO, parse_nano_or_none
 KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta2"
 """The version of its API that is read, since Kueue 0.15."""
 
+OLDER_KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta1"
+"""The version before; what is read has the same names there, but for the cohort."""
+
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 """The label of a workload with the name of its LocalQueue."""
 
@@ -73,10 +76,11 @@ class ResourceGroup(ApiStruct, frozen=True):
 
 
 class ClusterQueueSpec(ApiStruct, frozen=True):
-    """The quotas of a ClusterQueue, and the cohort it borrows from."""
+    """The quotas of a ClusterQueue, and the cohort it borrows from, by its name in v1beta2 and in v1beta1."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     cohort_name: str = ""
+    cohort: str = ""
 
 
 class ClusterQueue(ApiStruct, frozen=True):
@@ -230,7 +234,7 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
 
     def _may_borrow(self, flavor: str, quota: FlavorResource | None) -> bool:
         """Return whether a queue without quota of its own may borrow some from its cohort."""
-        if quota is None or not self.cluster_queue.spec.cohort_name or (flavor, quota.name) not in self.borrowable:
+        if quota is None or not _has_cohort(self.cluster_queue) or (flavor, quota.name) not in self.borrowable:
             return False
         return quota.borrowing_limit is None or parse_nano_or_none(quota.borrowing_limit) != 0
 
@@ -280,10 +284,14 @@ def _nominal_quota(quota: FlavorResource | None) -> int:
     return parse_nano_or_none(quota.nominal_quota) or 0 if quota is not None else 0
 
 
+def _has_cohort(queue: ClusterQueue) -> bool:
+    return bool(queue.spec.cohort_name or queue.spec.cohort)
+
+
 def _lent_quotas(queues: Iterable[ClusterQueue]) -> Iterable[tuple[str, str]]:
     """Yield flavor and resource of each quota that queues of a cohort have."""
     for queue in queues:
-        if queue.spec.cohort_name:
+        if _has_cohort(queue):
             for group in queue.spec.resource_groups:
                 for flavor in group.flavors:
                     yield from ((flavor.name, each.name) for each in flavor.resources if _nominal_quota(each))
