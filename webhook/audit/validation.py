@@ -184,12 +184,12 @@ def find_null_amounts(spec: Any) -> Iterator[FieldPath]:
         holders += [(("spec", kind, i), each) for i, each in enumerate(members if isinstance(members, list) else ())]
     for path, holder in holders:
         for side in _SIDES:
-            amounts = _value_of(_value_of(holder, "resources"), side)
+            amounts = _member_of(_member_of(holder, "resources"), side)
             yield from ((*path, "resources", side, name) for name in _null_names(amounts))
     yield from (("spec", "overhead", name) for name in _null_names(spec.get("overhead")))
 
 
-def _value_of(data: Any, key: str) -> Any:
+def _member_of(data: Any, key: str) -> Any:
     return data.get(key) if isinstance(data, dict) else None
 
 

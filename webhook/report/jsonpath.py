@@ -75,7 +75,7 @@ def values_at_path(path: str, data: Any) -> list[Any]:
     Raises:
         JsonPathError: The path is invalid, or does not fit the data.
     """
-    return _walk(parse_path(path), [data])
+    return _apply_steps(parse_path(path), [data])
 
 
 def parse_path(path: str) -> tuple[Step, ...]:
@@ -148,16 +148,16 @@ def _number(text: str) -> Step:
     return _constant(float(text) if "." in text else int(text))
 
 
-def _field(name: str) -> Step:
+def _parse_field(name: str) -> Step:
     name = name.replace("\\", "")
     if name == "*":
-        return lambda values: [each for value in values for each in _members(value)]
+        return lambda values: [each for value in values for each in _members_of_value(value)]
     if not name:
         return lambda values: values
     return lambda values: [value[name] for value in values if isinstance(value, dict) and name in value]
 
 
-def _members(value: Any) -> Iterable[Any]:
+def _members_of_value(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return [value[key] for key in sorted(value)]
     return value if isinstance(value, list) else ()
@@ -169,35 +169,35 @@ def _descend(_: str) -> Step:
 
 def _containers(value: Any) -> Iterator[Any]:
     """Yield a map or list, and then those in it."""
-    members = _members(value)
+    members = _members_of_value(value)
     if members:
         yield value
     for each in members:
         yield from _containers(each)
 
 
-def _subscript(text: str) -> Step:
+def _parse_subscript(text: str) -> Step:
     text = text.strip()
     if "," in text:
-        unions = [_subscript(each) for each in text.split(",")]
+        unions = [_parse_subscript(each) for each in text.split(",")]
         return lambda values: [each for union in unions for each in union(values)]
     if len(text) > 1 and text[0] == text[-1] == "'":
         steps = _parse_steps(f".{text[1:-1]}")
-        return lambda values: _walk(steps, values)
+        return lambda values: _apply_steps(steps, values)
     if text == "*":
         text = ":"
     found = _SLICE.match(text)
     if found is None or not text:
         raise JsonPathError(f"[] must contain a number, a range START:END:STEP, * or 'NAME', found {text!r}")
-    return _slice(found[1], found[2], found[3])
+    return _parse_slice(found[1], found[2], found[3])
 
 
-def _slice(first: str, last: str | None, step: str | None) -> Step:
+def _parse_slice(first: str, last: str | None, step: str | None) -> Step:
     every = int(step or 1)
     if not every:
         raise JsonPathError("the step of a range must be above 0, found 0")
 
-    def cut(value: list[Any]) -> list[Any]:
+    def slice_of(value: list[Any]) -> list[Any]:
         length = len(value)
         start = int(first or 0) + (length if first.startswith("-") else 0)
         end = start + 1 if last is None else int(last or length) + (length if last.startswith("-") else 0)
@@ -210,25 +210,27 @@ def _slice(first: str, last: str | None, step: str | None) -> Step:
     def text_of(index: str) -> str:
         return index if last is None else f"{index}:{last}"
 
-    return lambda values: [each for value in values if value is not None for each in cut(_list(value))]
+    return lambda values: [each for value in values if value is not None for each in slice_of(_list(value))]
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise JsonPathError(f"[] needs a list, found {_text(value)[:40]}. Write .name for a field of a map")
+        raise JsonPathError(f"[] needs a list, found {_format_value(value)[:40]}. Write .name for a field of a map")
     return value
 
 
-def _filter(text: str) -> Step:
+def _parse_filter(text: str) -> Step:
     compared = _COMPARISON.match(text)
     if compared is None:
         present = _parse_steps(text)
-        return lambda values: [one for value in values for one in _list(value) if _walk(present, [one])]
+        return lambda values: [one for value in values for one in _list(value) if _apply_steps(present, [one])]
     compare = _OPERATORS.get(compared[2])
     if compare is None:
         raise JsonPathError(f"must be one of {', '.join(_OPERATORS)} in a filter, found {compared[2]}")
     left, right = _parse_steps(compared[1]), _parse_filter_value(compared[3])
-    return lambda values: [one for value in values for one in _list(value) if _holds(compare, left, right, one)]
+    return lambda values: [
+        one for value in values for one in _list(value) if _comparison_holds(compare, left, right, one)
+    ]
 
 
 def _parse_filter_value(text: str) -> tuple[Step, ...]:
@@ -236,8 +238,10 @@ def _parse_filter_value(text: str) -> tuple[Step, ...]:
     return (_constant(words[text.strip()]),) if text.strip() in words else _parse_steps(text)
 
 
-def _holds(compare: Callable[[Any, Any], bool], left: tuple[Step, ...], right: tuple[Step, ...], value: Any) -> bool:
-    lefts, rights = _walk(left, [value]), _walk(right, [value])
+def _comparison_holds(
+    compare: Callable[[Any, Any], bool], left: tuple[Step, ...], right: tuple[Step, ...], value: Any
+) -> bool:
+    lefts, rights = _apply_steps(left, [value]), _apply_steps(right, [value])
     if not lefts or not rights:
         return False
     if len(lefts) > 1 or len(rights) > 1:
@@ -246,21 +250,21 @@ def _holds(compare: Callable[[Any, Any], bool], left: tuple[Step, ...], right: t
         return compare(lefts[0], rights[0])
     except TypeError:
         raise JsonPathError(
-            f"a filter must compare values of one type, found {_text(lefts[0])} and {_text(rights[0])}"
+            f"a filter must compare values of one type, found {_format_value(lefts[0])} and {_format_value(rights[0])}"
         ) from None
 
 
 _STEPS: dict[str, Callable[[str], Step]] = {
     "text": lambda text: _constant(_unquote(text)),
     "number": _number,
-    "field": _field,
+    "field": _parse_field,
     "deep": _descend,
-    "subscript": _subscript,
-    "filter": _filter,
+    "subscript": _parse_subscript,
+    "filter": _parse_filter,
 }
 
 
-def _walk(steps: Iterable[Step], values: list[Any]) -> list[Any]:
+def _apply_steps(steps: Iterable[Step], values: list[Any]) -> list[Any]:
     for step in steps:
         values = step(values)
     return values
@@ -271,13 +275,13 @@ def _render(parts: Iterable[Part], value: Any) -> Iterator[str]:
         if isinstance(part, str):
             yield part
         elif isinstance(part, Repeated):
-            for each in _walk(part.steps, [value]):
+            for each in _apply_steps(part.steps, [value]):
                 yield from _render(part.parts, each)
         else:
-            yield " ".join(map(_text, _walk(part, [value])))
+            yield " ".join(map(_format_value, _apply_steps(part, [value])))
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value as Go prints it; lists and maps as JSON, in the order of their keys."""
     if isinstance(value, str):
         return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.engine.pod_context import PodContext, PodMutation
+from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
 from webhook.model.claims import ClaimSpec
@@ -55,7 +55,11 @@ def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCha
     totals = context.gpu_requests.totals  # without injected GPUs that are removed
     if fit is not None and not mutation.pod.has_uid:
         totals = {fit.resource: 1}
-    nodes = _possible_nodes(mutation, view.fleet) if totals or context.claimed.served else 0
+    nodes = 0
+    if isinstance(context, GpuPodContext) and fit is None and not mutation.pod.spec.node_name:
+        nodes = context.feasible.selected
+    elif totals or context.claimed.served:
+        nodes = _possible_nodes(mutation, view.fleet)
     named = _weigh_names(totals, nodes, mutation, view.fleet) if totals else ()
     if view.devices is NO_DEVICES:
         return QuotaCharge(named)
