@@ -67,10 +67,15 @@ def test_no_help_page_names_a_type_of_python(names: str) -> None:
     assert "<list" not in arguments
 
 
+def test_no_summary_of_a_command_is_cut_off(rightslice: Run) -> None:
+    assert "..." not in rightslice("--help").out.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize(
     ("tried", "same"),
     [
         (["--version"], ["version"]),
+        (["--version", "audit"], ["version"]),
         (["help"], ["--help"]),
         (["help", "check"], ["check", "--help"]),
         (["help", "policy", "lint"], ["policy", "lint", "-h"]),

@@ -52,7 +52,9 @@ PROJECT_FILE = ".rightslice.yaml"
 COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
 """Set by a shell that asks for completions; read by typer."""
 
-HELP = "Admission control, right-sizing and placement of GPU pods on Kubernetes."
+HELP = """Admission control, right-sizing and placement of GPU pods on Kubernetes.
+
+`help COMMAND` lists the flags of a command, with examples."""
 
 
 def run() -> None:
@@ -137,7 +139,16 @@ def build_app(names: list[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(lambda: None)
+
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            version_command()
+            raise typer.Exit
+
+    version = typer.Option(
+        False, "--version", is_eager=True, callback=print_version, help="Print the version and exit."
+    )
+    app.callback()(lambda _version=version: None)
     for name in names:
         module, _, attribute = COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)

@@ -15,14 +15,12 @@ from webhook.model.fleet import Fleet
 from webhook.model.queues import KUEUE_API_VERSION
 from webhook.report.serialization import yaml_text
 
-kueue = typer.Typer(
-    help="Print Kueue configuration for one budget of whole GPUs, slices and shares.", no_args_is_help=True
-)
+kueue = typer.Typer(help="Print Kueue configuration for one budget of all GPUs.", no_args_is_help=True)
 
 
 @kueue.callback()
 def kueue_group() -> None:
-    """Print Kueue configuration for one budget of whole GPUs, slices and shares."""
+    """Print Kueue configuration for one budget of all GPUs."""
 
 
 BudgetResource = Annotated[

@@ -153,7 +153,7 @@ def layout_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Plan MIG layouts from what pods need: the fewest cards, and the fewest changes.
+    """Plan MIG layouts for what pods need: the fewest cards.
 
     The demand is what the policies would give the pods if they were created now and every slice were free, including
     right-sizing in audit and warn mode. Pods that keep whole cards keep them where they run.

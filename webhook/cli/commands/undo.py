@@ -71,7 +71,7 @@ def undo_command(
     context: flags.Context = None,
     namespace: flags.PodNamespace = None,
 ) -> None:
-    """Print the original resources of a changed pod or resource claim.
+    """Print the original resources of a changed pod or claim.
 
     The output is YAML for its manifest. Nothing is changed in the cluster.
 
