@@ -252,9 +252,18 @@ def test_cards_for_waiting_pods_of_several_gpus_are_kept(pods: list[PodMaker], e
 
 UNSERVED: dict[str, tuple[list[PodMaker], dict[tuple[str, ...], int]]] = {
     "more GPUs than any node has": ([make_pod("p").gpus(16)], {("whole cards requested",): 16}),
-    "as many as a node could have, for one pod for each such node": (
+    "as many as a node could have later, for one pod for each such node": (
+        [*(make_pod(f"p{i}").gpus(8) for i in range(4)), *(whole(f"q{i}", "8Gi", i) for i in ("a100", "h100"))],
+        {
+            ("right-sized", *SLICES_OF_8_GIB): 1,
+            ("right-sized", *(unit.replace("A100", "H100") for unit in SLICES_OF_8_GIB)): 1,
+            ("whole cards requested", "A100/whole", "H100/whole"): 24,
+            ("whole cards requested",): 8,
+        },
+    ),
+    "not on a node where pods keep so many cards that the others are too few": (
         [*(make_pod(f"p{i}").gpus(8) for i in range(4)), *(whole(f"q{i}", node=i) for i in ("a100", "h100"))],
-        {("whole cards requested", "A100/whole", "H100/whole"): 24, ("whole cards requested",): 8},
+        {("whole cards requested", "A100/whole", "H100/whole"): 8, ("whole cards requested",): 24},
     ),
     "a need above the memory of each card": ([whole("p", "100Gi")], {("whole cards requested",): 1}),
     "no node that it may use": ([make_pod("p").gpus(1).spec(nodeSelector={"zone": "none"})],

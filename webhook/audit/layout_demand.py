@@ -177,15 +177,17 @@ class DemandCollector:
     def demand(self) -> LayoutDemand:
         """Return the sums, with whole cards kept for waiting pods that need several on one node.
 
-        Those that no node has free now are requests for single cards, if a node is large enough, other such pods
-        counted; else they cannot be served.
+        Those that no node has free now are requests for single cards, if a node has enough that running pods do not
+        keep, other such pods counted; else they cannot be served.
         """
         nodes, needs, kept = dict(self._nodes), Counter(self._needs), Counter(self._kept)
         held, reserved = Counter(self._held), Counter[int]()
         for each in sorted(self._sets, key=lambda each: -each.gpus):
             possible = [index for index in bit_positions(each.nodes) if index in nodes]
             free = {index: nodes[index].layouts.count(WHOLE_CARD) - held[index] for index in possible}
-            later = {index: len(nodes[index].layouts) - reserved[index] for index in possible}
+            later = {
+                index: len(nodes[index].layouts) - self._nodes[index].kept_whole - reserved[index] for index in possible
+            }
             if (index := self._smallest_node(free, each.gpus)) is not None:
                 held[index] += each.gpus
                 kept[each.reason] += each.gpus

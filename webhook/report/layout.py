@@ -25,7 +25,7 @@ WHOLE_TEXT = "whole"
 
 NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have such a slice"
-NO_LARGE_NODE = "no node that it may use has so many GPUs, or so much memory in each; other waiting pods count"
+NO_LARGE_NODE = "no node that it may use has so many GPUs beside those of other pods, or so much memory in each"
 NO_CARD = "all cards that could serve it are used"
 NO_IDLE_CARD = "all cards that could serve it are used, or on nodes with pods, which keep their layouts"
 
