@@ -710,7 +710,34 @@ def test_tolerations_that_a_policy_adds_allow_the_nodes() -> None:
 def test_replicas_each_get_devices_of_their_own_node() -> None:
     """A replica is a pod with claims of its own: several of them need not fit one node."""
     pods = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])
-    assert findings(workload("Deployment", pods, replicas=3), *CLUSTER, *PAIR) == []
+    assert findings(workload("Deployment", pods, replicas=2), *CLUSTER, make_node("h2"), *MORE_CARDS, *PAIR) == []
+
+
+MORE_CARDS = [resource_slice("h2", NVIDIA, "h2", nodeName="h2", devices=[card("gpu-0"), card("gpu-1", minor=1)])]
+REPLICAS: dict[str, tuple[Json, int, str]] = {
+    "as many pods as cards": (request(), 3, ""),
+    "more pods than cards": (request(), 100, "at most 3 of 100"),
+    "more pods than pairs of cards on one node": (request(count=2), 3, "at most 1 of 3"),
+    "slices that share the memory of a card": (
+        request(f"{ATTRIBUTES}.profile == '3g.40gb'", name="mig"),
+        9,
+        "at most 4",
+    ),
+    "slices of a node that the search does not reach": (request(name="mig"), 9, ""),
+}
+
+
+@pytest.mark.parametrize(("requested", "replicas", "words"), REPLICAS.values(), ids=REPLICAS)
+def test_a_workload_is_told_how_many_of_its_pods_get_devices(requested: Json, replicas: int, words: str) -> None:
+    pods = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])
+    found = findings(workload("Deployment", pods, replicas=replicas), *CLUSTER, template(requested))
+    assert [each.code for each in found] == ["GPU-T206"] * bool(words)
+    assert all(words in each.message for each in found)
+
+
+def test_a_claim_that_pods_share_is_for_any_number_of_them() -> None:
+    pods = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimName": "c"}])
+    assert findings(workload("Deployment", pods, replicas=100), *CLUSTER, claim(request())) == []
 
 
 TOO_MANY = "must be devices that one node has, found no node of this cluster that has all of them"

@@ -19,6 +19,7 @@ from webhook.engine.claimed_gpus import claim_of_scheduler, is_advertised
 from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.matched_policies import combine_policies, fact_reporter
+from webhook.engine.owned_pods import is_daemon_pod
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.errors import abbreviate_names
@@ -51,8 +52,9 @@ from webhook.model.dra.allocator import (
 from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
-from webhook.model.dra.device_view import NamespaceClaims
+from webhook.model.dra.device_view import DeviceView, NamespaceClaims
 from webhook.model.dra.extended_resources import requested_extended_resources, served_resources
+from webhook.model.dra.pod_devices import with_devices_taken
 from webhook.model.dra.published_devices import MAX_KINDS, PublishedDevice, published_devices
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.dra.twice_published import DEVICE_PLUGIN, PLUGIN_PREFIXES, devices_published_twice
@@ -181,6 +183,56 @@ def _joint_findings(
     if (found := known.get(key)) is None:
         found = known.store(key, list(_lacking_together(specs, nodes, view)))
     return found
+
+
+def replica_device_findings(
+    pod: Pod, view: ClusterView, namespace: str, replicas: int, added: Sequence[Toleration] = ()
+) -> Iterator[PolicyFinding]:
+    """Yield that the nodes have devices for fewer of a workload's pods, which each get claims of their own.
+
+    Args:
+        replicas: How many pods there are.
+        added: Tolerations that policies add to them.
+    """
+    if any(one.resource_claim_name for one in pod.spec.resource_claims) or is_daemon_pod(pod):
+        return
+    specs, pools = list(_unallocated_claims(pod, view, namespace)), view.devices.pools
+    nodes = _usable_nodes(pod, view, added) & nodes_of_slices(pools, view.fleet)
+    known, key = _known_findings(pools).values_for(view.classes), msgspec.json.encode((specs, f"{nodes:x}", replicas))
+    if (found := known.get(key)) is None:
+        most = _count_served(specs, nodes, replicas, view) if specs and pools else None
+        number = f"at most {most} of" if most else "none of"
+        message = f"{number} {replicas} pods would run at once: the nodes that they may use have devices for no more"
+        fix = f"Run at most {most} of them at once." if most else "Request fewer devices."
+        path: FieldPath = ("spec", "resourceClaims")
+        found = known.store(key, [] if most is None else [_warning("GPU-T206", path, message, fix)])
+    yield from found
+
+
+def _count_served(specs: Sequence[ClaimSpec], nodes: int, replicas: int, view: ClusterView) -> int | None:
+    """Return how many pods with claims nodes could serve if all devices were free; None if all, or if not known."""
+    claims, pools, steps, count = [NamedClaim("", spec) for spec in specs], view.devices.pools, 0, 0
+    for node in bit_positions(nodes):
+        devices, of_node = view.devices._replace(allocated={}), pools.pools_of_node(node)
+        while count < replicas:
+            found = _allocate_once(claims, node, devices, MAX_STEPS - steps)
+            steps += found.steps + sum(len(pool.devices) for pool in of_node)
+            if found.outcome is AllocationOutcome.REJECTED:
+                break
+            if found.outcome is not AllocationOutcome.ALLOCATED or steps > MAX_STEPS:
+                return None
+            count, devices = count + 1, with_devices_taken(devices, [found])
+    return count if count < replicas else None
+
+
+def _allocate_once(claims: Sequence[NamedClaim], node: int, devices: DeviceView, max_steps: int) -> NodeAllocation:
+    try:
+        return allocate_on_node(
+            claims, devices.pools.pools_of_node(node), devices.allocated, devices.classes, select_device,
+            shared_names=devices.pools.shared_counter_names, max_steps=max_steps,
+        )  # fmt: skip
+    except (SelectorRuntimeError, UnmodelledExpressionError):
+        return NodeAllocation(AllocationOutcome.UNKNOWN)
 
 
 def _usable_nodes(pod: Pod, view: ClusterView, added: Sequence[Toleration]) -> int:

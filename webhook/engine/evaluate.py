@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
-from webhook.engine.claim_review import pod_device_findings, shared_gpu_findings
+from webhook.engine.claim_review import UNALLOCATABLE, pod_device_findings, replica_device_findings, shared_gpu_findings
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, claim_of_scheduler
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
@@ -73,6 +73,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
         names = context.gpu_requests.extended_names
         if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
             facts += pod_device_findings(context.pod, view, request.namespace, mutation.tolerations)
+            if request.replicas > 1 and UNALLOCATABLE.isdisjoint(one.code for one in facts):
+                of_replicas = request.namespace, request.replicas, mutation.tolerations
+                facts += replica_device_findings(context.pod, view, *of_replicas)
             facts += _claim_rejections(context, mutation) if not context.policies.limits else ()
         facts += shared_gpu_findings(context.pod, view) if names else ()
     if created and context.pod.metadata.annotations and not request.sub_resource:
