@@ -29,6 +29,14 @@ def test_services_are_watched_only_for_constraints_that_exclude_nodes(schedulers
     assert watched.isdisjoint({"services", "statefulsets"}) is not want
 
 
+def test_claims_are_watched_once_there_are_devices() -> None:
+    holder: Any = SimpleNamespace(view=empty_view())
+    watched = {each.name for each in ClusterInformers(**parts_of(holder)).states}
+
+    assert {"resourceslices", "deviceclasses"} <= watched
+    assert watched.isdisjoint({"resourceclaims", "resourceclaimtemplates", "devicetaintrules"})
+
+
 def parts_of(holder: Any) -> Any:
     """Return what informers are made of, without an API server."""
     return {"api": None, "holder": holder, "random": None, "events": None, "namespace": "rightslice-system"}

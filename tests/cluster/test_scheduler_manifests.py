@@ -158,7 +158,7 @@ def test_the_extender_watches_claims_only_where_devices_are_published(plane: Pla
         plane.api.delete(f"{slices}/extender-slice")
 
 
-KINDS_OF_CLAIMS = ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
+KINDS_OF_CLAIMS = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "devicetaintrules")
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from webhook.cache.informers import (
     SERVICES,
     STATEFUL_SETS,
     STORAGE_RESOURCES,
+    TAINT_RULES,
     VOLCANO_QUEUES,
     exception_resource,
     policy_resource,
@@ -344,7 +345,8 @@ class ClusterReader:
         """Return the devices and claims; none of a kind that the cluster does not have or permit listing."""
         slices = await self._list_optional(RESOURCE_SLICES, HTTPStatus.FORBIDDEN)
         claims = await self._list_optional(RESOURCE_CLAIMS, HTTPStatus.FORBIDDEN)
-        return build_device_view(slices, claims, classes, fleet)
+        rules = await self._list_optional(TAINT_RULES, HTTPStatus.FORBIDDEN) if slices else []
+        return build_device_view(slices, claims, classes, fleet, rules)
 
     async def _all_storage_objects(self) -> list[SnapshotObject]:
         """Return the objects about storage; none if the cluster does not permit listing one kind of them."""

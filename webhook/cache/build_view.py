@@ -29,6 +29,7 @@ from webhook.model.claims import (
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_limit_range
 from webhook.model.dra.device_pools import DevicePools
+from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.device_view import build_device_view
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.nominated_pods import bind_nominated
@@ -69,6 +70,7 @@ def build_view(
     *,
     resource_slices: Iterable[ResourceSlice] = (),
     resource_claims: Iterable[ResourceClaim] = (),
+    taint_rules: Sequence[DeviceTaintRule] = (),
     queues: KueueQueues = NO_QUEUES,
     volcano_queues: VolcanoQueues = NO_VOLCANO_QUEUES,
     group_sources: GroupSources = NO_SOURCES,
@@ -104,7 +106,7 @@ def build_view(
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
     view = view.with_volcano_queues(volcano_queues)
-    devices = build_device_view(resource_slices, resource_claims, device_classes, fleet)
+    devices = build_device_view(resource_slices, resource_claims, device_classes, fleet, taint_rules)
     view = view.with_devices(
         devices, {i: free[fleet.nodes[i].name] for i in nodes_beside_devices(devices.pools, fleet)}
     )

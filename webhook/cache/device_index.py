@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from sys import intern
 
@@ -29,6 +29,7 @@ from webhook.model.claims import (
 )
 from webhook.model.dra.claim_weights import carry_claim_weights
 from webhook.model.dra.device_pools import DevicePools, PoolId, SlicesByPool, slices_by_pool
+from webhook.model.dra.device_taint_rules import DeviceTaintRule, with_rule_taints
 from webhook.model.dra.device_view import (
     NO_DEVICES,
     AllocatedDevices,
@@ -117,7 +118,7 @@ class DeviceIndex:
     """Devices and claims.
 
     Attributes:
-        slices, claims: The stores, one per reflector.
+        slices, claims, taint_rules: The stores, one per reflector.
         claims_watch: The status of the watch of claims, if there is one.
     """
 
@@ -127,6 +128,9 @@ class DeviceIndex:
         self._on_change = on_change
         self.slices = SliceStore(self._on_slice_change)
         self.claims = ClaimStore(self._on_claim_change)
+        self.taint_rules: ObjectStore[DeviceTaintRule] = ObjectStore(
+            lambda item: item.metadata.name, lambda *_: self._on_slice_change()
+        )
         self._results: defaultdict[PoolId, dict[tuple[str, str], list[DeviceAllocation]]] = defaultdict(dict)
         self._claims: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
         self._pending: Counter[str] = Counter()
@@ -142,9 +146,10 @@ class DeviceIndex:
         if not self.is_outdated(fleet):
             return
         slices = self.slices.all() if self._slices_changed else None
+        rules = list(self.taint_rules.items.values())
         self._slices_changed = False
         try:
-            grouped, pools = await asyncio.to_thread(_index_pools, slices, self._grouped, fleet, self._view)
+            grouped, pools = await asyncio.to_thread(_index_pools, slices, rules, self._grouped, fleet, self._view)
         except BaseException:
             self._slices_changed = True
             raise
@@ -177,7 +182,8 @@ class DeviceIndex:
             self._view = self._view._replace(allocated=self._changed_allocations())
         if self._changed_namespaces:
             self._view = self._view._replace(claims=self._changed_claims(), pending=+self._pending)
-        knows_claims = self.claims_watch is None or not self.claims_watch.forbidden
+        watch = self.claims_watch
+        knows_claims = watch is None or (watch.synced and not watch.forbidden)
         if knows_claims != self._view.knows_claims:
             self._view = self._view._replace(knows_claims=knows_claims)
         return self._view if self._view.pools or self._view.claims or self._view.classes else NO_DEVICES
@@ -227,10 +233,14 @@ class DeviceIndex:
 
 
 def _index_pools(
-    slices: Iterable[PackedSlice] | None, grouped: SlicesByPool, fleet: Fleet, before: DeviceView
+    slices: Iterable[PackedSlice] | None,
+    rules: Sequence[DeviceTaintRule],
+    grouped: SlicesByPool,
+    fleet: Fleet,
+    before: DeviceView,
 ) -> tuple[SlicesByPool, DevicePools]:
     """Return the slices by pool, which are the given ones without changed slices, and the index of pools."""
-    grouped = grouped if slices is None else slices_by_pool(slices)
+    grouped = grouped if slices is None else slices_by_pool(with_rule_taints(slices, rules))
     pools = DevicePools(grouped, fleet)
     carry_claim_weights(before.pools, pools, before.claims)
     cards_by_kind(pools, fleet)

@@ -19,6 +19,7 @@ from webhook.kube.api import KubeClient, read_api_minor
 from webhook.kube.reflector import PAUSE_SECONDS, RandomSource, Reflector, WatchedResource, WatchEventSink, WatchStatus
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.pod_topology_spread import Service, StatefulSet
 from webhook.model.fleet import Fleet
@@ -90,6 +91,16 @@ RESOURCE_CLAIMS = WatchedResource(
     "resourceclaims", f"{DRA_PATH}/resourceclaims", ResourceClaim, optional=True, may_be_forbidden=True
 )
 """Not served before Kubernetes 1.34."""
+
+TAINT_RULES = WatchedResource(
+    "devicetaintrules",
+    f"{DRA_PATH}/devicetaintrules",
+    DeviceTaintRule,
+    optional=True,
+    may_be_forbidden=True,
+    older_paths=(f"{DRA_PATH}beta2/devicetaintrules", f"{DRA_PATH}alpha3/devicetaintrules"),
+)
+"""Served where the feature gate DeviceTaintRules is on: by default since Kubernetes 1.37."""
 
 RUNTIME_CLASSES = WatchedResource("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", RuntimeClass, optional=True)
 PRIORITY_CLASSES = WatchedResource(
@@ -218,8 +229,9 @@ def seconds_without_contact(states: Sequence[WatchStatus]) -> float:
 class ClusterInformers:
     """Everything that the webhook watches in one cluster.
 
+    Once there are DeviceClasses or ResourceSlices, it watches ResourceClaims, their templates and DeviceTaintRules too.
+
     Attributes:
-        states: The status of each reflector.
         policies: The GPUPolicy and GPUPolicyException objects.
     """
 
@@ -244,11 +256,13 @@ class ClusterInformers:
         reflectors.add(LIMIT_RANGES, self._publisher.limit_ranges)
         reflectors.add(QUOTAS, self._publisher.quotas)
         self._pods = self._publisher.pods_status = reflectors.add(PODS, self._publisher.pods)
-        reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
-        reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
-        reflectors.add(RESOURCE_SLICES, self._publisher.devices.slices)
         devices = self._publisher.devices
-        devices.claims_watch = reflectors.add(RESOURCE_CLAIMS, devices.claims)
+        reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
+        reflectors.add(RESOURCE_SLICES, devices.slices)
+        self._of_claims, self._watches_claims = ReflectorGroup(api, random, events), False
+        self._of_claims.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
+        self._of_claims.add(TAINT_RULES, devices.taint_rules)
+        devices.claims_watch = self._of_claims.add(RESOURCE_CLAIMS, devices.claims)
         reflectors.add(RUNTIME_CLASSES, self._publisher.runtime_classes)
         reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
         for resource, store in zip(STORAGE_RESOURCES, self._publisher.storage.stores, strict=True):
@@ -269,7 +283,15 @@ class ClusterInformers:
         self._cluster_states = reflectors.states
         reflectors.add(policy_resource(), self.policies.policies)
         reflectors.add(exception_resource(namespace), self.policies.exceptions)
-        self.states = reflectors.states
+
+    @property
+    def states(self) -> tuple[WatchStatus, ...]:
+        """The status of each reflector that runs."""
+        return self._reflectors.states + self._states_of_claims
+
+    @property
+    def _states_of_claims(self) -> tuple[WatchStatus, ...]:
+        return self._of_claims.states if self._watches_claims else ()
 
     async def run(self, policies_changed: Callable[[], Awaitable[None]], synced: Callable[[], None]) -> None:
         """Watch until cancelled.
@@ -280,7 +302,8 @@ class ClusterInformers:
         """
         async with asyncio.TaskGroup() as tasks:
             self._reflectors.start(tasks)
-            publish = partial(self._publisher.run, self._reflectors.is_synced)
+            tasks.create_task(self._watch_claims(tasks))
+            publish = partial(self._publisher.run, self._is_synced)
             tasks.create_task(supervise("view", publish, self._events))
             tasks.create_task(supervise("version", self._watch_version, self._events))
             tasks.create_task(supervise("age", self._mark_staleness, self._events))
@@ -297,12 +320,27 @@ class ClusterInformers:
     @property
     def age(self) -> float:
         """Seconds since the API server confirmed the resource that was confirmed longest ago."""
-        return seconds_without_contact(self._cluster_states)
+        return seconds_without_contact(self._cluster_states + self._states_of_claims)
 
     @property
     def pods_contact(self) -> float:
         """When the API server last confirmed the pods, in seconds of the event loop's clock."""
         return self._pods.last_contact
+
+    def _has_devices(self) -> bool:
+        return bool(self._publisher.device_classes.items) or self._publisher.devices.has_slices()
+
+    def _is_synced(self) -> bool:
+        return self._reflectors.is_synced() and (self._watches_claims or not self._has_devices())
+
+    async def _watch_claims(self, tasks: asyncio.TaskGroup) -> None:
+        """Watch claims from when there are devices on."""
+        await self._reflectors.wait_synced()
+        while not self._has_devices():
+            await asyncio.sleep(AGE_CHECK_SECONDS)
+        self._of_claims.start(tasks)
+        await self._of_claims.wait_synced()
+        self._watches_claims = True
 
     async def _watch_version(self) -> None:
         """Read the version of the API server again and again: upgrades and rollbacks happen while this runs."""
@@ -333,7 +371,7 @@ class ClusterInformers:
 class InventoryInformers:
     """Everything that the scheduler extender watches: nodes, pods, GPUNodes and ResourceSlices.
 
-    Once there are ResourceSlices, it watches ResourceClaims, their templates and DeviceClasses too.
+    Once there are ResourceSlices, it watches ResourceClaims, their templates, DeviceClasses and DeviceTaintRules too.
     """
 
     def __init__(self, api: KubeClient, inventory: NodeInventory, random: RandomSource, events: WatchEventSink) -> None:
@@ -346,6 +384,7 @@ class InventoryInformers:
         self._reflectors.add(RESOURCE_SLICES, inventory.devices.slices)
         self._of_claims = ReflectorGroup(api, random, events, max_pause=INVENTORY_PAUSE_SECONDS)
         self._of_claims.add(DEVICE_CLASSES._replace(may_be_forbidden=True), inventory.device_classes)
+        self._of_claims.add(TAINT_RULES, inventory.devices.taint_rules)
         self._of_claims.add(CLAIM_TEMPLATES._replace(may_be_forbidden=True), inventory.claim_templates)
         inventory.devices.claims_watch = self._of_claims.add(RESOURCE_CLAIMS, inventory.devices.claims)
         self._watches_claims = False

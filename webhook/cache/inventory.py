@@ -24,6 +24,7 @@ from webhook.cache.stored_objects import creation_order, object_namespace
 from webhook.kube.reflector import ReflectorStore
 from webhook.model.batch import gang_of
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import FleetNode
@@ -186,6 +187,7 @@ def build_inventory(objects: Sequence[object]) -> NodeInventory:
     _write_list(inventory.device_classes, [item for item in objects if isinstance(item, DeviceClass)])
     _write_list(inventory.claim_templates, [item for item in objects if isinstance(item, ResourceClaimTemplate)])
     _write_list(inventory.devices.slices, [item for item in objects if isinstance(item, ResourceSlice)])
+    _write_list(inventory.devices.taint_rules, [item for item in objects if isinstance(item, DeviceTaintRule)])
     _write_list(inventory.devices.claims, [item for item in objects if isinstance(item, ResourceClaim)])
     _write_list(inventory.pods, sorted((item for item in objects if isinstance(item, Pod)), key=creation_order))
     return inventory

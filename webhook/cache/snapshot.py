@@ -29,6 +29,7 @@ from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
+from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import kubelet_minor
 from webhook.model.node_groups import (
@@ -204,6 +205,7 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         storage=[item for item in objects if isinstance(item, StorageObject)],
         resource_slices=[item for item in objects if isinstance(item, ResourceSlice)],
         resource_claims=[item for item in objects if isinstance(item, ResourceClaim)],
+        taint_rules=[item for item in objects if isinstance(item, DeviceTaintRule)],
         queues=_snapshot_queues(objects),
         volcano_queues=VolcanoQueues([item for item in objects if isinstance(item, VolcanoQueue)]),
         group_sources=_snapshot_groups(objects),

@@ -15,6 +15,7 @@ import msgspec
 from webhook.cache.stored_objects import NamespacedObject, StoredPod
 from webhook.errors import QuantityError, SnapshotError, SourceLocation, shorten_text
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, claim_amounts
+from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.resource_slices import ResourceSlice, slice_amounts
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.filters.pod_topology_spread import PeerSelectors, Service, StatefulSet
@@ -66,6 +67,7 @@ ClusterScoped = (
     | GPUNode
     | DeviceClass
     | ResourceSlice
+    | DeviceTaintRule
     | RuntimeClass
     | PriorityClass
     | PersistentVolume
@@ -89,9 +91,9 @@ SnapshotObject = ClusterScoped | NamespacedObject
 
 _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceSlice, ResourceClaim, ResourceClaimTemplate,
-    DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, CSIDriver,
-    CSIStorageCapacity, VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue, NodeOverlay,
-    KarpenterPool, MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
+    DeviceTaintRule, DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass,
+    CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue,
+    NodeOverlay, KarpenterPool, MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
     Service, StatefulSet,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
@@ -103,6 +105,7 @@ _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each i
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
     "ResourceSlice": "resource.k8s.io/v1",
+    "DeviceTaintRule": "resource.k8s.io/v1",
     "ResourceClaim": "resource.k8s.io/v1",
     "ResourceClaimTemplate": "resource.k8s.io/v1",
     "DeviceClass": "resource.k8s.io/v1",
@@ -128,10 +131,11 @@ _API_VERSIONS = {
 }
 """apiVersion of the kinds outside the core group."""
 
-_OLDER_API_VERSIONS = dict.fromkeys(("LocalQueue", "ClusterQueue", "ResourceFlavor"), OLDER_KUEUE_API_VERSION) | {
-    "Configuration": f"config.{OLDER_KUEUE_API_VERSION}",
+_OLDER_API_VERSIONS = dict.fromkeys(("LocalQueue", "ClusterQueue", "ResourceFlavor"), (OLDER_KUEUE_API_VERSION,)) | {
+    "Configuration": (f"config.{OLDER_KUEUE_API_VERSION}",),
+    "DeviceTaintRule": ("resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3"),
 }
-"""An older apiVersion in which what is read has the same names."""
+"""Older apiVersions in which what is read has the same names."""
 
 _PATH_STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]", re.ASCII)
 _TYPE_MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`\Z")
@@ -176,7 +180,7 @@ def skipped_kind(raw: RawObject) -> str:
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         return "(no kind)"
     kind, version = data["kind"], data.get("apiVersion", "v1")
-    if kind in _TYPE_BY_KIND and version in (_API_VERSIONS.get(kind, "v1"), _OLDER_API_VERSIONS.get(kind)):
+    if kind in _TYPE_BY_KIND and version in (_API_VERSIONS.get(kind, "v1"), *_OLDER_API_VERSIONS.get(kind, ())):
         return ""
     return str(kind) if version == "v1" else f"{kind} ({shorten_text(str(version))})"
 

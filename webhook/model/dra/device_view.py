@@ -8,7 +8,7 @@ Source: `pkg/scheduler/framework/plugins/dynamicresources/allocateddevices.go` o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from webhook.model.claims import (
     pending_devices,
 )
 from webhook.model.dra.device_pools import DevicePools, PoolId, slices_by_pool
+from webhook.model.dra.device_taint_rules import DeviceTaintRule, with_rule_taints
 from webhook.model.dra.extended_resources import ClassByResource, classes_by_resource
 from webhook.model.dra.resource_slices import ResourceSlice, pack_slices
 from webhook.model.fleet import Fleet
@@ -127,9 +128,11 @@ def build_device_view(
     claims: Iterable[ResourceClaim],
     classes: Iterable[DeviceClass],
     fleet: Fleet,
+    taint_rules: Sequence[DeviceTaintRule] = (),
 ) -> DeviceView:
     """Build the view of a snapshot."""
-    claims, classes, pools = tuple(claims), tuple(classes), slices_by_pool(pack_slices(slices))
+    claims, classes = tuple(claims), tuple(classes)
+    pools = slices_by_pool(with_rule_taints(pack_slices(slices), taint_rules))
     if not (claims or classes or pools):
         return NO_DEVICES
     by_namespace: dict[str, dict[str, ResourceClaim]] = {}
