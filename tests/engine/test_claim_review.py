@@ -125,6 +125,10 @@ CODES: dict[str, tuple[Json, list[str]]] = {
         claim(request(f"{MEMORY}.compareTo(quantity('10Gi')) >= 0", name="mig")),
         ["GPU-D103"],
     ),
+    "a bound just above a slice, and more such slices than a node has": (
+        claim(request(f"{MEMORY}.compareTo(quantity('10Gi')) >= 0", name="mig", count=30)),
+        ["GPU-D103", "GPU-D104"],
+    ),
     "a bound that a slice meets": (claim(request(f"{MEMORY}.compareTo(quantity('9500Mi')) >= 0", name="mig")), []),
     "a bound that no card meets": (claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")), ["GPU-D101"]),
     "a bound just above a slice, in other words": (
@@ -705,6 +709,15 @@ def test_tolerations_that_a_policy_adds_allow_the_nodes() -> None:
     policy = "mode: enforce\ninjection: {tolerations: [{key: reserved, operator: Exists}]}"
     decision = review(pod.build(), policy, view=view_of(*ON_NODES, template(request(ON_AN_A10))))
     assert [each.code for each in decision.findings if each.code == "GPU-D104"] == []
+
+
+def test_one_node_must_have_the_devices_of_all_classes_that_containers_request_by_name() -> None:
+    name, words = f"{DEVICE_CLASS_PREFIX}gpu", "must request resources of device classes that one node has together"
+    for other, is_reported in (("1", False), ("2", True)):
+        amounts = {"limits": {name: other}, "requests": {name: other}}
+        pod = make_pod().namespace("team").requests(name, "1").container("other", resources=amounts)
+        found = findings(pod.build(), *CLUSTER)
+        assert [(each.code, each.message.partition(",")[0]) for each in found] == [("GPU-D104", words)] * is_reported
 
 
 def test_replicas_each_get_devices_of_their_own_node() -> None:

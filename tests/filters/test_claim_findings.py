@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 
 from tests.builders import Json
 from tests.example_cluster import view_of
-from tests.filters.device_comparison import COMPARED_PLUGINS
+from tests.filters.device_comparison import COMPARED_PLUGINS, TIMEOUT_MESSAGE
 from tests.filters.random_clusters import RandomCluster
-from tests.filters.random_devices import random_devices
+from tests.filters.random_devices import NAMESPACE, random_devices
 from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
-from webhook.engine.claim_review import pod_device_findings
+from webhook.engine.claim_review import MAX_STEPS, pod_device_findings
+from webhook.model.dra.allocator import AllocationOutcome
+from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
+from webhook.model.dra.selector_cache import select_device
 from webhook.model.pods import parse_pod
 
 CLUSTERS = max(100, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 1000)
@@ -42,11 +46,58 @@ def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(device_scheduler: S
     assert counts[TOGETHER] or "RIGHTSLICE_FUZZ_SEED" in os.environ
 
 
+def test_claims_that_no_node_allocates_are_reported(device_scheduler: SchedulerFilters) -> None:
+    """All devices are free, as they are for findings. It is not known what a long search would find."""
+    counts: Counter[bool] = Counter()
+    for begin in range(0, CLUSTERS, BATCH_SIZE):
+        drawn = (random_devices(Random(f"{SEED} free {begin + number}")) for number in range(BATCH_SIZE))
+        clusters = [_without_allocations(cluster) for cluster in drawn]
+        answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
+        for cluster, answer in zip(clusters, answers, strict=True):
+            codes = _codes_of_pods(cluster)
+            for name in _comparable_pods(cluster):
+                is_reported = not UNALLOCATABLE.union({"GPU-D102"}).isdisjoint(codes[name])
+                is_allocated = any(map(_is_allocated, answer.allocations[name].values()))
+                counts[is_reported] += 1
+                message = f"{name}: {sorted(codes[name])}\n{json.dumps([*cluster.objects, *cluster.pods])}"
+                assert is_reported or is_allocated or TIMEOUT_MESSAGE in json.dumps(answer.allocations[name]), message
+    assert min(counts[True], counts[False]) > CLUSTERS / 2, counts
+
+
+def _without_allocations(cluster: RandomCluster) -> RandomCluster:
+    """Return the cluster with every claim of its pods, none of which has devices."""
+    objects = [
+        {key: value for key, value in each.items() if key != "status" or each["kind"] != "ResourceClaim"}
+        for each in cluster.objects
+        if not (each["kind"] == "ResourceClaim" and each["metadata"]["name"].startswith("taken"))
+    ]
+    return RandomCluster(objects, cluster.pods)
+
+
+def _comparable_pods(cluster: RandomCluster) -> Iterator[str]:
+    """Yield the pods with claims alone, in a cluster with devices, of which it is known what each node allocates.
+
+    A request for all devices may be for fewer of them later, and one for administration takes none.
+    """
+    view = view_of(*cluster.objects)
+    for pod in map(parse_pod, cluster.pods):
+        claims = resolve_claims(pod, view.namespace_claims(NAMESPACE), view.devices, view.fleet)
+        requests = [one for each in claims.unallocated for one in each.spec.devices.requests]
+        choices = [choice for one in requests for choice in one.choices]
+        is_simple = not any(one.allocation_mode == "All" or one.admin_access for one in choices)
+        if view.devices.pools and claims.unallocated and not claims.extended and is_simple:
+            nodes = range(len(view.fleet.nodes))
+            found = [allocate_for_pod(pod, claims, i, view.devices, view.fleet, select_device) for i in nodes]
+            is_known = all(each.outcome is not AllocationOutcome.UNKNOWN for each in found)
+            if is_known and sum(each.steps for each in found) < MAX_STEPS // 2:
+                yield pod.metadata.name
+
+
 def _codes_of_pods(cluster: RandomCluster) -> dict[str, frozenset[str]]:
     view = view_of(*cluster.objects)
     return {
         pod.metadata.name: frozenset(
-            TOGETHER if one.path == ("spec", "resourceClaims") else one.code
+            TOGETHER if one.path in (("spec", "resourceClaims"), ("spec", "containers")) else one.code
             for one in pod_device_findings(pod, view, pod.metadata.namespace)
         )
         for pod in map(parse_pod, cluster.pods)

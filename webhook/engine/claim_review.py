@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -141,7 +142,7 @@ def pod_device_findings(
     """
     found = list(_pod_claim_findings(pod, view, namespace)) if pod.spec.resource_claims and view.device_pools() else []
     found += _class_resource_findings(pod, view, namespace)
-    if pod.spec.resource_claims and UNALLOCATABLE.isdisjoint(one.code for one in found):
+    if UNALLOCATABLE.isdisjoint(one.code for one in found):
         found += _joint_findings(pod, view, namespace, added)
     return found
 
@@ -168,11 +169,15 @@ def _joint_findings(
     A request for all devices may be for fewer of them later (see `_allocation_findings`).
     """
     served, pools = served_resources(pod, view.devices.class_by_resource), view.devices.pools
-    nodes, published = _usable_nodes(pod, view, added), nodes_of_slices(pools, view.fleet)
-    if not pools or (len(pod.spec.resource_claims) + len(served) < 2 and nodes & published == published):
+    if not pools or not (pod.spec.resource_claims or served):
+        return ()
+    fleet, published = view.fleet, nodes_of_slices(pools, view.fleet)
+    nodes = _usable_nodes(pod, view, added) if pod.spec.resource_claims else fleet.all_nodes
+    is_anywhere = nodes & published == published
+    if len(pod.spec.resource_claims) < 2 and not served and is_anywhere:
         return ()
     specs = list(_unallocated_claims(pod, view, namespace))
-    if not specs or (len(specs) < 2 and nodes & published == published):
+    if not specs or (is_anywhere and sum(len(spec.devices.requests) for spec in specs) < 2):
         return ()
     requests = [one for spec in specs for one, _ in _requests_of(spec, ())]
     if any(one.allocation_mode == "All" for one in requests):
@@ -182,7 +187,10 @@ def _joint_findings(
     known, key = _known_findings(pools).values_for(view.classes), msgspec.json.encode((specs, f"{nodes:x}"))
     if (found := known.get(key)) is None:
         found = known.store(key, list(_lacking_together(specs, nodes, view)))
-    return found
+    if pod.spec.resource_claims:
+        return found
+    message = "must request resources of device classes that one node has together, found no such node"
+    return [msgspec.structs.replace(one, path=("spec", "containers"), message=message) for one in found]
 
 
 def replica_device_findings(
@@ -443,12 +451,10 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
         matching += [each for one in choices for each in one.devices]
     found += _too_many_devices(spec, (*devices, "requests"))
     twice = list(_twice_published(matching, view, (*devices, "requests")))
-    if found or not is_known:
-        return found + twice
-    try:
-        return _allocation_findings(spec, view, devices) + twice
-    except UnmodelledExpressionError:
-        return twice
+    if is_known and UNALLOCATABLE.isdisjoint(one.code for one in found):
+        with suppress(UnmodelledExpressionError):
+            found += _allocation_findings(spec, view, devices)
+    return found + twice
 
 
 def _twice_published(devices: Sequence[PublishedDevice], view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
