@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -71,7 +72,12 @@ async def test_a_live_cluster_follows_rules() -> None:
     for each in SLICES:
         index.slices.upsert(decode(each, ResourceSlice))
     seen, of_m = [], decode(rule({"pool": "m"}), DeviceTaintRule)
-    for change in (lambda: None, lambda: index.taint_rules.upsert(of_m), lambda: index.taint_rules.remove(of_m)):
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: index.taint_rules.upsert(of_m),
+        lambda: index.taint_rules.remove(of_m),
+    ]
+    for change in changes:
         change()
         await index.update_pools(fleet)
         seen.append(tainted(index.take_view(()).pools))
