@@ -116,6 +116,18 @@ def test_cards_that_must_stay_whole_are_not_partitioned(planned: Any) -> None:
     assert found["cardsUsed"] == {"today": 8, "planned": 5, "lowerBound": 5}
 
 
+def test_a_waiting_pod_of_several_gpus_takes_no_card_if_too_few_are_left(planned: Any) -> None:
+    waiting = [make_pod("big").gpus(6), *(make_pod(f"q{i}").gpus(1).needs("70Gi") for i in range(4))]
+    found = planned([hopper("a")], [*(running(f"p{i}", "30Gi", "a") for i in range(8)), *waiting])
+
+    rows = [(row["requests"], row["together"], row["unserved"], row["reason"]) for row in found["demand"]]
+    assert rows == [
+        (8, 1, 0, ""),
+        (6, 6, 6, "fewer cards that could serve it are left than a pod needs together"),
+        (4, 1, 0, ""),
+    ]
+
+
 def test_what_can_change_without_drains_is_said(planned: Any) -> None:
     pods = [running(f"p{i}", "8Gi", "a") for i in range(7)]
     document = orjson.loads(planned([hopper("a")], pods, "-o", "json"))

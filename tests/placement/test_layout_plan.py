@@ -285,6 +285,21 @@ CASES: dict[str, tuple[list[CardGroup], list[UnitDemand], tuple[int, int, int]]]
         [slices(H100, 4, "1g.10gb")],
         (0, 2, 1),
     ),
+    "a pod of four cards gets all of them, and two need more than there are": (
+        [CardGroup(H100, (), 6)],
+        [UnitDemand(8, (CardUnit(H100, ""),), together=4)],
+        (4, 4, 0),
+    ),
+    "a pod of four cards takes none from others where there are three": (
+        [CardGroup(H100, (), 3)],
+        [UnitDemand(4, (CardUnit(H100, ""),), together=4), UnitDemand(2, (CardUnit(H100, ""),))],
+        (4, 2, 0),
+    ),
+    "a pod of two cards has both of one product": (
+        [CardGroup(H100, (), 1), CardGroup(A100, (), 1)],
+        [UnitDemand(2, (CardUnit(H100, ""), CardUnit(A100, "")), together=2)],
+        (2, 0, 0),
+    ),
     "no cards": ([], [slices(H100, 2, "1g.10gb")], (2, 0, 0)),
 }
 

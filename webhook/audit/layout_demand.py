@@ -177,8 +177,8 @@ class DemandCollector:
     def demand(self) -> LayoutDemand:
         """Return the sums, with whole cards kept for waiting pods that need several on one node.
 
-        Those that no node has free now are requests for single cards, if a node has enough that running pods do not
-        keep, other such pods counted; else they cannot be served.
+        Those that no node has free now get their cards together or none, if a node has enough that running pods do
+        not keep, other such pods counted; else they cannot be served.
         """
         nodes, needs, kept = dict(self._nodes), Counter(self._needs), Counter(self._kept)
         held, reserved = Counter(self._held), Counter[int]()
@@ -193,7 +193,7 @@ class DemandCollector:
                 kept[each.reason] += each.gpus
                 nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
             elif (index := self._smallest_node(later, each.gpus)) is not None:
-                needs[each.need] += each.gpus
+                needs[each.need._replace(together=each.gpus)] += each.gpus
             else:
                 needs[each.need._replace(units=())] += each.gpus
                 continue

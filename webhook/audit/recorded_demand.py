@@ -25,7 +25,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
-from webhook.placement.layout_plan import CardGroup, UnitDemand, most_served, plan_layouts
+from webhook.placement.layout_plan import CardGroup, most_served, plan_layouts
 from webhook.placement.node_layouts import card_groups, equal_nodes
 from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, UnitNeed
 from webhook.usage.history import UsageHistory
@@ -233,7 +233,7 @@ def _test_plan(demand: LayoutDemand, series: DemandSeries, quantile: float, head
         return None
     earlier, later = series.part(0, split), series.part(split, series.bins)
     planned = demand._replace(needs=earlier.quantile(quantile)).increased_by(headroom)
-    wanted = [UnitDemand(requests, need.units) for need, requests in planned.needs.items()]
+    wanted = [need.demand(requests) for need, requests in planned.needs.items()]
     cards = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes)).used_cards()
     return HeldOutShare(later.start, *serve_series(cards, later), *serve_series(cards, earlier))
 
@@ -242,7 +242,7 @@ def serve_series(cards: Sequence[CardGroup], series: DemandSeries) -> tuple[int,
     """Return how many requests a series has, over all bins, and how many of them cards can serve."""
     requested = served = 0
     for mix, bins in series.mixes().items():
-        wanted = [UnitDemand(requests, need.units) for need, requests in zip(series.requests, mix, strict=True)]
+        wanted = [need.demand(requests) for need, requests in zip(series.requests, mix, strict=True)]
         requested += bins * sum(mix)
         served += bins * most_served(cards, wanted)
     return requested, served

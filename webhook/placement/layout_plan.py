@@ -106,10 +106,15 @@ class EqualNodes(NamedTuple):
 
 
 class UnitDemand(NamedTuple):
-    """Requests that each need one unit, any of some. Shares are listed with the most replicas first."""
+    """Requests that each need one unit, any of some. Shares are listed with the most replicas first.
+
+    Attributes:
+        together: The requests of one pod, which all get units of one product, or none; a divisor of their number.
+    """
 
     requests: int
     units: tuple[CardUnit, ...]
+    together: int = 1
 
 
 class LayoutPlan(NamedTuple):
@@ -168,7 +173,10 @@ def plan_layouts(
     unserved, used, kept, _ = solution.objectives
     return LayoutPlan(
         tuple(CardGroup(*key, values[index]) for key, index in sorted(program.cards.items()) if values[index]),
-        tuple({unit: values[index] for unit, index in served.items() if values[index]} for served in program.served),
+        tuple(
+            {unit: values[index] * each.together for unit, index in served.items() if values[index]}
+            for each, served in zip(demands, program.served, strict=True)
+        ),
         unserved,
         used,
         sum(group.cards for group in cards) + kept.value,
@@ -194,8 +202,8 @@ class _LayoutProgram(IntegerProgram):
     Attributes:
         cards: Variables: cards by product and layout.
         kept: Variables: those of them that have this layout today.
-        served: Variables: for each demand, the requests by unit.
-        unserved: Variables: for each demand, the requests without a unit.
+        served: Variables: for each demand, the pods by unit.
+        unserved: Variables: for each demand, the pods without units.
         sharing: Variables: nodes with shared cards, by group and layout of these.
         start: Today's layouts, serving nothing.
     """
@@ -225,14 +233,16 @@ class _LayoutProgram(IntegerProgram):
         for key, number in fixed.items():
             self.require_sum({self.cards[key]: 1}, lower=number)
         known = {CardUnit(product, profile) for product, layout in self.cards for profile, _ in layout}
+        numbers = [each.requests // each.together for each in demands]
         self.served = [
-            {unit: self.add_variable(each.requests) for unit in each.units if unit in known or not unit.profile}
-            for each in demands
+            {unit: self.add_variable(pods) for unit in each.units if unit in known or not unit.profile}
+            for each, pods in zip(demands, numbers, strict=True)
         ]
-        self.unserved = [self.add_variable(each.requests) for each in demands]
-        for each, served, unserved in zip(demands, self.served, self.unserved, strict=True):
-            self.require_sum(dict.fromkeys((*served.values(), unserved), 1), each.requests, each.requests)
-            self.start[unserved] = each.requests
+        self.unserved = [self.add_variable(pods) for pods in numbers]
+        self._together = [each.together for each in demands]
+        for pods, served, unserved in zip(numbers, self.served, self.unserved, strict=True):
+            self.require_sum(dict.fromkeys((*served.values(), unserved), 1), pods, pods)
+            self.start[unserved] = pods
         for unit in dict.fromkeys(unit for each in demands for unit in each.units):
             self._limit_unit(unit)
 
@@ -269,7 +279,8 @@ class _LayoutProgram(IntegerProgram):
 
     def _limit_unit(self, unit: CardUnit) -> None:
         """Serve no more requests with a unit than the cards have."""
-        terms = {served[unit]: 1 for served in self.served if unit in served}
+        pairs = zip(self.served, self._together, strict=True)
+        terms = {served[unit]: together for served, together in pairs if unit in served}
         for (product, layout), cards in self.cards.items():
             count = dict(layout).get(unit.profile, 0) if unit.profile else int(layout == WHOLE_CARD)
             if product == unit.product and count:
@@ -278,12 +289,13 @@ class _LayoutProgram(IntegerProgram):
 
     def objectives(self) -> Iterator[dict[int, int]]:
         """Yield what is minimized, the most important first."""
-        served = [each for by_unit in self.served for each in by_unit.items()]
-        yield dict.fromkeys(self.unserved, 1)
+        pairs = zip(self.served, self._together, strict=True)
+        served = [(unit, index, together) for by_unit, together in pairs for unit, index in by_unit.items()]
+        yield dict(zip(self.unserved, self._together, strict=True))
         partitioned = [cards for (_, layout), cards in self.cards.items() if layout != WHOLE_CARD]
-        yield dict.fromkeys((*partitioned, *(index for unit, index in served if not unit.profile)), 1)
+        yield dict.fromkeys(partitioned, 1) | {index: count for unit, index, count in served if not unit.profile}
         yield dict.fromkeys(self.kept, -1)
-        yield {index: unit.milli for unit, index in served}
+        yield {index: unit.milli * count for unit, index, count in served}
 
 
 def _largest_shares(demands: Iterable[UnitDemand]) -> set[CardUnit]:

@@ -13,7 +13,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import card_product
 from webhook.model.prices import NodePrices
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, share_of
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
 from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_text
@@ -26,6 +26,7 @@ WHOLE_TEXT = "whole"
 NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have such a slice"
 NO_LARGE_NODE = "no node that it may use has so many GPUs beside those of other pods, or so much memory in each"
+FEW_CARDS = "fewer cards that could serve it are left than a pod needs together"
 NO_CARD = "all cards that could serve it are used"
 NO_IDLE_CARD = "all cards that could serve it are used, or on nodes with pods, which keep their layouts"
 
@@ -44,11 +45,21 @@ class UnitNeed(NamedTuple):
 
     Attributes:
         namespace: The namespace of the pods; "" if the needs of all are counted together.
+        together: The requests of one pod, which gets all or none.
     """
 
     units: tuple[CardUnit, ...]
     origin: RequestOrigin
     namespace: str = ""
+    together: int = 1
+
+    def demand(self, requests: int) -> UnitDemand:
+        """Return so many requests as the demand of a plan."""
+        return UnitDemand(requests, self.units, self.together)
+
+    def increased(self, requests: int, percent: int) -> int:
+        """Return more requests, rounded up to those of whole pods."""
+        return self.together * -(-requests * (100 + percent) // (100 * self.together))
 
 
 class HeldOutShare(NamedTuple):
@@ -117,7 +128,7 @@ class LayoutDemand(NamedTuple):
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
-        return self._replace(needs={need: -(-count * (100 + percent) // 100) for need, count in self.needs.items()})
+        return self._replace(needs={need: need.increased(count, percent) for need, count in self.needs.items()})
 
 
 class LayoutRow(NamedTuple):
@@ -155,7 +166,9 @@ class NeedRow(NamedTuple):
             return ""
         if not self.need.units:
             return NO_LARGE_NODE if self.need.origin is RequestOrigin.WHOLE else NO_NODE
-        return NO_IDLE_CARD if self.has_fixed_cards else NO_CARD
+        if self.has_fixed_cards:
+            return NO_IDLE_CARD
+        return FEW_CARDS if self.need.together > 1 else NO_CARD
 
 
 class CardUse(NamedTuple):
@@ -343,7 +356,7 @@ def _need_text(need: UnitNeed) -> str:
     for unit in need.units:
         by_product.setdefault(unit.product, []).append(unit)
     smallest = (unit_text(units[0]) + (" (or larger)" if len(units) > 1 else "") for units in by_product.values())
-    units = " or ".join(smallest)
+    units = " or ".join(smallest) + (f" ({need.together} together)" if need.together > 1 else "")
     return f"{units} in {need.namespace}" if need.namespace else units
 
 
@@ -384,6 +397,7 @@ NEEDS = Table[NeedRow](
         Column("now", lambda row: row.now),
         Column("namespace", lambda row: row.need.namespace or None),
         Column("origin", lambda row: row.need.origin.value, "Because"),
+        Column("together", lambda row: row.need.together),
         Column(
             "units", lambda row: [unit._asdict() for unit in row.need.units], "Need", lambda row: _need_text(row.need)
         ),

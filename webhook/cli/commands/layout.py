@@ -41,7 +41,7 @@ from webhook.cli.selection import select_objects
 from webhook.errors import SolverError
 from webhook.installing.facts import list_all
 from webhook.model.cluster_view import ClusterView
-from webhook.placement.layout_plan import UnitDemand, plan_layouts
+from webhook.placement.layout_plan import plan_layouts
 from webhook.placement.node_layouts import (
     NodeLayout,
     UnplannedNode,
@@ -282,7 +282,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
 
 
 def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
-    wanted = [UnitDemand(requests, need.units) for need, requests in demand.needs.items()]
+    wanted = [need.demand(requests) for need, requests in demand.needs.items()]
     plan = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes))
     return ClusterLayout(demand, plan, assign_layouts(demand.nodes, plan.cards, plan.sharing), None)
 
