@@ -1,4 +1,5 @@
-"""Check policies against each other: conflicts (GPU-P104), and policies that match no pod.
+"""Check policies against each other and a cluster: conflicts (GPU-P104), and policies that match no pod or assign
+slices that no node has.
 
 Policies that may match one pod conflict if they set one field to different values, if no node can satisfy both node
 affinities, if they tolerate one taint for different times, or if they set two defaults for one resource. Tolerations of
@@ -17,11 +18,12 @@ from webhook.errors import PolicyFileError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.field_paths import FieldPath, format_path
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIXES
+from webhook.model.gpu_resources import CARD_MILLI, DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIXES
 from webhook.model.pods import NodeSelectorRequirement
 from webhook.model.quantity import format_nano
 from webhook.policy import selectors
 from webhook.policy.compiler import compile_match, node_requirement, selector_requirements
+from webhook.policy.policy_set import Policy
 from webhook.policy.written.kinds import GPUPolicy, PolicySpec
 from webhook.policy.written.match import MatchSpec
 from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpressionSpec, TolerationSpec
@@ -77,6 +79,16 @@ def find_unmatched(policy: GPUPolicy, view: ClusterView | None = None) -> Iterat
     if foreign:
         only = f"apply only to pods that also request {EVALUATED_RESOURCES}, or claim GPUs"
         yield f"limits of policy {name} on {', '.join(foreign[:3])} {only}. {IGNORED_RESOURCES_NOTE}"
+
+
+def find_missing_slices(policy: Policy, view: ClusterView) -> Iterator[str]:
+    """Yield a sentence, without full stop, if a policy assigns slices or shares, and no node of a cluster has any."""
+    fleets, rules = (view.fleet, view.view_new_nodes().fleet), policy.right_sizing
+    if rules is None or not any(fleet.resources() for fleet in fleets) or view.devices is not NO_DEVICES:
+        return  # claims may get slices of a device class
+    if not any(fleet.offers_by_form(rules.forms, rules.isolation, CARD_MILLI - 1) for fleet in fleets):
+        missing = f"no node offers {', '.join(rules.forms)} with isolation {rules.isolation} or more"
+        yield f"policy {policy.name} right-sizes no pod: {missing}. rightslice layout plans what pods need"
 
 
 def _contradictions(match: MatchSpec) -> Iterator[str]:

@@ -39,7 +39,7 @@ from webhook.engine.linting import find_device_problems
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.policy.group_growth import find_group_problems
-from webhook.policy.lint import find_unmatched
+from webhook.policy.lint import find_missing_slices, find_unmatched
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import SECTIONS, Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
@@ -94,8 +94,8 @@ def lint_policies(
     """Check policy files: every error with its position and a fix.
 
     Also lists expired exemptions, and policies that match no pod; with --cluster, policies that match no pod of that
-    cluster, node groups that cannot grow for what policies assign, GPUs that are published twice, and resource claims
-    that wait and templates of claims with which something is wrong.
+    cluster, slices that policies assign and no node has, node groups that cannot grow for what policies assign, GPUs
+    that are published twice, and resource claims that wait and templates of claims with which something is wrong.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -146,6 +146,8 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
         if isinstance(source.model, GPUPolicy):
             yield from find_unmatched(source.model, view)
     if view is not None:
+        for one in policies.policies:
+            yield from find_missing_slices(one, view)
         yield from (f"{summary}: {advice}" for summary, advice in find_group_problems(policies.policies, view))
         problems = find_device_problems(view.devices.pools, view.classes, view.fleet)
         yield from (f"{summary}: {advice}" for summary, advice in problems)
