@@ -110,7 +110,8 @@ def _copy_python(stage: Path, tree: Path) -> None:
     (tree / PYTHON).symlink_to(version)
     shutil.copytree(stage / "usr/lib" / version, tree / "usr/lib" / version, symlinks=True)
     _remove(tree / "usr/lib" / version, UNUSED)
-    shutil.copy2(_libraries(stage)[0] / Path(LOADER).name, tree / LOADER)
+    (loader,) = (file for folder in _libraries(stage) if (file := folder / Path(LOADER).name).exists())
+    shutil.copy2(loader, tree / LOADER)
     (tree / "lib").symlink_to("usr/lib")
 
 
