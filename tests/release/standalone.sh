@@ -1,10 +1,11 @@
 #!/bin/sh
 # Rightslice VERSION for Linux on amd64, with its Python and C library. The first start unpacks them into a folder
-# of the user ($XDG_CACHE_HOME, else ~/.cache), which later starts use: 0.1 s instead of several. Needs sh, tail, tar and gzip.
+# of the user ($XDG_CACHE_HOME, else ~/.cache), which later starts use. Needs sh, tail, tar and gzip.
 set -eu
 cache=${XDG_CACHE_HOME:-${HOME:?must name a folder for ~/.cache, or set XDG_CACHE_HOME}/.cache}/rightslice
 runtime=$cache/IDENTITY
 if [ ! -d "$runtime" ]; then
+  [ ! -t 2 ] || echo "Unpacking Rightslice, once, into $runtime" >&2
   umask 077
   mkdir -p "$cache"
   new=$(mktemp -d "$cache/new.XXXXXX")
