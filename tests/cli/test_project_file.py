@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import FILES
 from tests.conftest import ROOT
 
 POD = """\
@@ -81,6 +82,28 @@ def test_a_command_without_these_flags_ignores_the_file(deploy: Path) -> None:
         command, capture_output=True, text=True, timeout=120, check=False, cwd=deploy, env={"PYTHONPATH": str(ROOT)}
     )
     assert (ran.returncode, "defaults of" in ran.stderr) == (0, False)
+
+
+SNAPSHOT = "apiVersion: v1\nkind: Node\nmetadata: {name: gpu-1}\nstatus: {allocatable: {nvidia.com/gpu: 1}}\n"
+ON_THE_CLUSTER = {
+    "capacity": (["capacity", "-o", "name"], "node/gpu-1\n"),
+    "capacity of a machine": (["capacity", "--links", str(FILES / "room/dgx-1.txt"), "-o", "name"], ""),
+    "lint": (["lint"], ""),
+    "lint of a file": (["lint", "pod.yaml"], ""),
+}
+
+
+@pytest.mark.parametrize(("arguments", "out"), ON_THE_CLUSTER.values(), ids=ON_THE_CLUSTER)
+def test_the_cluster_of_the_file_is_read_where_no_other_input_is_named(
+    deploy: Path, arguments: list[str], out: str
+) -> None:
+    write_defaults(deploy, "cluster: cluster.yaml\n")
+    (deploy.parents[1] / "cluster.yaml").write_text(SNAPSHOT)
+    command = [sys.executable, "-m", "webhook.cli", *arguments]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=deploy, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert (ran.returncode, ran.stdout.strip("\n"), "current context" in ran.stderr) == (0, out.strip("\n"), False)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,12 @@ def policy_namespace_option(flag: str) -> Any:
     return typer.Option("--policy-namespace", metavar="NAMESPACE", help=help_)
 
 
+def is_written(called: typer.Context, name: str) -> bool:
+    """Return whether a flag was written, and is no default or one of `.rightslice.yaml`."""
+    source = called.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 # Input
 
 Paths = Annotated[

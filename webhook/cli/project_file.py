@@ -19,8 +19,8 @@ from webhook.policy.validation import validate_document
 from webhook.policy.written.values import SpecModel
 from webhook.report.text import sanitize
 
-COMMANDS = frozenset({"check", "explain", "audit", "rightsize", "layout", "fairshare", "place"})
-"""Commands with --policies and --cluster, which use it."""
+COMMANDS = frozenset({"check", "explain", "audit", "rightsize", "layout", "fairshare", "place", "capacity", "lint"})
+"""Commands with --cluster, which use it."""
 
 EXAMPLE = "policies: [policies/]"
 

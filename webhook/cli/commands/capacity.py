@@ -68,6 +68,7 @@ MAX_MATRIX_BYTES = 64 << 10
 
 
 def capacity_command(
+    called: typer.Context,
     node: NodeName = "",
     cluster: flags.AuditedCluster = None,
     selector: NodeSelector = "",
@@ -99,7 +100,7 @@ def capacity_command(
         one = "NODE" if node else "--links"
         exit_with_error(f"{one}: describes one machine, which has no rows. Leave out -l, --sort-by and --no-headers")
     if links:
-        if node or cluster:
+        if node or flags.is_written(called, "cluster"):
             exit_with_error("--links: describes one machine. Leave out the node and --cluster")
         write_reports(targets, _machine_reports(_read_topology(links)))
         return

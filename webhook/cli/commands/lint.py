@@ -50,6 +50,7 @@ class LintResult(NamedTuple):
 
 
 def lint_command(
+    called: typer.Context,
     paths: flags.Paths = None,
     filename: flags.Filenames = None,
     cluster: LintCluster = None,
@@ -74,6 +75,8 @@ def lint_command(
     targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
     namespace = None if all_namespaces else namespace
     files = flags.join_paths(paths, filename)
+    if files and not flags.is_written(called, "cluster"):
+        cluster = None
     cluster = choose_cluster(cluster, files)
     documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
