@@ -45,6 +45,7 @@ from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import NO_CLAIM
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES
+from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
@@ -77,7 +78,8 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
                 of_replicas = request.namespace, request.replicas, mutation.tolerations
                 facts += replica_device_findings(context.pod, view, *of_replicas)
             facts += _claim_rejections(context, mutation) if not context.policies.limits else ()
-        facts += shared_gpu_findings(context.pod, view) if names else ()
+        if names and devices_published_twice(view.devices.pools, view.fleet):
+            facts += shared_gpu_findings(context.pod, view)
     if created and context.pod.metadata.annotations and not request.sub_resource:
         facts += invalid_annotations(context.pod)
     if facts:
