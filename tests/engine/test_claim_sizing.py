@@ -303,6 +303,39 @@ def test_a_changed_claim_may_save_what_the_policy_requires(
     assert (decision.right_sizing_outcome, choices_of(apply_patch(data, decision))) == (reason, want)
 
 
+AMD_CARD = {"name": "gpu-0", "attributes": {"type": {"string": "amdgpu"}}, "capacity": {"memory": {"value": "196Gi"}}}
+AMD = (
+    resource_slice("amd", "gpu.amd.com", "a", nodeName="a", devices=[AMD_CARD]),
+    device_class("amd", "device.driver == 'gpu.amd.com'"),
+    device_class("nic", "device.driver == 'dra.net'"),
+)
+NIC = resource_slice("nic", "dra.net", "a", nodeName="a", devices=[{"name": "nic-0"}])
+KARPENTER_POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}
+KEPT: dict[str, tuple[Sequence[Json], Json, str, bool]] = {
+    "a GPU of AMD": (AMD, claim(deviceClassName="amd"), "OtherDriver", True),
+    "a device that is no GPU": ((*AMD, NIC), claim(deviceClassName="nic"), "NoGPURequest", False),
+    "no request": ((), with_devices(requests=[]), "NoGPURequest", False),
+    "only compute is declared": (
+        (), claim(about={"annotations": {"rightslice.dev/gpu-compute": "10%"}}), "NoEvidence", True,
+    ),
+    "nothing is declared": ((), claim(""), "NoEvidence", True),
+    "a selector that does not compile": ((), claim(**selected_by("device.memory > 1")), "NoDevice", True),
+    "a selector that fails": ((), claim(**selected_by(f"{ATTRIBUTES}.nope == 'x'")), "NoDevice", True),
+    "a selector that matches nothing": ((), claim(**selected_by(f"{PROFILE} == 'x'")), "NoDevice", True),
+    "a class that does not exist": ((), claim(deviceClassName="gone"), "NoDevice", True),
+    "the smallest slice that covers the need": ((), claim(deviceClassName="small"), "NothingSmaller", True),
+    "nodes of Karpenter": ((KARPENTER_POOL,), claim(), "Karpenter", True),
+    "a constraint": ((), with_devices(constraints=[{"matchAttribute": "a/b"}]), "ConstrainedClaim", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "data", "reason", "is_gpu"), KEPT.values(), ids=KEPT)
+def test_why_a_claim_is_kept(more: Sequence[Json], data: Json, reason: str, *, is_gpu: bool) -> None:
+    decision = decide_claim(data, api_view(*GPUS, *CLASSES, *more), "mode: enforce\nrightSizing: {}")
+    assert decision.right_sizing_outcome == reason
+    assert decision.involves_gpus is is_gpu
+
+
 @pytest.mark.parametrize(("minor", "reason"), [(33, "KubernetesTooOld"), (0, "KubernetesTooOld"), (34, "RightSized")])
 def test_an_older_kubernetes_is_the_reason_for_no_choices(minor: int, reason: str) -> None:
     view = view_of(*GPUS, *CLASSES).with_api_minor(minor)

@@ -129,7 +129,13 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
         findings += _shared_quota_findings(weight, (*path, "devices"), bounding, request.namespace, labels)
     sized = size_claim(request, found, policies, view)
     findings += sized.findings
-    return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=sized.involves_gpus or bool(findings))
+    may_be_gpus = units or (not view.devices.pools and _may_request_gpus(spec, view.classes))
+    involves_gpus = sized.involves_gpus or bool(findings or may_be_gpus)
+    return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=involves_gpus)
+
+
+def _may_request_gpus(spec: ClaimSpec, classes: DeviceClasses) -> bool:
+    return any(may_hold_gpus(request.device_class_name, classes) for request, _ in _requests_of(spec, ()))
 
 
 def pod_device_findings(

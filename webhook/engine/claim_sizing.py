@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.engine.demand import UNREADABLE_NEED
-from webhook.engine.gpu_requests import DeclaredNeed, declared_need_of
+from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, declared_need_of
 from webhook.engine.limits import allows_resource
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
 from webhook.engine.patch import MAX_ANNOTATION_BYTES
@@ -36,6 +36,7 @@ from webhook.model.claims import (
     DeviceRequest,
     ResourceClaim,
     ResourceClaimTemplate,
+    may_hold_gpus,
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import (
@@ -138,7 +139,7 @@ def size_claim(
     """
     metadata, written = found.metadata, request.load_object().get("spec") or {}
     declared = declared_need_of(Pod(metadata, PodSpec()))
-    if declared.memory_mib is None and not declared.errors:
+    if declared == NOTHING_DECLARED:
         return Decision(outcome=KeepRequest(KeepReason.NO_EVIDENCE))
     path: FieldPath = ("spec", "devices", "requests")
     if isinstance(found, ResourceClaimTemplate):
@@ -203,13 +204,13 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
         return KeepRequest(KeepReason.OPTED_OUT)
     if context.declared.errors:
         return UNREADABLE_NEED
+    if context.declared.memory_mib is None:
+        return KeepRequest(KeepReason.NO_EVIDENCE, "only compute is declared")
     if EvidenceSource.DECLARED not in rule.evidence or GpuForm.MIG not in rule.forms:
         return KeepRequest(KeepReason.FORM_NOT_ALLOWED)
     if view.stale:
         return KeepRequest(KeepReason.STALE_VIEW)
-    if view.queues.serves(context.namespace) or view.volcano_queues or view.group_sources.pools:
-        return KeepRequest(KeepReason.QUEUED)
-    if (reason := _unsizable_reason(context)) is not None:
+    if (reason := _reason_by_others(context) or _unsizable_reason(context)) is not None:
         return reason
     requested = devices.requests[0].exactly or DeviceRequest()
     found = _smaller_devices(requested, context.declared, rule.min_saving_percent, view)
@@ -228,10 +229,17 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     return _Sizing(choices, min(found, key=lambda one: one.size.gpu_milli))
 
 
+def _reason_by_others(context: _ClaimContext) -> KeepRequest | None:
+    """Return which other program reads the claim and takes no choices."""
+    if context.view.queues.serves(context.namespace) or context.view.volcano_queues:
+        return KeepRequest(KeepReason.QUEUED)
+    return KeepRequest(KeepReason.KARPENTER) if context.view.group_sources.pools else None
+
+
 def _size_reason(choices: Sequence[Mapping[str, Any]], metadata: ObjectMeta) -> KeepRequest | None:
     """Return why the API server might not store a claim with these choices: it limits selectors and annotations."""
     if any(len(one.get("selectors") or ()) > MAX_SELECTORS for one in choices):
-        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, f"{MAX_SELECTORS} selectors leave no place for another")
+        return KeepRequest(KeepReason.CONSTRAINED_CLAIM, f"{MAX_SELECTORS} selectors leave no place for another")
     record = len(msgspec.json.encode(choices)) * ESCAPED_BYTES
     fits = len(msgspec.json.encode(metadata.annotations)) + record <= MAX_ANNOTATION_BYTES
     return None if fits else KeepRequest(KeepReason.RECORD_TOO_LARGE)
@@ -241,9 +249,9 @@ def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
     """Return why a claim must keep its requests, whatever its need: it is not a plain one for a single device."""
     devices = context.spec.devices
     if len(devices.requests) != 1:
-        return KeepRequest(KeepReason.MULTIPLE_GPUS)
+        return KeepRequest(KeepReason.MULTIPLE_GPUS if devices.requests else KeepReason.NO_GPU_REQUEST)
     if devices.constraints or context.devices.get("config"):
-        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "constraints or configuration of the claim")
+        return KeepRequest(KeepReason.CONSTRAINED_CLAIM)
     only = devices.requests[0].exactly
     if only is None or only.admin_access or only.allocation_mode != "ExactCount":
         return KeepRequest(KeepReason.NOT_ONE_DEVICE)
@@ -255,7 +263,11 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     declared, required = context.declared, context.right_sizing.rule.min_saving_percent
     if context.view.api_minor < FIRST_AVAILABLE_MINOR:
         return KeepRequest(KeepReason.KUBERNETES_TOO_OLD, "" if context.view.api_minor else "its version is unknown")
+    if (reason := _reason_by_devices(requested, context.view)) is not None:
+        return KeepRequest(reason)
     found = _smaller_devices(requested, declared, 0, context.view)
+    if not found and all(device_text(each.device, "profile") for each in _requested_devices(requested, context.view)):
+        return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
     if not found:
         unselected = msgspec.structs.replace(requested, selectors=())
         excluded = requested.selectors and _smaller_devices(unselected, declared, 0, context.view)
@@ -264,6 +276,25 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / CARD_MILLI:.2g} of a GPU"
     detail = f"{declared.text} declared, {weight}, the policy requires a saving of {required}% or more"
     return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
+
+
+def _reason_by_devices(requested: DeviceRequest, view: ClusterView) -> KeepReason | None:
+    """Return why no device that a request may get is compared with others, whatever the need."""
+    if not may_hold_gpus(requested.device_class_name, view.classes):
+        return KeepReason.NO_GPU_REQUEST
+    current = _requested_devices(requested, view)
+    if any(each.pool.driver != NVIDIA_DRIVER for each in current):
+        return KeepReason.OTHER_DRIVER
+    return None if current else KeepReason.NO_DEVICE
+
+
+def _requested_devices(requested: DeviceRequest, view: ClusterView) -> list[PublishedDevice]:
+    """Return the devices that a request may get; none if that is not known."""
+    offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
+    amounts = requested.capacity.requests
+    if any(parse_nano_or_none(amount) is None for amount in amounts.values()):
+        return []
+    return _select_devices(offers.matching.get(requested.device_class_name), expressions, amounts)
 
 
 def _smaller_devices(
@@ -276,10 +307,7 @@ def _smaller_devices(
     if view.api_minor < FIRST_AVAILABLE_MINOR or not view.device_pools():
         return []
     offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
-    amounts = requested.capacity.requests
-    if any(parse_nano_or_none(amount) is None for amount in amounts.values()):
-        return []
-    current = _select_devices(offers.matching.get(requested.device_class_name), expressions, amounts)
+    amounts, current = requested.capacity.requests, _requested_devices(requested, view)
     if not current or any(each.pool.driver != NVIDIA_DRIVER for each in current):
         return []
     sizes = [device_size(each) for each in current]
@@ -432,10 +460,11 @@ def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
     rule, policy, declared = context.right_sizing.rule, context.right_sizing.policy, context.declared
     mode = min(rule.mode, PolicyMode.WARN)
     findings = [Finding(one.code, mode, one.path, one.message, one.fix) for one in declared.errors]
-    if declared.memory_mib is not None:
+    if kept.reason is not KeepReason.NO_GPU_REQUEST and (declared.memory_mib is not None or not declared.errors):
         mode = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else mode
         findings.append(Finding("GPU-R103", mode, context.path, f"not right-sized: {kept}", kept.reason.fix))
-    return Decision(findings=tuple(findings), outcome=kept, policies=(policy,), involves_gpus=True)
+    involves_gpus = kept.reason is not KeepReason.NO_GPU_REQUEST
+    return Decision(findings=tuple(findings), outcome=kept, policies=(policy,), involves_gpus=involves_gpus)
 
 
 def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:

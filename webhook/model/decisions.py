@@ -171,6 +171,18 @@ class KeepReason(StrEnum):
         "smaller devices cover the need, but a selector of the request excludes them",
         "Remove the selector that excludes them.",
     )
+    NO_DEVICE = (
+        "NoDevice",
+        "no device is known that the request may get",
+        "Correct the claim if another warning says what is wrong with it.",
+    )
+    CONSTRAINED_CLAIM = (
+        "ConstrainedClaim",
+        "the claim has constraints, configuration or too many selectors, so its request gets no choices",
+    )
+    OTHER_DRIVER = ("OtherDriver", "only claims for devices of NVIDIA's driver are right-sized")
+    NOTHING_SMALLER = ("NothingSmaller", "it requests a part of a GPU, and no smaller one covers the need")
+    KARPENTER = ("Karpenter", "Karpenter adds nodes to this cluster, and takes no choices in claims")
     AMBIGUOUS_NAME = (
         "AmbiguousResourceName",
         "the same resource name stands for other GPUs too, and no label distinguishes them",
