@@ -514,6 +514,16 @@ def renamed_choices() -> Json:
     return found
 
 
+def reversed_choices() -> Json:
+    """Return a template that tries a whole GPU first, and whose last choice, a slice, is named as requested."""
+    found = sized_claim(kind=TEMPLATE)
+    choices = found["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"]
+    classes = [choice["deviceClassName"] for choice in reversed(choices)]
+    for choice, name in zip(choices, classes, strict=True):
+        choice["deviceClassName"] = name
+    return found
+
+
 CHOOSES = claim()
 CHOOSES["spec"]["devices"]["requests"][0] = sized_claim()["spec"]["devices"]["requests"][0]
 FORGED = claim()
@@ -538,6 +548,7 @@ def test_a_second_pass_is_no_finding(data: Json, reason: str, codes: list[str]) 
 SLICES_OF_A_CONTAINER = limits("{resource: 'nvidia.com/mig-*', max: 1}", of="perContainer")
 SLICES_OF_A_POD = limits("{resource: 'nvidia.com/mig-*', max: 1}", "{resource: nvidia.com/gpu, allowed: [1, 2, 4]}")
 NO_SLICES = limits("{resource: 'nvidia.com/mig-*', max: 0}")
+ONE_GPU = limits("{resource: nvidia.com/gpu, max: 1}", of="perContainer")
 TEAM_LIMITS = json.dumps(yaml.safe_load((ROOT / "policies/team-limits.yaml").read_text())["spec"])
 WARNED, DENIED = ["GPU-L103 WARN"], ["GPU-L103 ENFORCE"]
 MIG_1G = "nvidia.com/mig-1g.10gb"
@@ -555,6 +566,7 @@ WITH_SIZED_CLAIMS: dict[str, tuple[str, PodMaker, Json, list[str]]] = {
         SLICES_OF_A_POD, claiming("a").requests(MIG_1G, "2"), sized_claim(kind=TEMPLATE), [*DENIED, *WARNED],
     ),
     "a slice where a later policy allows none": (NO_SLICES, claiming("a"), sized_claim(kind=TEMPLATE), DENIED),
+    "a whole GPU of the user's before a slice as requested": (ONE_GPU, claiming("a", "b"), reversed_choices(), DENIED),
     "choices of the user": (SLICES_OF_A_CONTAINER, claiming("a", "b"), renamed_choices(), DENIED),
 }  # fmt: skip
 

@@ -390,10 +390,19 @@ class _ClaimWeigher:
                 if part.milli:
                     products[part.product] = products.get(part.product, 0) | (each.nodes or -1)
             most |= Counter(dict.fromkeys(names, _device_count(choice)))
-        before = None
-        if request.is_right_sized:
-            before = self.count_units(ClaimRequest(first_available=request.choices[-1:])).units
-        return RequestUnits(request.name, most, is_known, nodes, others, before, products)
+        return RequestUnits(request.name, most, is_known, nodes, others, self._units_before_sizing(request), products)
+
+    def _units_before_sizing(self, request: ClaimRequest) -> Mapping[str, int] | None:
+        """Return the units of the last choice of a right-sized request, of which the others are smaller.
+
+        A user may write such choices too, so limits must still count one that is larger than the last.
+        """
+        if not request.is_right_sized:
+            return None
+        *smaller, requested = (self._weigh_choice(choice).milli for choice in request.choices)
+        if max(smaller) >= requested:
+            return None
+        return self.count_units(ClaimRequest(first_available=request.choices[-1:])).units
 
     def _parts_of(self, devices: Sequence[PublishedDevice]) -> list[GpuPart]:
         return [_part_of_kind(each, self._devices.pools) for each in devices]
