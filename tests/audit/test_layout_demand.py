@@ -304,9 +304,11 @@ def test_waiting_whole_cards_have_reasons_and_running_pods_to_create_again_are_c
 
 
 def test_pods_on_other_nodes_and_waiting_pods_are_counted() -> None:
-    demand = demand_of(whole("p", "4Gi", "t4"), whole("q", "30Gi"), make_pod("cpu").spec(nodeName="a100"))
+    waits_for_t4 = make_pod("w").gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": T4})
+    pods = [whole("p", "4Gi", "t4"), whole("q", "30Gi"), make_pod("cpu").spec(nodeName="a100"), waits_for_t4]
+    demand = demand_of(*pods)
 
-    assert (demand.pods_elsewhere, demand.waiting_pods) == (1, 1)
+    assert (demand.pods_elsewhere, demand.waiting_pods) == (2, 1)
 
 
 def test_full_nodes_and_missing_slices_do_not_reduce_the_demand() -> None:

@@ -164,9 +164,11 @@ def test_used_and_freed_cards_are_listed_by_product(planned: Any) -> None:
 
 def test_nodes_that_are_not_planned_are_named_with_the_reason(planned: Any) -> None:
     many, unlabeled = hopper("many", **{"nvidia.com/gpu": 5000}), make_node("unlabeled", {}, **{"nvidia.com/gpu": 4})
-    lines = planned([hopper("a"), many, unlabeled], [], "-o", "table").splitlines()
+    without = make_node("without", {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": "8"})
+    lines = planned([hopper("a"), many, unlabeled, without], [], "-o", "table").splitlines()
 
     assert [line for line in lines if line.startswith("Not planned")] == [
+        "Not planned            1 node (without): it advertises no GPUs",
         "Not planned            1 node (unlabeled): it has no label nvidia.com/gpu.product",
         "Not planned            1 node (many): it reports more GPUs than any node can have",
     ]
@@ -295,7 +297,7 @@ def test_a_cluster_without_cards_to_partition(planned: Any) -> None:
         "No node has cards whose layouts can be planned.",
         "Not planned            2 nodes (c0, c1): it is cordoned, not ready or being reconfigured",
         "Not planned            1 node (t4): no MIG profiles of its product are known",
-        "Not planned            1 pod with GPUs on other nodes",
+        "Not planned            1 pod with GPUs on other nodes, or waiting for them",
     ]
 
 

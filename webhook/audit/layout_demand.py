@@ -226,8 +226,7 @@ class DemandCollector:
             else:
                 self._elsewhere += 1
         elif not result.decision.denials:
-            self._waiting += 1
-            self._add_pending(result, units)
+            self._add_pending(result, _feasible_nodes(result), units)
 
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
         node = self._nodes[index]
@@ -245,8 +244,12 @@ class DemandCollector:
         self._resized += any(need.origin is RequestOrigin.RIGHT_SIZED for need in needs)
         self._record_pod(result, PodNeed(_workload(result), True, needs, kept))
 
-    def _add_pending(self, result: CheckResult, units: Mapping[str, int]) -> None:
-        nodes = _feasible_nodes(result)
+    def _add_pending(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> None:
+        if nodes and not self._products(nodes):
+            self._elsewhere += 1
+            self._record_pod(result, PodNeed(_workload(result), False, {}))
+            return
+        self._waiting += 1
         needs = self._needs_on_products(result, self._products(nodes), units)
         if not nodes and WHOLE_GPU in units:
             needs[self._need(result, (), RequestOrigin.WHOLE)] += units[WHOLE_GPU]

@@ -113,19 +113,21 @@ def node_layouts(fleet: Fleet, *, sharing: bool = False) -> dict[int, NodeLayout
 
 
 def unplanned_nodes(fleet: Fleet, planned: Container[int]) -> tuple[UnplannedNode, ...]:
-    """Return the other nodes with GPUs.
+    """Return the other nodes with GPUs, or with the label of their product.
 
     Args:
         planned: Indexes of the nodes whose layouts are planned.
     """
-    with_gpus = ((index, node) for index, node in enumerate(fleet.nodes) if node.gpus or node.implausible_gpus)
-    others = ((index, node) for index, node in with_gpus if index not in planned)
+    unplanned = ((index, node) for index, node in enumerate(fleet.nodes) if index not in planned)
+    others = (
+        (index, node) for index, node in unplanned if node.gpus or node.implausible_gpus or PRODUCT_LABEL in node.labels
+    )
     return tuple(
         UnplannedNode(
             node.name,
             node.labels.get(PRODUCT_LABEL, ""),
             tuple(_advertised_gpus(fleet, index)),
-            _unplanned_reason(fleet, index) or "it advertises no cards",
+            _unplanned_reason(fleet, index) or "it advertises no GPUs",
         )
         for index, node in others
     )
@@ -141,7 +143,7 @@ def _unplanned_reason(fleet: Fleet, index: int) -> str:
     """Return why the layouts of a node with GPUs are not planned; "" if they are."""
     node = fleet.nodes[index]
     geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
-    if not node.gpus:
+    if node.implausible_gpus and not node.gpus:
         return "it reports more GPUs than any node can have"
     if not node.usable:
         return "it is cordoned, not ready or being reconfigured"

@@ -110,7 +110,7 @@ class LayoutDemand(NamedTuple):
         kept_whole: Whole cards that running pods keep, or that a waiting pod needs on one node, by the reason's word.
         allocated_cards: Whole cards that running pods hold today, kept or not, by product.
         waiting_pods: Pods without a node among those that need units.
-        pods_elsewhere: Running pods with GPUs on other nodes.
+        pods_elsewhere: Pods with GPUs that run on other nodes, or wait and can only run there.
         waiting_whole: Whole cards that waiting pods need, by the reason's word.
         resized_pods: Running pods that get a smaller GPU when they are created again.
         record: The time that the needs were computed from; None if they are those of today's pods.
@@ -512,7 +512,8 @@ def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
 
 def _unplanned_pods(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.pods_elsewhere:
-        yield f"Not planned            {pluralize(layout.demand.pods_elsewhere, 'pod')} with GPUs on other nodes"
+        pods = pluralize(layout.demand.pods_elsewhere, "pod")
+        yield f"Not planned            {pods} with GPUs on other nodes, or waiting for them"
 
 
 def _record_lines(record: DemandRecord) -> Iterator[str]:
