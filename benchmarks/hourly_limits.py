@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from benchmarks.gentd26 import CARD_MIB, HOUR, STEP, Decision, Pod, history_of
-from webhook.usage.distribution import (
+from webhook.usage.evidence_pools import (
     FICTITIOUS_PEAKS,
     PRICES,
     OverrunCounter,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hourly_limits import PastWindows, similarity_weights
-from webhook.usage.distribution import (
+from webhook.usage.evidence_pools import (
     PRICES,
     OverrunCounter,
     build_size_grid,

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.usage.usage_histories import CARD_MIB, NOW, QUARTER, record, steady
 from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, ObservedUsage, UsageView
-from webhook.usage.distribution import PRICES
 from webhook.usage.estimator import BLOCK_SECONDS, PODS_PER_BATCH, TARGETS_PPM, estimate_usage
-from webhook.usage.evidence_pools import MAX_WINDOWS, EvidencePool, WindowSpan, thin_span
+from webhook.usage.evidence_pools import MAX_WINDOWS, PRICES, EvidencePool, WindowSpan, thin_span
 from webhook.usage.history import MAX_MIB, UsageHistory, UsageWindows
 
 HALF_PERCENT = 5000

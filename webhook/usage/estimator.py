@@ -16,18 +16,23 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.model.usage import CERTAIN_PPM, IDLE_BELOW, RISKS_PPM, ObservedUsage, UsageView
-from webhook.usage.distribution import (
+from webhook.usage.evidence_pools import (
+    HOUR,
     PRIOR_WINDOWS,
+    EvidencePool,
     OverrunCounter,
+    PoolChoice,
+    PoolIndex,
     SizeGrid,
+    WindowSpan,
     build_size_grid,
     cheapest_limits,
     fleet_tail,
     hourly_probability,
     peak_distribution,
     recency_weights,
+    thin_span,
 )
-from webhook.usage.evidence_pools import HOUR, EvidencePool, PoolChoice, PoolIndex, WindowSpan, thin_span
 from webhook.usage.history import GAP, Floats, UsageHistory
 
 BLOCK_SECONDS = 7 * 86_400
