@@ -263,3 +263,13 @@ def test_nodes_are_ranked_by_what_the_devices_leave(
 ) -> None:
     found = place_pod(BY_TEMPLATE, *CLASSES, SMALL_CLASS, *cluster, template("t", device_class_name))
     assert nodes(found) == want
+
+
+def test_a_node_without_the_devices_of_its_claims_is_excluded_whoever_serves_its_other_gpus() -> None:
+    """A device plugin offers nvidia.com/gpu on some nodes, and class gpu elsewhere: which one serves it is open."""
+    pod = make_pod().gpus(1).spec(resourceClaims=[{"name": "port", "resourceClaimTemplateName": "t"}]).build()
+    offering = [make_node(name, {}, **{"nvidia.com/gpu": 1}) for name in ("ports", "other")]
+    cluster = [*CLUSTER, *offering, PORTS[1], device_class("port", "device.driver == 'dra.net'"), template("t", "port")]
+    found = place_pod(pod, *cluster)
+    assert nodes(found) == ["ports"]
+    assert any("device plugins offer on some nodes" in one for one in found.unevaluated)

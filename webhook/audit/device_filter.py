@@ -93,21 +93,22 @@ def find_device_reasons(pod: Pod, placement: PlacementInput, open_nodes: Callabl
     found = {
         node: allocate_for_pod(pod, claims, node, devices, fleet, select_device) for node in bit_positions(open_nodes())
     }
-    return _filter_result(found, fleet)._replace(claims=claims, allocations=found)
+    result = _filter_result(found, fleet)
+    unevaluated = "; ".join(filter(None, (unevaluated, result.unevaluated)))
+    return result._replace(unevaluated=unevaluated, claims=claims, allocations=found)
 
 
 def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | None, str]:
-    """Return the claims of a pod, None without any, and what cannot be evaluated about its devices."""
+    """Return the claims of a pod that can be evaluated, None without any, and what cannot be about its devices."""
     devices, fleet, namespace = placement.devices, placement.snapshot.fleet, object_namespace(pod)
     if devices is NO_DEVICES:
         return None, RESOURCE_CLAIMS if names_devices(pod) else ""
     known = NamespaceClaims(devices.claims.get(namespace, {}), placement.claim_templates.get(namespace, {}))
     claims = resolve_claims(pod, known, devices, fleet)
-    if claims.is_empty() and claims.nodes == fleet.all_nodes:
-        return None, ""
-    if is_partly_served(claims, fleet):
-        return None, PARTLY_SERVED
-    return claims, ""
+    unevaluated = PARTLY_SERVED if is_partly_served(claims, fleet) else ""
+    claims = claims._replace(extended=frozenset()) if unevaluated else claims
+    is_anywhere = claims.is_empty() and claims.nodes == fleet.all_nodes
+    return None if is_anywhere else claims, unevaluated
 
 
 def unevaluated_devices(pod: Pod, placement: PlacementInput) -> str:
