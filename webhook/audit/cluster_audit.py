@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 MAX_INTERNED = 100_000
 """Distinct values to remember; later ones are stored once per result."""
 
-MAX_RECENT = 100
-"""Decisions that are recognized as the same object."""
+MAX_RECENT = 5_000
+"""Decisions that are recognized as the same object: enough for equal pods in any order, and about 2 MiB."""
 
 Documents = Iterable[SourceObject | SkippedDocument]
 ChooseDocuments = Callable[[Documents], Documents]
