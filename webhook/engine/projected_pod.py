@@ -194,7 +194,7 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     if request.operation != "CREATE" or request.sub_resource or pod.spec.scheduling_gates:
         return NO_USE
     by_class = context.claimed.served or pod.spec.resource_claims
-    devices = _requested_devices(context) if by_class and context.view.classes else NO_UNITS
+    devices = _units_of_devices(context) if by_class and context.view.classes else NO_UNITS
     if not totals and not devices:
         return NO_USE
     added = tuple(mutation.tolerations)
@@ -218,7 +218,7 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
     return PendingUse(tuple([each for each in requested if each.nodes]), cpu_milli, memory, others)
 
 
-def _requested_devices(context: PodContext) -> Mapping[str, int]:
+def _units_of_devices(context: PodContext) -> Mapping[str, int]:
     """Return the devices that a pod may get by extended resources that classes serve, and by claims of templates."""
     pod, templates = context.pod, context.namespace.claims.templates
     found: dict[str, int] = {}

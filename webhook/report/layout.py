@@ -57,7 +57,7 @@ class UnitNeed(NamedTuple):
         """Return so many requests as the demand of a plan."""
         return UnitDemand(requests, self.units, self.together)
 
-    def increased(self, requests: int, percent: int) -> int:
+    def increase(self, requests: int, percent: int) -> int:
         """Return more requests, rounded up to those of whole pods."""
         return self.together * -(-requests * (100 + percent) // (100 * self.together))
 
@@ -128,7 +128,7 @@ class LayoutDemand(NamedTuple):
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
-        return self._replace(needs={need: need.increased(count, percent) for need, count in self.needs.items()})
+        return self._replace(needs={need: need.increase(count, percent) for need, count in self.needs.items()})
 
 
 class LayoutRow(NamedTuple):
