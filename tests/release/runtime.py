@@ -55,6 +55,10 @@ class RuntimeBuildError(Exception):
     """The runtime cannot be built here; the message says what is missing."""
 
 
+class PackagesError(RuntimeBuildError):
+    """The apt sources of this machine do not have the packages, or cannot be reached."""
+
+
 def build_base(tree: Path) -> None:
     """Write the runtime without Rightslice into an empty folder; equal packages give equal files.
 
@@ -98,7 +102,10 @@ def _download_packages(folder: Path) -> list[Path]:
     apt = ["apt-get", "-qq", *places, "-oAPT::Architecture=amd64", "-oAPT::Install-Recommends=false"]
     apt += [] if os.geteuid() else ["-oAPT::Sandbox::User=root"]
     subprocess.run([*apt, "update"], capture_output=True, check=False)  # a source that fails may be of other packages
-    _run(*apt, "--yes", "--download-only", "install", *PACKAGES)
+    try:
+        _run(*apt, "--yes", "--download-only", "install", *PACKAGES)
+    except RuntimeBuildError as error:
+        raise PackagesError(str(error)) from error
     return sorted((folder / "archives").glob("*.deb"))
 
 
