@@ -189,7 +189,9 @@ def test_doctor_finds_nothing_to_fix(site: ReleasedSite) -> None:
 
     def problems() -> list[Json]:
         done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-        return [line for line in json.loads(done.stdout) if line["state"] in ("warn", "fail")]
+        found = [line for line in json.loads(done.stdout) if line["state"] in ("warn", "fail")]
+        # The API server counts since its start, also calls that other tests made fail.
+        return [line for line in found if "failed open" not in line["summary"]]
 
     assert eventually(problems, until=lambda found: not found) == []
 
