@@ -133,3 +133,9 @@ def test_steps_of_a_node_with_shared_cards(
 
     assert step in files["apply.sh"].splitlines()
     assert ("device-plugin-config.yaml" in files) is not step.endswith(" - -")
+
+
+def test_a_name_with_a_line_break_is_no_command_in_a_comment() -> None:
+    change = NodeChange(NodeLayout("n\ntouch pwned\n#", "NVIDIA-A30", ((),)), ((("1g.6gb", 4),),))
+
+    assert "# n\\ntouch pwned\\n#: 1 card 4 x 1g.6gb" in layout_files([change], 1)["apply.sh"].splitlines()

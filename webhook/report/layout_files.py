@@ -21,6 +21,7 @@ from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange
 from webhook.report.layout import node_layouts_text
 from webhook.report.serialization import json_text, yaml_text
+from webhook.report.text import sanitize
 from webhook.well_known import Json
 
 CONFIG_MAP_FILE, SCRIPT_FILE, POLICY_FILE = "mig-config.yaml", "apply.sh", "policies.yaml"
@@ -179,7 +180,7 @@ def _batch_lines(batch: Sequence[NodeChange]) -> Iterator[str]:
     """Yield the commands for nodes that change at the same time."""
     yield ""
     for change in batch:
-        yield f"# {change.node.node}: {node_layouts_text(change.layouts)}"
+        yield f"# {sanitize(change.node.node)}: {node_layouts_text(change.layouts)}"
         wanted = " ".join((_mig_step(change), *_sharing_steps(change)))
         yield f"{'drain' if change.node.pods else 'reserve'} {quote(change.node.node)} {wanted}"
     yield from (
