@@ -109,7 +109,12 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
     ),
     "devices that differ in nothing but their texts": (
         (NODE, DEVICES, device_node("b"), slices("b", 7, attributes=UNKNOWN),
-         device_class("any", "device.attributes['gpu.nvidia.com'].type == 'mig'")),
+         device_class("any", IS_MIG)),
+        None,
+        KeepReason.NO_OFFER,
+    ),
+    "a selector that would fail on devices of another driver, which may join": (
+        (NODE, DEVICES, device_class("small", IS_SMALL.partition(" && ")[2])),
         None,
         KeepReason.NO_OFFER,
     ),

@@ -58,13 +58,13 @@ from webhook.model.dra.class_offers import (
     device_hardware,
     device_size,
     device_text,
+    excludes_other_drivers,
     matches_all,
     size_of_all,
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER
 from webhook.model.dra.published_devices import PublishedDevice
-from webhook.model.dra.resource_slices import Device
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
@@ -87,9 +87,6 @@ ESCAPED_BYTES = 2
 
 MAX_CHOICES = 8
 """Choices that one request may have; the last is what was requested."""
-
-OTHER_DRIVER, EMPTY_DEVICE = "driver.example.com", Device()
-"""A device that no class of GPUs of NVIDIA may match."""
 
 
 class _Alternative(NamedTuple):
@@ -323,7 +320,7 @@ def _smaller_devices(
                 continue
             nodes = union_masks(each.nodes for each in some)
             one = _Alternative(size, name, profile, len(some) < len(selected), nodes)
-            if name != requested.device_class_name and not _excludes_other_drivers(one, matching, expressions):
+            if name != requested.device_class_name and not _stays_of_nvidia(one, matching, expressions):
                 continue
             saves_enough = 100 * (largest - size.gpu_milli) >= max(1, min_saving_percent * largest)
             if saves_enough and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
@@ -333,17 +330,11 @@ def _smaller_devices(
     return found if not min_saving_percent or any(one.profile for one in found) else []
 
 
-def _excludes_other_drivers(one: _Alternative, matching: ClassDevices | None, expressions: Sequence[str]) -> bool:
-    """Return whether the selectors of a choice exclude a device of another driver without an error.
-
-    Such devices may join the cluster later: an error then ends scheduling of the pod on all nodes.
-    """
+def _stays_of_nvidia(one: _Alternative, matching: ClassDevices | None, expressions: Sequence[str]) -> bool:
+    """Return whether the selectors of a choice exclude the devices of other drivers that may join the cluster later."""
     of_class = matching.expressions if matching is not None else ()
     of_choice = [_selector_of(one, 0)] if one.is_part else []
-    try:
-        return not matches_all((*of_class, *expressions, *of_choice), OTHER_DRIVER, EMPTY_DEVICE)
-    except (SelectorRuntimeError, UnmodelledExpressionError):
-        return False
+    return excludes_other_drivers((*of_class, *expressions, *of_choice))
 
 
 def _smaller_cards(

@@ -2,7 +2,7 @@
 
 The scheduler makes the claim, from Kubernetes 1.36 on, and takes the first device of the class that is free. So a class
 is an offer if every device that it can match is a MIG device of known size, and if its selectors have a value for every
-device of the cluster: an error ends scheduling of the pod on all nodes.
+device of the cluster and exclude those of other drivers: an error ends scheduling of the pod on all nodes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ MAX_COUNTS = 8192
 
 MAX_KNOWN_CLASSES = 64
 """Device classes that are looked at, the first by name."""
+
+OTHER_DRIVER, EMPTY_DEVICE = "driver.example.com", Device()
+"""A device of another driver: it may have none of NVIDIA's attributes."""
 
 
 class ClassDevices(NamedTuple):
@@ -152,6 +155,17 @@ def matches_all(expressions: Sequence[str], driver: str, device: Device) -> bool
     return all(select_device(expression, driver, device) for expression in expressions)
 
 
+def excludes_other_drivers(expressions: Sequence[str]) -> bool:
+    """Return whether selectors exclude a device of another driver without an error.
+
+    Such devices may join the cluster later: an error then ends scheduling of the pod on all nodes.
+    """
+    try:
+        return not matches_all(expressions, OTHER_DRIVER, EMPTY_DEVICE)
+    except (SelectorRuntimeError, UnmodelledExpressionError):
+        return False
+
+
 def _name_for_pods(name: str, classes: ClassByResource, fleet: Fleet) -> str:
     """Return the extended resource by which pods get devices of a class alone; "" without one.
 
@@ -172,7 +186,7 @@ def _is_profile(resource: str) -> bool:
 def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> ClassOffer | None:
     """Return a class as an offer: as small as its smallest device, as large a part of a card as its largest."""
     size = size_of_all(matching.devices)
-    if size is None:
+    if size is None or not excludes_other_drivers(matching.expressions):
         return None
     hardware = _hardware_of(matching.devices)
     products, profiles = (
