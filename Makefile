@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve docs test test-fast test-cluster plane fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -93,6 +93,10 @@ binary: $(VENV)/.dev ## Build dist/rightslice-VERSION-linux-amd64, one file that
 image: $(VENV)/.dev ## Build dist/rightslice-VERSION-oci.tar, the image without a registry or an engine, on Debian or Ubuntu
 	@$(BIN)/python -m tests.release dist image
 
+docs: $(VENV)/.docs ## Build the site of the documentation into dist/site; it needs no network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo dist/site/index.html
+
 advisories: $(VENV)/.dev ## Check the lock files against the vulnerability database in ADVISORIES; needs no network
 	@$(BIN)/python -m tests.release.advisories $(ADVISORIES)
 
@@ -153,6 +157,7 @@ lock: $(VENV)/.dev ## Update the lock files from pyproject.toml (UPGRADE=--upgra
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --all-extras --output-file requirements/all.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt
+	$(COMPILE) --constraint requirements/dev.txt --group docs --output-file requirements/docs.txt
 
 clean: ## Remove everything that make and the tools created
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
@@ -169,6 +174,11 @@ $(VENV)/.dev: $(VENV)/.made requirements/dev.txt pyproject.toml
 	@$(LOCKED) --requirement requirements/dev.txt
 	@$(ITSELF)
 	@touch $(VENV)/.run $@
+
+$(VENV)/.docs: $(VENV)/.made requirements/docs.txt
+	@echo "Installing MkDocs into $(VENV)" >&2
+	@$(LOCKED) --requirement requirements/docs.txt
+	@touch $@
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from tests.house.checkout import ROOT, files, project, read_checkout_file
 
-LOCKS = ["run", "all", "build", "dev"]
+LOCKS = ["run", "all", "build", "docs", "dev"]
 
 
 def required(lock: str) -> list[Requirement]:
@@ -26,9 +26,10 @@ def required(lock: str) -> list[Requirement]:
     optional = [text for texts in extras.values() for text in texts]
     groups = project()["dependency-groups"]
     build: list[str] = groups["build"]
+    docs: list[str] = groups["docs"]
     dev: list[str] = [entry for entry in groups["dev"] if isinstance(entry, str)]
-    locks = {"run": runtime, "all": runtime + optional, "build": build}
-    locks["dev"] = locks["all"] + build + dev
+    locks = {"run": runtime, "all": runtime + optional, "build": build, "docs": docs}
+    locks["dev"] = locks["all"] + build + docs + dev
     return [Requirement(text) for text in locks[lock]]
 
 
@@ -102,7 +103,7 @@ def test_a_lock_file_contains_the_requirements(lock: str) -> None:
     assert unlike == [], "update the lock files: make lock"
 
 
-@pytest.mark.parametrize("lock", ["run", "all", "build"])
+@pytest.mark.parametrize("lock", ["run", "all", "build", "docs"])
 def test_shipped_versions_are_the_tested_ones(lock: str) -> None:
     tested = pins("dev")
 
