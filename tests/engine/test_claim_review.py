@@ -437,6 +437,12 @@ def test_a_quota_that_will_reject_a_claim_is_reported() -> None:
     assert not findings(template(request()), *CLUSTER, device_quota(key))
 
 
+def test_the_decision_names_the_policies_of_its_findings() -> None:
+    decision = review(claim(request(count=40)), "limits: {resourceQuotas: evaluate}", view=view_of(*CLUSTER))
+    assert decision.findings
+    assert set(decision.policies) == {each.policy for each in decision.findings}
+
+
 def device_quota(key: str) -> Json:
     """Return a quota that has one of two devices left."""
     status = {"hard": {key: "2"}, "used": {key: "1"}}

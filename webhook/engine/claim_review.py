@@ -131,7 +131,8 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     findings += sized.findings
     may_be_gpus = units or (not view.devices.pools and _may_request_gpus(spec, view.classes))
     involves_gpus = sized.involves_gpus or bool(findings or may_be_gpus)
-    return msgspec.structs.replace(sized, findings=tuple(findings), involves_gpus=involves_gpus)
+    used = tuple(dict.fromkeys([*sized.policies, *[each.policy for each in findings if each.policy]]))
+    return msgspec.structs.replace(sized, findings=tuple(findings), policies=used, involves_gpus=involves_gpus)
 
 
 def _may_request_gpus(spec: ClaimSpec, classes: DeviceClasses) -> bool:
