@@ -12,8 +12,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.conftest import ROOT
+from tests.house.test_site_pages import SOURCES
 from tests.site.pages import path_in_site
-from tests.site.test_pages import SOURCES
 from webhook import __version__
 
 ELEMENTS = ("li", "table", "tr", "pre", "h1", "h2", "h3", "ol")

@@ -53,7 +53,9 @@ def test_the_navigation_has_every_page_once() -> None:
     configured = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
     assert list(configured["nav"][0]) == ["Start"]
-    assert sorted(navigation(configured["nav"])) == sorted(map(str, BY_SITE_PATH))
+    assert sorted(navigation(configured["nav"])) == sorted(map(str, BY_SITE_PATH)), (
+        "give the page a place in mkdocs.yml"
+    )
 
 
 @pytest.mark.parametrize("source", SOURCES)
