@@ -68,31 +68,62 @@ def operator(plane: Plane) -> Iterator[Plane]:
     plane.api.delete("/api/v1/namespaces/gpu-operator")
 
 
+class NodeManagers:
+    """The MIG manager and the device plugin of each node: they work when a label of it changes, as NVIDIA's do.
+
+    Attributes:
+        results: Answers of the MIG manager other than success, by node: the next one first.
+        requests: The configurations that the MIG manager was asked for, by node.
+    """
+
+    def __init__(self, plane: Plane) -> None:
+        self.results: dict[str, list[str]] = {}
+        self.requests: dict[str, list[str]] = {}
+        self._plane = plane
+        self._labels: dict[str, str] = {}
+        words = "{.metadata.name} {.metadata.labels.nvidia\\.com/device-plugin\\.config}"
+        template = f"{words} {{.metadata.labels.nvidia\\.com/mig\\.config}}{{'\\n'}}"
+        command = ["kubectl", "get", "nodes", "--watch", "-o", f"jsonpath={template}"]
+        self._watch = subprocess.Popen(command, env=plane.kubectl_environment(), stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._answer_changes)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch of the nodes."""
+        self._watch.kill()
+        self._thread.join()
+        self._watch.communicate()
+
+    def _answer_changes(self) -> None:
+        for line in self._watch.stdout or ():
+            name, sharing, config = line.rstrip("\n").split(" ")
+            if config and config != self._labels.get(name):
+                self.requests.setdefault(name, []).append(config)
+                result = next(iter(self.results.get(name, ())), "success")
+                self.results[name] = self.results.get(name, [])[1:]
+                self._plane.api.patch(f"{NODES}/{name}", {"metadata": {"labels": {STATE: result}}})
+            self._labels[name] = config
+            if sharing == "time-slicing-4":
+                self._plane.api.patch(f"{NODES}/{name}/status", {"status": {"allocatable": SHARES, "capacity": SHARES}})
+
+
 @pytest.fixture
 def cards(operator: Plane) -> Iterator[list[str]]:
-    """Two nodes with two H100 each, whose labels the MIG manager answers."""
+    """Two nodes with two H100 each."""
     names = add_nodes(operator, [make_node(name, {}, **{"nvidia.com/gpu": 2}) for name in ("card-a", "card-b")])
-    ended = threading.Event()
-    manager = threading.Thread(target=answer_labels, args=(operator, names, ended))
-    manager.start()
     yield names
-    ended.set()
-    manager.join()
     for name in names:
         on_node = ("--all-namespaces", f"--field-selector=spec.nodeName={name}")
         operator.kubectl("delete", "pods", *on_node, "--force", "--grace-period=0")
     remove_nodes(operator, names)
 
 
-def answer_labels(plane: Plane, names: list[str], ended: threading.Event) -> None:
-    """Report success for every requested configuration, and advertise shares as the device plugin does."""
-    while not ended.wait(0.2):
-        for name in names:
-            labels = plane.api.get(f"{NODES}/{name}")["metadata"]["labels"]
-            if CONFIG in labels and STATE not in labels:
-                plane.api.patch(f"{NODES}/{name}", {"metadata": {"labels": {STATE: "success"}}})
-            if labels.get("nvidia.com/device-plugin.config") == "time-slicing-4":
-                plane.api.patch(f"{NODES}/{name}/status", {"status": {"allocatable": SHARES, "capacity": SHARES}})
+@pytest.fixture(autouse=True)
+def managers(operator: Plane, cards: list[str]) -> Iterator[NodeManagers]:
+    """What answers the labels of the nodes."""
+    started = NodeManagers(operator)
+    yield started
+    started.stop()
 
 
 def run_script(
@@ -167,8 +198,76 @@ def test_a_node_that_runs_a_pod_with_gpus_is_not_changed(
     done = run_script(operator, tmp_path, change("card-a"))
 
     assert done.returncode == 1
-    assert f"a new layout of card-a would kill pods: {namespace}/busy. Run kubectl uncordon card-a" in done.stderr
-    assert node_state(operator, "card-a") == (None, None, True)
+    assert f"a new layout of card-a would kill pods: {namespace}/busy. Plan again" in done.stderr
+    assert cordoning_steps(done.stdout) == ["cordoned card-a", "uncordoned card-a"]
+    assert node_state(operator, "card-a") == (None, None, False)
+
+
+def test_a_node_that_is_done_or_was_cordoned_before_stays_cordoned(
+    operator: Plane, cards: list[str], tmp_path: Path
+) -> None:
+    assert run_script(operator, tmp_path, change("card-b")).returncode == 0
+    for name in cards:
+        operator.kubectl("cordon", name)
+
+    done = run_script(operator, tmp_path, *map(change, cards))
+
+    assert (done.returncode, cordoning_steps(done.stdout)) == (0, []), done.stderr
+    assert [node_state(operator, name) for name in cards] == [(*DONE[:2], True)] * 2
+
+
+def test_a_node_whose_drain_fails_is_uncordoned(
+    operator: Plane, cards: list[str], namespace: str, tmp_path: Path
+) -> None:
+    pod = make_pod("busy").namespace(namespace).gpus(1).spec(nodeName="card-a").build()
+    operator.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)  # kubectl drain evicts no pod without an owner
+
+    done = run_script(operator, tmp_path, change("card-b"), change("card-a", pods=1), max_unavailable=2)
+
+    assert done.returncode == 1
+    assert "error: not all pods of card-a were evicted" in done.stderr
+    assert [node_state(operator, name) for name in cards] == [(None, None, False)] * 2
+
+
+def test_a_node_that_failed_stays_cordoned_and_is_retried(
+    operator: Plane, cards: list[str], managers: NodeManagers, tmp_path: Path
+) -> None:
+    managers.results = {"card-a": ["failed", "failed"]}
+    runs = [run_script(operator, tmp_path, change("card-a")) for _ in range(2)]
+    state = node_state(operator, "card-a")
+    last = run_script(operator, tmp_path, change("card-a"))
+
+    assert [run.returncode for run in runs] == [1, 1]
+    assert all("the MIG manager failed on card-a, which stays cordoned" in run.stderr for run in runs)
+    assert state == (DONE[0], "failed", True)
+    assert (last.returncode, cordoning_steps(last.stdout)) == (0, ["uncordoned card-a"]), last.stderr
+    assert managers.requests["card-a"] == [DONE[0]] * 3
+    assert node_state(operator, "card-a") == DONE
+
+
+def test_shares_alone_need_nothing_of_the_mig_manager(operator: Plane, cards: list[str], tmp_path: Path) -> None:
+    path, theirs = f"{POLICIES}/cluster-policy", {"mig": {"strategy": "single"}, "migManager": {"config": None}}
+    own = {"mig": {"strategy": "mixed"}, "migManager": {"config": {"name": CONFIG_MAP}}}
+    operator.api.patch(path, {"spec": theirs})
+    try:
+        shared = NodeChange(NodeLayout("card-a", H100, ((),)), ((("timeSlicing/4", 4),),))
+        done = run_script(operator, tmp_path, shared)
+    finally:
+        operator.api.patch(path, {"spec": own})
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["apply.sh", "device-plugin-config.yaml"]
+
+
+def test_a_configuration_of_shares_of_other_nodes_must_be_in_the_file(
+    operator: Plane, cards: list[str], tmp_path: Path
+) -> None:
+    operator.api.patch(f"{NODES}/card-b", {"metadata": {"labels": {"nvidia.com/device-plugin.config": "theirs"}}})
+
+    done = run_script(operator, tmp_path, NodeChange(NodeLayout("card-a", H100, ((),)), ((("timeSlicing/4", 4),),)))
+
+    assert done.returncode == 1
+    assert "label nvidia.com/device-plugin.config=theirs. Copy this configuration" in done.stderr
 
 
 def test_a_card_is_partitioned_and_the_other_is_shared(operator: Plane, cards: list[str], tmp_path: Path) -> None:
@@ -236,7 +335,7 @@ def test_a_node_that_runs_a_pod_with_a_claim(
     done = run_script(operator, tmp_path, change("card-a"))
 
     assert (done.returncode == 0) is changes, done.stderr
-    assert (f"a new layout of card-a would kill pods: {namespace}/user. Run" in done.stderr) is not changes
+    assert (f"a new layout of card-a would kill pods: {namespace}/user. Plan again" in done.stderr) is not changes
 
 
 def test_a_node_is_drained_where_the_plan_allows_that(

@@ -21,8 +21,9 @@ LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def change(name: str, *layouts: MigLayout, pods: int = 0) -> NodeChange:
-    """A node with new layouts."""
-    return NodeChange(NodeLayout(name, H100, (WHOLE_CARD,) * len(layouts), pods=pods), layouts)
+    """A node with new layouts: of cards that are whole today, or will all be."""
+    today = WHOLE_CARD if any(layouts) else SEVEN
+    return NodeChange(NodeLayout(name, H100, (today,) * len(layouts), pods=pods), layouts)
 
 
 def check_spec(spec: Any) -> None:
@@ -133,6 +134,7 @@ def test_steps_of_a_node_with_shared_cards(
 
     assert step in files["apply.sh"].splitlines()
     assert ("device-plugin-config.yaml" in files) is not step.endswith(" - -")
+    assert ("mig-config.yaml" in files) is not step.startswith("reserve n - ")
 
 
 def test_a_name_with_a_line_break_is_no_command_in_a_comment() -> None:

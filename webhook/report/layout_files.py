@@ -9,7 +9,7 @@ changes its meaning.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from hashlib import sha256
 from shlex import quote, split
 from typing import NamedTuple
@@ -59,10 +59,12 @@ def layout_files(changes: Sequence[NodeChange], max_unavailable: int, policies: 
         policies: The policies to apply after that.
     """
     files: dict[str, str] = {}
-    if changes:
-        files = {CONFIG_MAP_FILE: _mig_config_map(changes), SCRIPT_FILE: _script_text(changes, max_unavailable)}
+    if any(_mig_step(each) != UNCHANGED for each in changes):
+        files[CONFIG_MAP_FILE] = _mig_config_map(changes)
     if any(map(_shares_change, changes)):
         files[SHARING_FILE] = _sharing_config_map(changes)
+    if changes:
+        files[SCRIPT_FILE] = _script_text(changes, max_unavailable, files)
     if policies:
         files[POLICY_FILE] = POLICY_HEAD + "---\n".join(map(yaml_text, policies))
     return files
@@ -161,13 +163,13 @@ def _config_map(name: str, files: Json) -> str:
     return text
 
 
-def _script_text(changes: Sequence[NodeChange], max_unavailable: int) -> str:
+def _script_text(changes: Sequence[NodeChange], max_unavailable: int, files: Container[str]) -> str:
     ordered = sorted(changes, key=lambda change: (change.node.pods, change.node.node))
     batches = (ordered[first : first + max_unavailable] for first in range(0, len(ordered), max_unavailable))
     names = {
-        "FILE": CONFIG_MAP_FILE,
+        "FILE": CONFIG_MAP_FILE if CONFIG_MAP_FILE in files else "",
         "CONFIG_MAP": CONFIG_MAP,
-        "SHARING_FILE": SHARING_FILE if any(_shares_change(each) for each in changes) else "",
+        "SHARING_FILE": SHARING_FILE if SHARING_FILE in files else "",
         "SHARING_CONFIG_MAP": SHARING_CONFIG_MAP,
         "NAMESPACE": f"${{NAMESPACE:-{OPERATOR_NAMESPACE}}}",
     }
@@ -210,8 +212,9 @@ def _sharing_steps(change: NodeChange) -> tuple[str, str]:
 
 
 SCRIPT_HEAD = r"""#!/bin/sh
-# Applies the MIG layouts that `rightslice layout --write` planned, a few nodes at a time. Needs kubectl and NVIDIA's
-# GPU Operator. Stops at the first error; when that is solved, run it again: nodes that are done are skipped.
+# Applies the layouts that `rightslice layout --write` planned, a few nodes at a time. Needs kubectl and NVIDIA's GPU
+# Operator. Stops at the first error. Run it again when that is solved: it skips nodes that are done, and retries those
+# that failed. It uncordons only nodes that it cordoned.
 set -eu
 cd "$(dirname "$0")"
 
@@ -219,29 +222,37 @@ cd "$(dirname "$0")"
 
 SCRIPT_BODY = r"""DRAIN_FLAGS=${DRAIN_FLAGS:---ignore-daemonsets --timeout=30m}
 SECONDS_TO_WAIT=${SECONDS_TO_WAIT:-1800}
+MARK=rightslice.dev/cordoned-by # the annotation of nodes that this script cordoned
+reserved=                       # nodes that this run cordoned and has not changed yet
 
 fail() {
   echo "error: $*" >&2
   exit 1
 }
 
-label_of() {
-  kubectl get node "$1" -o "jsonpath={.metadata.labels.nvidia\.com/$2}"
+undo() {
+  for node in $reserved; do release "$node" || true; done
 }
+trap undo EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
-has_layout() {
-  [ "$(label_of "$1" 'mig\.config')" = "$2" ] && [ "$(label_of "$1" 'mig\.config\.state')" = success ]
+# Prints the MIG configuration of a node, and its state.
+layout_of() {
+  kubectl get node "$1" -o \
+    'jsonpath={.metadata.labels.nvidia\.com/mig\.config} {.metadata.labels.nvidia\.com/mig\.config\.state}'
 }
 
 # Returns whether the device plugin advertises a number of shares by a configuration.
 has_shares() {
-  found=$(kubectl get node "$1" -o 'jsonpath={.status.allocatable.nvidia\.com/gpu\.shared}')
-  [ "$(label_of "$1" 'device-plugin\.config')" = "$2" ] && [ "${found:-0}" = "$3" ]
+  found=$(kubectl get node "$1" -o \
+    'jsonpath={.metadata.labels.nvidia\.com/device-plugin\.config} {.status.allocatable.nvidia\.com/gpu\.shared}')
+  [ "$found" = "$2 $3" ] || [ "$found $3" = "$2  0" ]
 }
 
 # Returns whether a node has its layout, and its shares; - for what does not change.
 is_done() {
-  if [ "$2" != - ]; then has_layout "$1" "$2" || return 1; fi
+  if [ "$2" != - ]; then [ "$(layout_of "$1")" = "$2 success" ] || return 1; fi
   if [ "$3" != - ]; then has_shares "$1" "$3" "$4" || return 1; fi
 }
 
@@ -261,70 +272,133 @@ gpu_pods() {
   lines=$(kubectl get pods --all-namespaces -o "jsonpath=$POD_LINES" \
     --field-selector "spec.nodeName=$1,status.phase!=Succeeded,status.phase!=Failed") || exit 1
   while read -r namespace pod line; do
-    case ${line%%|*} in *nvidia.com/*) echo "$namespace/$pod" && continue ;; esac
+    case ${line%%|*} in *nvidia.com/*) printf ' %s/%s' "$namespace" "$pod" && continue ;; esac
     for claim in ${line#*|}; do
-      if has_gpu "$namespace" "$claim"; then echo "$namespace/$pod" && break; fi
+      if has_gpu "$namespace" "$claim"; then printf ' %s/%s' "$namespace" "$pod" && break; fi
     done
   done <<EOF
 $lines
 EOF
 }
 
+# Prints whether a node is cordoned, and the mark of this script.
+cordon_of() {
+  kubectl get node "$1" -o 'jsonpath={.spec.unschedulable} {.metadata.annotations.rightslice\.dev/cordoned-by}'
+}
+
+# Keeps new pods off a node. One that somebody else cordoned stays cordoned, also afterwards.
+cordon() {
+  found=$(cordon_of "$1")
+  case $found in
+    'true layout') echo "node/$1 was cordoned by an earlier run" ;;
+    true*) echo "node/$1 was cordoned before, and stays cordoned" ;;
+    *)
+      kubectl patch node "$1" -o name \
+        -p "{\"metadata\":{\"annotations\":{\"$MARK\":\"layout\"}},\"spec\":{\"unschedulable\":true}}" >/dev/null
+      reserved="$reserved $1"
+      echo "node/$1 cordoned"
+      ;;
+  esac
+}
+
+# Admits new pods to a node again, if this script cordoned it.
+release() {
+  found=$(cordon_of "$1")
+  [ "$found" = 'true layout' ] || return 0
+  kubectl patch node "$1" -o name \
+    -p "{\"metadata\":{\"annotations\":{\"$MARK\":null}},\"spec\":{\"unschedulable\":null}}" >/dev/null
+  echo "node/$1 uncordoned"
+}
+
 # Keeps new pods off a node, and stops if pods with GPUs run there.
 reserve() {
   is_done "$@" && return
-  kubectl cordon "$1"
+  cordon "$1"
   pods=$(gpu_pods "$1")
-  [ -z "$pods" ] || fail "a new layout of $1 would kill pods: $pods. Run kubectl uncordon $1, and plan again"
+  [ -z "$pods" ] || fail "a new layout of $1 would kill pods:$pods. Plan again, or let them end"
 }
 
 # Evicts the pods of a node, as their PodDisruptionBudgets allow.
 drain() {
   is_done "$@" && return
+  cordon "$1"
   # shellcheck disable=SC2086
-  kubectl drain "$1" $DRAIN_FLAGS
+  kubectl drain "$1" $DRAIN_FLAGS || fail "not all pods of $1 were evicted. Other flags: DRAIN_FLAGS='...' sh $0"
   reserve "$@"
 }
 
-# Requests a layout. The old result is removed first, since it would be mistaken for the new one.
+# Leaves a node cordoned if this run fails from now on: it changes.
+begin() {
+  others=
+  for node in $reserved; do [ "$node" = "$1" ] || others="$others $node"; done
+  reserved=$others
+}
+
+# Requests a layout. The MIG manager works only if the label changes, so after a failure the label is removed first. The
+# old result is removed too, since it would be mistaken for the new one.
 set_layout() {
-  [ "$(label_of "$1" 'mig\.config')" != "$2" ] || return 0
-  kubectl label node "$1" nvidia.com/mig.config.state-
+  found=$(layout_of "$1")
+  begin "$1"
+  case $found in
+    "$2 failed") kubectl label node "$1" nvidia.com/mig.config- nvidia.com/mig.config.state- ;;
+    "$2 "*) return 0 ;;
+    *) kubectl label node "$1" nvidia.com/mig.config.state- ;;
+  esac
   kubectl label node "$1" --overwrite "nvidia.com/mig.config=$2"
 }
 
 # Waits until a node has its layout, then its shares, and admits pods again.
 finish() {
   waited=0
-  while [ "$2" != - ] && state=$(label_of "$1" 'mig\.config\.state') && [ "$state" != success ]; do
-    [ "$state" != failed ] || fail "the MIG manager of $1 failed; the node stays cordoned. See its log"
-    pause "$1"
+  while [ "$2" != - ]; do
+    found=$(layout_of "$1") || found="$2 unknown"
+    case $found in
+      "$2 success") break ;;
+      "$2 failed") fail "the MIG manager failed on $1, which stays cordoned. Its log: kubectl logs -n $NAMESPACE \
+\$(kubectl get pods -n $NAMESPACE -l app=nvidia-mig-manager --field-selector spec.nodeName=$1 -o name). To retry, run \
+this script again" ;;
+      "$2 "*) pause "$1" "If its MIG manager does nothing: kubectl label node $1 nvidia.com/mig.config-" ;;
+      *) fail "the label nvidia.com/mig.config of $1 was changed to '${found% *}'; $1 stays cordoned" ;;
+    esac
   done
-  [ "$3" = - ] || kubectl label node "$1" --overwrite "nvidia.com/device-plugin.config=$3"
-  while [ "$3" != - ] && ! has_shares "$1" "$3" "$4"; do
-    pause "$1"
-  done
-  kubectl uncordon "$1"
+  begin "$1"
+  if [ "$3" != - ] && ! has_shares "$1" "$3" "$4"; then
+    kubectl label node "$1" --overwrite "nvidia.com/device-plugin.config=$3"
+    until has_shares "$1" "$3" "$4"; do pause "$1" "Its device plugin must advertise $4 shares"; done
+  fi
+  release "$1"
 }
 
 pause() {
-  [ "$waited" -lt "$SECONDS_TO_WAIT" ] || fail "no result from $1 after $waited seconds; the node stays cordoned"
+  [ "$waited" -lt "$SECONDS_TO_WAIT" ] ||
+    fail "no result from $1 after $waited seconds; it stays cordoned. $2. Then run this script again"
   sleep 5
   waited=$((waited + 5))
 }
 
-names='{range .items[*]}{.metadata.labels.nvidia\.com/mig\.config}{"\n"}{end}'
-for config in $(kubectl get nodes -o "jsonpath=$names" | sort -u); do
-  grep -Eq "^ +\"?$config\"?:" "$FILE" ||
-    fail "nodes have the label nvidia.com/mig.config=$config. Copy this configuration from your ConfigMap to $FILE"
-done
-kubectl apply -n "$NAMESPACE" -f "$FILE"
-strategy='{.items[*].spec.mig.strategy} {.items[*].spec.migManager.config.name}'
-patch="{\"spec\":{\"mig\":{\"strategy\":\"mixed\"},\"migManager\":{\"config\":{\"name\":\"$CONFIG_MAP\"}}}}"
-[ "$(kubectl get clusterpolicies.nvidia.com -o "jsonpath=$strategy")" = "mixed $CONFIG_MAP" ] ||
-  fail "the GPU Operator does not use $CONFIG_MAP with MIG strategy mixed. Run: kubectl patch \
+# Stops if a file lacks a configuration that nodes are labeled with, or that the GPU Operator gives to all others.
+check_configs() {
+  names='{range .items[*]}{.metadata.labels.nvidia\.com/'"$2"'}{"\n"}{end}'
+  for config in $(kubectl get nodes -o "jsonpath=$names" | sort -u); do
+    grep -Eq "^ +\"?$config\"?:" "$1" ||
+      fail "nodes have the label nvidia.com/$3=$config. Copy this configuration from your ConfigMap to $1"
+  done
+  default=$(kubectl get clusterpolicies.nvidia.com -o "jsonpath={.items[*].spec.$4.config.default}")
+  [ -z "$default" ] || grep -Eq "^ +\"?$default\"?:" "$1" ||
+    fail "the GPU Operator has $4.config.default=$default. Copy this configuration from your ConfigMap to $1"
+}
+
+if [ -n "$FILE" ]; then
+  check_configs "$FILE" 'mig\.config' mig.config migManager
+  kubectl apply -n "$NAMESPACE" -f "$FILE"
+  strategy='{.items[*].spec.mig.strategy} {.items[*].spec.migManager.config.name}'
+  patch="{\"spec\":{\"mig\":{\"strategy\":\"mixed\"},\"migManager\":{\"config\":{\"name\":\"$CONFIG_MAP\"}}}}"
+  [ "$(kubectl get clusterpolicies.nvidia.com -o "jsonpath=$strategy")" = "mixed $CONFIG_MAP" ] ||
+    fail "the GPU Operator does not use $CONFIG_MAP with MIG strategy mixed. Run: kubectl patch \
 clusterpolicies.nvidia.com cluster-policy --type merge -p '$patch'"
+fi
 if [ -n "$SHARING_FILE" ]; then
+  check_configs "$SHARING_FILE" 'device-plugin\.config' device-plugin.config devicePlugin
   kubectl apply -n "$NAMESPACE" -f "$SHARING_FILE"
   patch="{\"spec\":{\"devicePlugin\":{\"config\":{\"name\":\"$SHARING_CONFIG_MAP\"}}}}"
   used='{.items[*].spec.devicePlugin.config.name}'
