@@ -1,6 +1,6 @@
 """Assess the health of a GPU from its errors. Pure.
 
-Source: NVIDIA's XID catalogue with its immediate actions, and NVML's recovery action (field 230). The device plugin
+Source: NVIDIA's XID catalog with its immediate actions, and NVML's recovery action (field 230). The device plugin
 withdraws a GPU after almost every XID; here it stays healthy if NVIDIA's action is to restart the application.
 """
 

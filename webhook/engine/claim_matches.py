@@ -207,11 +207,11 @@ def _unguarded_key(
         fix = "Test whether the key exists first."
     if selector.class_name:
         message = f"{message} (selector of class {selector.class_name})"
-    misspelt = next(_misspelt_keys(selector.program.tree, values), None)
-    return _claim_finding("GPU-D102", selector.path, message, misspelt or fix)
+    misspelled = next(_misspelled_keys(selector.program.tree, values), None)
+    return _claim_finding("GPU-D102", selector.path, message, misspelled or fix)
 
 
-def _misspelt_keys(tree: ExpressionNode, values: Sequence[CelMap]) -> Iterator[str]:
+def _misspelled_keys(tree: ExpressionNode, values: Sequence[CelMap]) -> Iterator[str]:
     """Yield what to write instead of each key that no device has, or what devices have beside it."""
     published = {key for value in values for key in published_keys(value)}
     for key in sorted(keys_named(tree) - published)[:MAX_KEYS_COMPARED]:
@@ -241,8 +241,8 @@ def _no_match(excluded: Sequence[_Exclusion], values: Sequence[CelMap], count: i
         message = f"{message} (of class {selector.class_name})"
     missed = list(_missed_bounds(nearest._replace(failing=nearest.failing[:1]), [nearest.value]))
     fix = _bound_fix(missed) if missed else None
-    misspelt = next(_misspelt_keys(condition.tree, values), None)
-    fix = fix or misspelt or _published_values(condition, nearest, excluded)
+    misspelled = next(_misspelled_keys(condition.tree, values), None)
+    fix = fix or misspelled or _published_values(condition, nearest, excluded)
     return _claim_finding("GPU-D101", selector.path, message, fix)
 
 

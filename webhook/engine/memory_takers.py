@@ -1,6 +1,6 @@
 """Whether a framework that takes a fraction of the memory it sees fits a smaller GPU.
 
-Such a framework sees one MIG slice's memory, but on a shared card the whole card's. Time slicing limits nothing, so it
+Such a framework sees one MIG slice's memory, but on a shared card the whole card's. Time-slicing limits nothing, so it
 would take its neighbors' memory. MPS ends it at the share's limit. On a slice, its fraction must cover the need.
 
 Where it does not, the reason says which fraction would, and a policy may have it written into the pod (`memoryFraction:

@@ -1,6 +1,6 @@
 """KubeSchedulerConfiguration: call the extender for pods with GPUs, and ignore the accounting resource.
 
-Its list of resources supports no wildcards, so it is generated from the MIG catalogue. Extenders apply to all
+Its list of resources supports no wildcards, so it is generated from the MIG catalog. Extenders apply to all
 profiles of a scheduler. For pods with claims there is an entry without such a list, because a scheduler looks at names
 in requests and limits only.
 """

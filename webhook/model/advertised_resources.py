@@ -1,4 +1,4 @@
-"""Resources that one node advertises: sizes from its labels first, then from the MIG catalogue, otherwise unknown.
+"""Resources that one node advertises: sizes from its labels first, then from the MIG catalog, otherwise unknown.
 
 Which resources exist, and how many units, comes from `status.allocatable` alone: under the mixed MIG strategy
 `gpu.count`, `gpu.product` and `gpu.memory` still describe whole cards when all of them are partitioned.
@@ -139,7 +139,7 @@ def _advertised_profile(product: str, known: CloudGpuInfo) -> GpuResource | None
 
 
 def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: Labels) -> UnitSize:
-    """Return one MIG instance from its block of labels, then the catalogue, then its name."""
+    """Return one MIG instance from its block of labels, then the catalog, then its name."""
     shape, card = mig_catalogue.mig_profile_spec(product, profile.profile), mig_catalogue.mig_card_spec(product)
     memory = parse_memory_mib(labels.get(f"{block}.memory")) or (shape.memory_mib if shape else None)
     slices = card.compute_slices if card else USUAL_SLICES

@@ -476,7 +476,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",
-        "With time slicing, two shares can be two time slices of one GPU: they add no memory and no speed.",
+        "With time-slicing, two shares may be on one GPU: they add neither memory nor speed.",
         "Request one share, or whole GPUs.",
     ),
     "GPU-T102": _topology_code(

@@ -23,7 +23,7 @@ _MODE_NAMES = ("audit", "warn", "enforce")
 class IsolationLevel(IntEnum):
     """The isolation between pods on one GPU. Ordered: more is safer.
 
-    * NONE: time slicing, which isolates neither memory nor errors.
+    * NONE: time-slicing, which isolates neither memory nor errors.
     * MEMORY: MPS, which limits memory; a fatal error still ends every client.
     * HARDWARE: a whole GPU or a MIG slice.
     """

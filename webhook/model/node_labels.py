@@ -1,7 +1,7 @@
 """Node labels about GPUs: keys of GPU feature discovery and of the clouds, and their values as numbers.
 
 Every label is untrusted text: an invalid value counts as absent. GKE's own device plugin uses `nvidia.com/gpu` for MIG
-partitions and shares too, and distinguishes them by node labels only. EC2's labels have a catalogue figure of memory
+partitions and shares too, and distinguishes them by node labels only. EC2's labels have a catalog figure of memory
 that lies above what NVML reports.
 
 Source: k8s-device-plugin `internal/lm`; the GPU operator's state labels; GKE "About GPU sharing strategies"; well-known

@@ -74,7 +74,7 @@ class MigPlacement(msgspec.Struct, frozen=True, order=True):
 @lru_cache(maxsize=256)
 def mig_geometry(product: str) -> MigGeometry | None:
     """Return how a product can be partitioned, by its label `nvidia.com/gpu.product`; None if it is not in the
-    catalogue.
+    catalog.
 
     >>> [(p.name, p.starts) for p in mig_geometry("NVIDIA-A30").profiles]
     [('1g.6gb', (0, 1, 2, 3)), ('2g.12gb', (0, 2)), ('4g.24gb', (0,))]

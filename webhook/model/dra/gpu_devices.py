@@ -178,7 +178,7 @@ def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) 
 
 
 def _share_of_card(product: str, profile: str, device: Device, counters: CounterValues, siblings: int) -> int:
-    """Return the part of a card: by the catalogue of MIG profiles, by its counters, or one of equal parts."""
+    """Return the part of a card: by the catalog of MIG profiles, by its counters, or one of equal parts."""
     card = mig_card_spec(product)
     spec = card.profiles.get(profile.partition("+")[0].removesuffix("-me")) if card else None
     if card and spec:

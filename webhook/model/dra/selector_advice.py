@@ -116,7 +116,7 @@ def meant_key(key: DeviceKey, published: Collection[DeviceKey]) -> DeviceKey | N
     """Return the published key that one which no device has almost is; None without any.
 
     Names are alike in the domain of the key, else they are equal: an attribute may be a capacity, and the domain
-    misspelt.
+    misspelled.
     """
     beside = {each.name.casefold(): each for each in published if each.domain == key.domain}
     same_group = {name: each for name, each in beside.items() if each.group == key.group}
