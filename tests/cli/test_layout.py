@@ -395,6 +395,21 @@ def test_files_of_an_earlier_plan_are_removed_and_those_of_others_stay(planned: 
     assert [each.name for each in folder.iterdir()] == ["device-plugin-config.yaml"]
 
 
+def test_files_that_are_not_of_a_plan_are_not_overwritten(planned: Any, rightslice: Run, tmp_path: Path) -> None:
+    nodes, pods = busy_and_idle()
+    folder = tmp_path / "layout"
+    folder.mkdir()
+    (folder / "apply.sh").write_text("terraform apply\n")
+    planned(nodes, pods)
+
+    files = ("--cluster", str(tmp_path / "cluster.yaml"), "--policies", str(tmp_path / "policy.yaml"))
+    result = rightslice("layout", *files, "--write", str(folder))
+
+    must = "must be a file of layout --write, found another. Move it, or write to another folder"
+    assert (result.code, result.err) == (2, f"error: {folder}/apply.sh: {must}\n")
+    assert {each.name: each.read_text() for each in folder.iterdir()} == {"apply.sh": "terraform apply\n"}
+
+
 def test_cards_that_are_shared_today_have_the_price_of_their_product(rightslice: Run) -> None:
     table = rightslice("layout", "--cluster", "demo", "--no-color").out
     assert "12 GPUs freed, 52.41 USD/h\n" in table  # 8 A100s of 5.121, 2 H100s of 4.916 and 2 L4s of 0.805
@@ -411,6 +426,7 @@ BAD_WRITES = {
     "drains without files": (["--allow-drain"], "apply to the files of --write. Write --write DIR"),
     "a number of nodes without files": (["--max-unavailable", "3"], "apply to the files of --write"),
     "no node at once": (["--max-unavailable", "0", "--write", "out"], "error: --max-unavailable: must be"),
+    "an empty name": (["--write", ""], "--write: must name a folder, found ''. Write --write layout"),
     "a folder that is a file": (["--write", "cluster.yaml", "--allow-drain"], "cluster.yaml: cannot be written"),
 }
 
@@ -436,7 +452,9 @@ def test_the_status_needs_a_folder_with_a_plan(rightslice: Run, tmp_path: Path) 
     absent = rightslice("layout", "status", str(tmp_path))
     (tmp_path / "apply.sh").write_text("#!/bin/sh\n")
     other = rightslice("layout", "status", str(tmp_path))
+    empty = rightslice("layout", "status", "")
 
-    assert (absent.code, other.code) == (2, 2)
+    assert (absent.code, other.code, empty.code) == (2, 2, 2)
+    assert "DIR: must name a folder, found ''" in empty.err
     assert "apply.sh: cannot be read: No such file or directory" in absent.err
     assert "apply.sh: must be a script of layout --write that changes nodes. Write it again" in other.err

@@ -163,6 +163,44 @@ def test_an_unwritable_result_is_an_error(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (2, b"error: stdout: cannot be written: File too large\n")
 
 
+LAYOUT = ("layout", "--cluster", "demo", "--allow-drain", "--write")
+
+
+def run_in_shell(script: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as "$@" of a shell script."""
+    shell = ["sh", "-c", script, "sh", *COMMAND, *arguments]
+    return subprocess.run(shell, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+def test_files_are_written_whole_if_notes_cannot_be_printed(tmp_path: Path, stderr: str) -> None:
+    result = run_in_shell(f'"$@" {stderr}', tmp_path, *LAYOUT, "out")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {
+        *("apply.sh", "device-plugin-config.yaml", "mig-config.yaml", "policies.yaml")
+    }
+
+
+def test_a_result_for_a_closed_stdout_is_an_error(tmp_path: Path) -> None:
+    result = run_in_shell('"$@" >&-', tmp_path, "explain")
+
+    assert (result.returncode, result.stderr) == (2, "error: stdout: cannot be written: Bad file descriptor\n")
+
+
+def test_a_plan_that_cannot_be_written_keeps_the_earlier_one(tmp_path: Path) -> None:
+    assert run_in_shell('"$@"', tmp_path, *LAYOUT, "out").returncode == 0
+    earlier = {each.name: each.read_text() for each in (tmp_path / "out").iterdir()}
+
+    result = run_in_shell('ulimit -f 8; "$@"', tmp_path, *LAYOUT, "out", "--max-unavailable", "2")
+
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (
+        2,
+        "error: --write out: cannot be written: File too large",
+    )
+    assert {each.name: each.read_text() for each in (tmp_path / "out").iterdir()} == earlier
+
+
 def test_ctrl_c_exits_quietly() -> None:
     with start("check", "-", *INPUTS, "-v", stdin=subprocess.PIPE) as process:
         assert process.stderr is not None

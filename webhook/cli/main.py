@@ -59,6 +59,7 @@ HELP = """Admission control, right-sizing and placement of GPU pods on Kubernete
 
 def run() -> None:
     """Run the called command, and exit with its code."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
     if Path(sys.argv[0]).name == COMPLETER:
@@ -73,6 +74,21 @@ def run() -> None:
     defaults = {} if completing or "--help" in arguments else _default_flags(arguments)
     name = PROGRAM if completing else program_name(sys.argv[0])
     build_app_for(arguments)(arguments, prog_name=name, default_map=defaults)
+
+
+def _replace_closed_streams() -> None:
+    """Open the standard streams that the caller closed: a file that a command opens would get their number.
+
+    Writing to stdout then fails, as it does for other programs; stderr and stdin are empty.
+    """
+    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # gets the lowest number that is free: this one
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _ask_as_bash(words: list[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, TypeVar
 
 import typer
 
@@ -199,12 +199,16 @@ def print_result(result: str | Iterable[str]) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # discard the unwritten rest, or Python would fail on it when it exits
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
+        _discard_output(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             exit_with_error(f"stdout: cannot be written: {error.strerror or error}")
+
+
+def _discard_output(stream: TextIO) -> None:
+    """Discard what a stream could not write, and what follows: Python would fail on it when it exits."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 @contextmanager
@@ -216,8 +220,12 @@ def show_progress(items: Iterable[T], length: int) -> Iterator[Iterable[T]]:
 
 
 def print_note(line: str) -> None:
-    """Write a line to stderr."""
-    sys.stderr.write(f"{line}\n")
+    """Write a line to stderr. If nobody can read it, the command goes on without it."""
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except OSError:
+        _discard_output(sys.stderr)
 
 
 def exit_with_error(message: str, code: int = EXIT_INVALID_INPUT) -> NoReturn:

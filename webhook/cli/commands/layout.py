@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
@@ -86,7 +89,7 @@ ByNamespace = Annotated[
     bool, typer.Option("--by-namespace", help="Count the needs of each namespace separately, also for --quantile.")
 ]
 WriteFolder = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--write",
         metavar="DIR",
@@ -108,7 +111,7 @@ AllowDrain = Annotated[
 layout_group = typer.Typer(invoke_without_command=True)
 
 LayoutFolder = Annotated[
-    Path | None,
+    str | None,
     typer.Argument(
         metavar="DIR",
         help="The folder that layout --write wrote. Default: all nodes with a configuration.",
@@ -164,7 +167,7 @@ def layout_command(
     """
     if called.invoked_subcommand:
         return
-    targets = parse_targets(output, FORMATS)
+    targets, folder = parse_targets(output, FORMATS), _parse_folder(write, "--write", "--write layout")
     if write is None and (allow_drain or max_unavailable != 1):
         exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
     if quantile is not None and not 0 < quantile <= 1:
@@ -195,8 +198,8 @@ def layout_command(
         **document_reports(lambda: layout_document(layout)),
     }
     write_reports(targets, reports)
-    if write is not None:
-        _write_files(write, layout, max_unavailable)
+    if folder is not None:
+        _write_files(folder, layout, max_unavailable)
     raise typer.Exit(EXIT_INVALID_INPUT if invalid else EXIT_OK)
 
 
@@ -206,29 +209,58 @@ def _render_html(layout: ClusterLayout, moment: datetime) -> str:
     return layout_page(layout, moment, __version__)
 
 
+def _parse_folder(path: str | None, name: str, example: str) -> Path | None:
+    """Return the folder of a flag or an argument. Exits if it is empty, as a shell variable that is not set is."""
+    if path is not None and not path.strip():
+        exit_with_error(f"{name}: must name a folder, found {path!r}. Write {example}")
+    return None if path is None else Path(path)
+
+
 def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> None:
-    """Write the files that apply a plan. Exits if that fails."""
+    """Write the files that apply a plan, in place of those of an earlier one. Exits if that fails."""
     files = layout_files(layout.changes, max_unavailable, layout.policies)
     try:
-        _remove_older_plan(folder)
-        if not files:
-            print_note(f"note: nothing changes, so nothing is written to {sanitize(str(folder))}")
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-            print_note(f"written: {sanitize(str(folder / name))}")
+        older = _older_plan(folder, files)
+        _replace_files(folder, files, older)
     except OSError as error:
         exit_with_error(f"--write {sanitize(str(folder))}: cannot be written: {error.strerror}")
+    for name in older - files.keys():
+        print_note(f"removed: {sanitize(str(folder / name))} of an earlier plan")
+    for name in files:
+        print_note(f"written: {sanitize(str(folder / name))}")
+    if not files:
+        print_note(f"note: nothing changes, so nothing is written to {sanitize(str(folder))}")
 
 
-def _remove_older_plan(folder: Path) -> None:
-    """Remove the files of an earlier plan: its script may drain nodes that this one keeps."""
-    for name, mark in FILE_MARKS.items():
-        file = folder / name
-        if file.is_file() and mark in file.read_text(encoding="utf-8", errors="replace"):
-            file.unlink()
-            print_note(f"removed: {sanitize(str(file))} of an earlier plan")
+def _older_plan(folder: Path, files: Collection[str]) -> set[str]:
+    """Return the files that an earlier plan wrote. Exits if a file to be written is another's."""
+    found = {name for name in FILE_MARKS if (folder / name).exists() or (folder / name).is_symlink()}
+    older = {name for name in found if _has_mark(folder / name, FILE_MARKS[name])}
+    for name in found - older & set(files):
+        file = sanitize(str(folder / name))
+        exit_with_error(f"{file}: must be a file of layout --write, found another. Move it, or write to another folder")
+    return older
+
+
+def _has_mark(file: Path, mark: str) -> bool:
+    return file.is_file() and mark in file.read_text(encoding="utf-8", errors="replace")
+
+
+def _replace_files(folder: Path, files: Mapping[str, str], older: Collection[str]) -> None:
+    """Write files, and remove older ones.
+
+    The old script is removed first and the new one comes last, so that no script is beside files of another plan.
+    """
+    if files:
+        folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".layout-", dir=folder) if files else nullcontext("") as temporary:
+        for name, text in files.items():
+            (Path(temporary) / name).write_text(text, encoding="utf-8")
+        for name in sorted(older, key=lambda name: name != SCRIPT_FILE):
+            if name == SCRIPT_FILE or name not in files:
+                (folder / name).unlink()
+        for name in sorted(files, key=lambda name: name == SCRIPT_FILE):
+            (Path(temporary) / name).replace(folder / name)
 
 
 class DemandOptions(NamedTuple):
@@ -330,7 +362,8 @@ def show_status(
     targets, ordered = parse_targets(output, STATUS_FORMATS), RowFlags(sort_by, no_headers)
     selection = select_objects(selector=selector)
     follows = watch and [target.form for target in targets] == ["table"]
-    planned = None if folder is None else _read_planned_nodes(folder)
+    written = _parse_folder(folder, "DIR", "layout status layout")
+    planned = None if written is None else _read_planned_nodes(written)
     paint, shown = paint_for(no_color=no_color), set[LayoutProgress]()
 
     def print_changes(rows: list[LayoutProgress]) -> None:
