@@ -105,7 +105,20 @@ DECLARED = {
     "  template:\n    spec:": "  template:\n    metadata: {annotations: {rightslice.dev/gpu-memory: 8Gi}}\n    spec:"
 }
 
+OPTED_IN = (
+    "--policies policies/right-sizing.yaml --cluster demo --namespace-labels rightslice.dev/right-sizing=enforced"
+)
+
 CORPUS = {
+    "kserve-vllm: an InferenceService without its runtime": CorpusCase(
+        "kserve-vllm", "inferenceservice-*", OPTED_IN, {"PodUnknown": 5}
+    ),
+    "kserve-vllm: vLLM without a declared need, and with several GPUs": CorpusCase(
+        "kserve-vllm",
+        "deployment-kubernetes-engine-samples-vllm-*",
+        OPTED_IN,
+        {"NoEvidence": 10, "MultipleGPUs": 7, "QueuedWorkload": 1},
+    ),
     "jupyterhub: TensorFlow takes all memory of a share, so the notebook keeps its GPU": CorpusCase(
         "jupyterhub",
         "pod-cloud-native-docs-tf-notebook-*",

@@ -18,6 +18,7 @@ from webhook.audit.object_files import (
     UnknownPods,
     describe_unknown_kind,
     find_unread_pods,
+    with_serving_runtimes,
 )
 from webhook.audit.validation import (
     KUBERNETES_GROUPS,
@@ -78,8 +79,8 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 def evaluate_all(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
-    """Evaluate the objects of files, in order, with the claim templates and device classes among them."""
-    documents = list(documents)
+    """Evaluate the objects of files, in order, with the claim templates, classes and serving runtimes among them."""
+    documents = with_serving_runtimes(list(documents), context.namespace)
     objects = (each.data for each in documents if isinstance(each, SourceObject))
     view = with_claim_objects(context.view, objects, context.namespace)
     context = msgspec.structs.replace(context, view=view)
