@@ -112,11 +112,12 @@ PolicyNamespace = Annotated[str, policy_namespace_option("--cluster")]
 Cluster = Annotated[
     str | None,
     cluster_option(
-        f"{CLUSTER_HELP}. Without it, there is no node data: nothing is right-sized, and placement is not checked."
+        f"The cluster: {CLUSTER_HELP}. Without it, there is no node data: nothing is right-sized, and placement is not "
+        "checked."
     ),
 ]
 AuditedCluster = Annotated[
-    str | None, cluster_option(f"The cluster: {CLUSTER_HELP}. Default: live, unless files of one are named.")
+    str | None, cluster_option(f"The cluster: {CLUSTER_HELP}. Default: the named files, else live.")
 ]
 Kubeconfig = Annotated[
     str | None,

@@ -85,7 +85,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S104": _security_code(
         "CUDA requirement checks are disabled",
-        "With NVIDIA_DISABLE_REQUIRE, an image that does not support the node's driver fails at run time only.",
+        "With NVIDIA_DISABLE_REQUIRE, an image that does not support the node's driver only fails at run time.",
         "Remove the variable, or use an image that supports the driver.",
     ),
     "GPU-S105": _security_code(
@@ -206,8 +206,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S311": _security_code(
         "an annotation requests a fraction of a GPU",
-        "KAI and Run:ai give the pod a share of a GPU that neither ResourceQuota nor a policy counts, and whose memory "
-        "they do not isolate.",
+        "KAI and Run:ai give the pod a share of a GPU without memory isolation. Neither ResourceQuota nor a policy "
+        "counts it.",
         "Request a MIG slice or a share as a resource, or remove the annotation.",
     ),
     "GPU-S401": _security_code(
@@ -271,9 +271,9 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L203": _limits_code(
         "a LimitRange makes this pod invalid",
-        "The LimitRange adds amounts that the API server then rejects: a default limit below the pod's own request; "
-        "or, if the LimitRange has only min, a request without a limit, which extended resources may not have. The API "
-        "server's message names a field that the pod does not set.",
+        "The LimitRange adds amounts that the API server then rejects: a default limit below the pod's own request, "
+        "or, if it has only min, a request without a limit for an extended resource. The API server's message names "
+        "a field that the pod does not set.",
         "Write the resource yourself: a request of at most its limit, and for extended resources an equal one.",
     ),
     "GPU-L301": _lint_code(
@@ -318,31 +318,31 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-Q304": _quota_code(
         "a shared quota cannot be checked",
-        "The cluster's pods have not been confirmed for a minute, so current usage is unknown; or the replica could "
-        "not renew its part of the quota for ten seconds; or a resource claim or template of the pod is not known, so "
-        "the pod may get any number of GPUs. If the policy enforces quotas, the answer is 429 with Retry-After; "
-        "otherwise it is a warning.",
+        "The cluster's pods have not been confirmed for a minute, the replica could not renew its part of the quota "
+        "for ten seconds, or a resource claim or template of the pod is unknown. If the policy enforces quotas, the "
+        "answer is 429 with Retry-After; otherwise it is a warning.",
         "Create missing claims and templates first, or the pod again later. For admins: /readyz?verbose shows which "
         "check fails.",
     ),
     "GPU-Q305": _limits_code(
         "the accounting resource is not added",
-        f"A pod that requests {ACCOUNTING_RESOURCE} stays Pending unless the scheduler ignores the resource or every "
-        "candidate node has it; for resource claims, only if the scheduler ignores it. Rightslice therefore does "
-        "not add it, and no quota on it counts the pod.",
+        f"A pod that requests {ACCOUNTING_RESOURCE} stays Pending unless the scheduler ignores the resource, or every "
+        "candidate node has it and the pod has no resource claims. So Rightslice does not add it, and no quota on it "
+        "counts the pod.",
         "For admins: rightslice accounting check shows what is missing.",
     ),
     "GPU-Q306": _limits_code(
         "a quota will reject a claim of this pod",
-        "Kubernetes creates a claim from its template, and charges it to quotas, after it stores the pod: the pod is "
-        "accepted and stays Pending without its claim. So does a pod with a resource of a device class, for which the "
-        "scheduler makes the claim.",
+        "Kubernetes creates a claim from its template after it stores the pod, and then charges the claim to quotas. "
+        "So the pod is accepted and stays Pending. The same applies to a resource of a device class, for which the "
+        "scheduler creates the claim.",
         "Request what would fit, wait until a pod named in the message ends, or ask for a higher quota.",
     ),
     "GPU-Q307": _quota_code(
         "the free part of a shared quota is held by another replica",
-        "Each replica may allocate a part of what is free, and this pod is larger than the rest of that part. Nothing "
-        "is exceeded: the answer is 429 with Retry-After, and the replicas redistribute the quota immediately.",
+        "Each replica may admit pods up to a part of the free amount, and this pod is larger than the rest of that "
+        "part. The quota is not exceeded: the answer is 429 with Retry-After, and the replicas redistribute the "
+        "quota immediately.",
         "Create the pod again in a second; kubectl and controllers do so by themselves.",
     ),
     "GPU-Q401": _lint_code(
@@ -353,8 +353,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-Q402": _lint_code(
         "other GPU resource names bypass this quota",
-        "Each resource name is counted separately: a MIG slice or a share is not nvidia.com/gpu, nor is a device of a"
-        " claim unless its class has that extendedResourceName.",
+        "Each resource name is counted separately. A quota on nvidia.com/gpu counts no MIG slices and shares, and "
+        "devices of claims only if their class has that extendedResourceName.",
         f"Add requests.{ACCOUNTING_RESOURCE}, 1000 for each GPU, with limits.accounting: native in a policy;"
         " devices of claims always count under CLASS.deviceclass.resource.k8s.io/devices.",
     ),
@@ -409,8 +409,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-D102": _claim_code(
         "a selector reads a key that some devices lack",
-        "A missing attribute or capacity is an error, not a device that does not match: as soon as the scheduler looks "
-        "at such a device, scheduling of the pod ends on all nodes, also on those with other devices.",
+        "A missing attribute or capacity is an error, not a mismatch. When the scheduler evaluates such a device, "
+        "scheduling of the pod ends on all nodes, even if other nodes have matching devices.",
         "Test whether the key exists first, as in the message.",
     ),
     "GPU-D103": _claim_code(
@@ -427,13 +427,14 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-D105": _claim_code(
         "no devices satisfy the constraints of a claim",
-        "Some node has enough devices that match, but none has some with equal or different values as required.",
+        "Some nodes have enough matching devices, but no node has a set whose values are equal or different as "
+        "required.",
         "Remove the constraint, or request fewer devices.",
     ),
     "GPU-D106": _claim_code(
         "the device class does not exist",
-        "A pod with such a claim stays Pending until the class is created, as does a pod that requests its devices by "
-        "the name deviceclass.resource.kubernetes.io/CLASS.",
+        "A pod with such a claim stays Pending until the class is created, and so does a pod that requests its "
+        "devices by the name deviceclass.resource.kubernetes.io/CLASS.",
         "Write one of the classes in the message, or create the class.",
     ),
     "GPU-D107": _claim_code(
@@ -450,8 +451,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-D109": _claim_code(
         "a quota will reject the claim",
-        "The API server counts claims, and the devices of each class that they request, of alternatives the most for "
-        "each class. It rejects the claim with status 403.",
+        "The API server counts claims, and the devices of each class that they request; of alternatives, the largest "
+        "count for each class. It rejects the claim with status 403.",
         "Request fewer devices, delete claims that are not in use, or ask the admin for a higher quota.",
     ),
     "GPU-D110": _claim_code(
@@ -468,9 +469,9 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-D112": _claim_code(
         "a pod may get a device that is published twice",
-        "The device plugin and a DRA driver, or two DRA drivers, publish the same device. The scheduler knows of no "
-        "relation between them, so two pods can get it. Devices of two drivers are the same if they have one PCI "
-        "address or UUID.",
+        "The device plugin and a DRA driver, or two DRA drivers, publish the same device. The scheduler does not "
+        "know that they are the same, so two pods can get it. Devices of two drivers are the same if they have the "
+        "same PCI address or UUID.",
         "Remove one of the publishers from the nodes in the message; `rightslice doctor` says how. A class or selector "
         "that matches no device of these nodes avoids them.",
     ),
@@ -511,9 +512,9 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-T206": _unschedulable_code(
         "the nodes cannot run all pods of the workload at once",
-        "The nodes that these pods may use have GPUs for fewer of them, or the pods exclude each other, so the others "
-        "will stay Pending until some end. All GPUs of these nodes count, allocated or not; rightslice place counts "
-        "free ones only.",
+        "The nodes that these pods may use have too few GPUs for all of them, or the pods exclude each other. The "
+        "others will stay Pending until some end. All GPUs of these nodes count, allocated or not; rightslice place "
+        "counts free ones only.",
         "Run at most the number in the message at once.",
     ),
     "GPU-T301": _unschedulable_code(
@@ -536,8 +537,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-C102": _cuda_code(
         "the driver is older than the image's toolkit; minor-version compatibility applies",
-        "CUDA's minor-version compatibility covers most programs: a program built with any toolkit of a CUDA major "
-        "version runs on drivers of the same major version. Kernels compiled at run time (PTX) and newer calls fail.",
+        "Minor-version compatibility covers most programs: a program built with a toolkit runs on drivers of the "
+        "same CUDA major version. Kernels compiled at run time (PTX) and newer calls fail.",
         "Nothing, unless the program compiles kernels at run time (PTX) or uses newer calls. Then use an image whose "
         "CUDA version the driver supports.",
     ),

@@ -104,20 +104,19 @@ def audit_command(
 
     Reports by workload what would change, and what that would save.
 
-    With --cluster live the cluster is listed page by page; nothing in it is changed, except by --write. A snapshot is
-    the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. Pods with volume claims
-    also need pvc, pv, storageclasses, csinodes, csidrivers, csistoragecapacities and volumeattachments in it; GPUs that
-    DRA drivers publish need resourceslices, deviceclasses, resourceclaims and resourceclaimtemplates.
+    A live cluster is read page by page, and only --write changes it. A snapshot is the output of `kubectl get
+    nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. For pods with volume claims, add pvc, pv,
+    storageclasses, csinodes, csidrivers, csistoragecapacities and volumeattachments; for GPUs that DRA drivers publish,
+    add resourceslices, deviceclasses, resourceclaims and resourceclaimtemplates.
 
     Each pod is evaluated on its own, without its node and status, in the current cluster: its own GPUs still count as
     allocated. Pods that have ended are skipped.
 
     GPUS is what a pod holds or waits for. nvidia.com/gpu can be a whole card, a MIG instance or a share, so it is
-    measured on the pod's own node. IDLE is the part without GPU activity. SAVED counts pods that would be admitted with
-    less than they hold. AUDIT-SAVED is what right-sizing in audit or warn mode would save in addition if enforced.
-    Pending pods are not part of the summary figures, which docs/audit.md defines; with -n, -l or --since there are no
-    summary figures. Without -l and --since, resource claims that wait for devices and templates of claims are reviewed
-    too.
+    measured on the pod's own node. IDLE is the part without GPU activity. SAVED is what pods hold minus what they would
+    get now; pods that would be denied do not count. AUDIT-SAVED is what right-sizing in audit or warn mode would save
+    in addition if enforced. docs/audit.md defines the summary figures, which exclude pending pods and are omitted with
+    -n, -l or --since. Without -l and --since, waiting resource claims and claim templates are reviewed too.
 
     Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer, or --write skipped an
     object of another tool.

@@ -83,15 +83,15 @@ def capacity_command(
 ) -> None:
     """Show which GPUs are free: the total, then a row per node.
 
-    ISLAND is the largest set of free GPUs that are connected pairwise by NVLink, MIG-FITS the largest MIG profile that
-    fits, and FRAGMENTED the GPUs that are free but unusable by a typical pod here. STATE names nodes that take no pods
-    (cordoned, not ready, or being reconfigured): their unallocated GPUs are not free.
+    ISLAND is the largest set of free GPUs that are connected pairwise by NVLink. MIG-FITS is the largest MIG profile
+    that fits. FRAGMENTED counts GPUs that are free but unusable by a typical pod here. STATE marks nodes that accept no
+    pods (cordoned, not ready, or being reconfigured); their unallocated GPUs are not free.
 
     With a node: its GPUs, their links and the pods that hold them; -o svg draws them.
 
-    With --cluster live the cluster is listed and not changed; Rightslice does not have to be installed there.
+    A live cluster is read and not changed; Rightslice does not have to be installed there.
 
-    With --links no cluster is needed: nvidia-smi topo -m | rightslice capacity --links -
+    --links needs no cluster: nvidia-smi topo -m | rightslice capacity --links -
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """

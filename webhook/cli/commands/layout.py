@@ -73,7 +73,7 @@ Headroom = Annotated[
         metavar="PERCENT",
         min=0,
         max=1000,
-        help="Plan for so many percent more requests of each need, rounded up. Cards that pods keep are not increased.",
+        help="Plan for this many percent more requests of each need, rounded up. Cards that pods keep do not increase.",
     ),
 ]
 Quantile = Annotated[
@@ -114,7 +114,7 @@ LayoutFolder = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="The folder that layout --write wrote. Default: all nodes with a configuration.",
+        help="The folder that `layout --write` wrote. Default: all nodes with a configuration.",
         show_default=False,
     ),
 ]
@@ -156,7 +156,7 @@ def layout_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Plan MIG layouts for what pods need: the fewest cards.
+    """Plan MIG layouts for what pods need, with the fewest cards.
 
     The demand is what the policies would give the pods if they were created now and every slice were free, including
     right-sizing in audit and warn mode. Pods that keep whole cards keep them where they run.

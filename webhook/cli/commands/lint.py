@@ -63,12 +63,11 @@ def lint_command(
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
 
-    Finds settings that do not do what they appear to do. Other objects are skipped, but with --cluster resource claims
-    that wait for devices and templates of claims are reviewed.
+    Finds settings that do not do what they appear to do. With --cluster, waiting resource claims and claim templates
+    are reviewed too. Other objects are skipped.
 
-    Each finding of a LimitRange or ResourceQuota comes with the whole corrected object, ready to apply. With --cluster
-    live the objects of a cluster are read and not changed. Files that cannot be read, and objects that no API server
-    accepts, are errors.
+    Each finding about a LimitRange or ResourceQuota includes the whole corrected object, ready to apply. A live cluster
+    is read and not changed. Unreadable files, and objects that no API server accepts, are errors.
 
     Exit code: 0 no findings, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """

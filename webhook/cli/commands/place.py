@@ -54,12 +54,12 @@ def place_command(
 ) -> None:
     """Show where a pod would be placed, and on which GPUs.
 
-    The files contain pods, or workloads with pod templates, and resource claims and templates of claims that these
-    name. A pod is first patched as the webhook would patch it. Each node that is ruled out is shown with the reasons.
-    NAMESPACE/POD or KIND/NAME, where no such file exists, is a pod of the cluster: where a copy of it would be placed.
+    The files contain pods, or workloads with pod templates, and the resource claims and claim templates that they name.
+    A pod is first patched as the webhook would patch it. Each excluded node is shown with the reasons. If no file
+    NAMESPACE/POD or KIND/NAME exists, it names a pod of the cluster, and a copy of that pod is placed.
 
-    With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here are
-    named, and do not change the exit code.
+    A live cluster is read and not changed. Scheduling constraints that are not evaluated are named, and do not change
+    the exit code.
 
     Exit code: 0 all pods are admitted and all replicas fit at once, 1 some are not, 2 invalid input, 3 the cluster did
     not answer.

@@ -93,9 +93,9 @@ def lint_policies(
 ) -> None:
     """Check policy files: every error with its position and a fix.
 
-    Also lists expired exemptions, and policies that match no pod; with --cluster, policies that match no pod of that
-    cluster, slices that policies assign and no node has, node groups that cannot grow for what policies assign, GPUs
-    that are published twice, and resource claims that wait and templates of claims with which something is wrong.
+    Also lists expired exemptions, and policies that match no pod. With --cluster, also lists policies that match no pod
+    of that cluster, assigned slices that no node has, node groups that cannot grow, GPUs that are published twice, and
+    findings about waiting resource claims and claim templates.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """

@@ -31,7 +31,10 @@ ExceptionNamespace = Annotated[
         "--namespace", metavar="NAMESPACE", help="The namespace of GPUPolicyExceptions. Default: rightslice-system."
     ),
 ]
-WebhookListen = Annotated[str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")]
+WebhookListen = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="ADDRESS:PORT", help="Address of the webhook, HTTPS. Default: 127.0.0.1:8443."),
+]
 ServedMode = Annotated[
     str | None,
     typer.Option(
@@ -83,7 +86,7 @@ Replicas = Annotated[
     typer.Option(
         "--replicas",
         metavar="NUMBER",
-        help="Webhook replicas outside the cluster. Those in the cluster are counted. Default: 1.",
+        help="Number of webhook replicas outside the cluster; those in the cluster are counted. Default: 1.",
     ),
 ]
 
@@ -101,7 +104,7 @@ NodeGroupsFile = Annotated[
     typer.Option(
         "--node-groups",
         metavar="FILE",
-        help="A NodeGroups: what new nodes of node groups offer. Default: none.",
+        help="File of kind NodeGroups: what new nodes of node groups offer. Default: none.",
     ),
 ]
 
@@ -160,7 +163,8 @@ ExtenderCluster = Annotated[
     flags.cluster_option("The cluster whose nodes are ranked: live (the default in a pod), a snapshot, or demo."),
 ]
 ExtenderListen = Annotated[
-    str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8444.")
+    str | None,
+    typer.Option("--listen", metavar="ADDRESS:PORT", help="Address of the extender, HTTPS. Default: 127.0.0.1:8444."),
 ]
 ExtenderStrategy = Annotated[
     str | None,
@@ -204,7 +208,7 @@ def serve_extender(
 ) -> None:
     """Rank nodes for kube-scheduler over HTTPS.
 
-    Routes: POST /filter, /prioritize and /preempt. Flags can also be set as RIGHTSLICE_ variables.
+    Routes: POST /filter, /prioritize, /prioritize-claims and /preempt. Flags can also be set as RIGHTSLICE_ variables.
 
     Exit code: 0 after SIGTERM, 2 invalid input.
     """
@@ -264,7 +268,7 @@ def serve_agent(
 ) -> None:
     """Report the GPUs of a node as a GPUNode.
 
-    Includes their links and the pods that hold them.
+    The GPUNode includes links between GPUs, and the pods that hold them.
 
     Exit code: 0 after SIGTERM, 2 invalid input.
     """
