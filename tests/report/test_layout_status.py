@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.house.checkout import read_checkout_file
 from webhook.placement.node_layouts import NodeChange, NodeLayout
 from webhook.report.layout_files import SCRIPT_FILE, PlannedNode, config_name, layout_files, planned_nodes
 from webhook.report.layout_status import (
     CONFIG_LABEL,
+    PROGRESS,
     SHARING_CONFIG_LABEL,
     STATE_LABEL,
     LayoutProgress,
@@ -100,3 +102,13 @@ def test_the_planned_nodes_are_read_from_a_written_script() -> None:
         names, PlannedNode(config_name(layouts))
     )
     assert planned_nodes("#!/bin/sh\necho finish a b\nfinish() {\n") == {}
+
+
+def test_the_page_shows_the_state_of_two_nodes_as_it_is_printed() -> None:
+    rows = [
+        LayoutProgress("h100-mixed", "rightslice-26b8f8b01c", "-", "pending", "2026-06-01T12:03:11Z", cordoned=True),
+        LayoutProgress("h100-whole", "rightslice-26b8f8b01c", "-", "not requested"),
+    ]
+    shown = read_checkout_file("docs/layout.md").split("$ rightslice layout status layout/\n", 1)[1].split("```", 1)[0]
+
+    assert list(PROGRESS.to_lines(rows)) == shown.splitlines()
