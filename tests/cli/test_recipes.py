@@ -105,11 +105,20 @@ DECLARED = {
     "  template:\n    spec:": "  template:\n    metadata: {annotations: {rightslice.dev/gpu-memory: 8Gi}}\n    spec:"
 }
 
+ALONE = '{annotations: {rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gang-size: "1"}}'
 OPTED_IN = (
     "--policies policies/right-sizing.yaml --cluster demo --namespace-labels rightslice.dev/right-sizing=enforced"
 )
 
 CORPUS = {
+    "ray: workers of one GPU and of several": CorpusCase("ray", "ray*", OPTED_IN, {"GangMember": 6, "MultipleGPUs": 7}),
+    "ray: workers that say that they do not wait for each other": CorpusCase(
+        "ray",
+        "rayservice-kuberay-ray-service-text-summarizer-*",
+        OPTED_IN,
+        {"": 1},
+        {"      rayStartParams: {}\n      template:\n": f"      template:\n        metadata: {ALONE}\n"},
+    ),
     "kserve-vllm: an InferenceService without its runtime": CorpusCase(
         "kserve-vllm", "inferenceservice-*", OPTED_IN, {"PodUnknown": 5}
     ),

@@ -68,6 +68,15 @@ def test_a_workload_is_unchanged_and_gets_the_projection_of_its_pods() -> None:
     assert decision.outcome.resource == "nvidia.com/mig-1g.10gb"
 
 
+def test_the_outcome_of_a_workload_is_that_of_its_first_template_with_gpus() -> None:
+    head, worker = {"spec": make_pod().build()["spec"]}, {"spec": make_pod().gpus(1).build()["spec"]}
+    spec = {"headGroupSpec": {"template": head}, "workerGroupSpecs": [{"groupName": "gpu", "template": worker}]}
+    metadata = {"name": "ray", "namespace": "team"}
+    data = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
+
+    assert review(data, SIZING, nodes=NODES).keep_reason == "GangMember"
+
+
 REFUSED_PODS = {
     "rejected by a policy that is enforced": (ENV, [True]),
     "recorded by a policy in audit mode": (ENV.replace("enforce", "audit"), [False]),

@@ -203,16 +203,17 @@ def combine_template_decisions(
         exempted += [
             replace(one, finding=_move_finding(one.finding, template, changed=bool(patch))) for one in decision.exempted
         ]
-    policies = dict.fromkeys(name for one in decisions for name in one.decision.policies)
+    decided = [one.decision for one in decisions]
+    policies = dict.fromkeys(name for one in decided for name in one.policies)
     return Decision(
         findings=tuple(findings),
         exempted=tuple(exempted),
         patch=patch,
-        outcome=decisions[0].decision.outcome,
+        outcome=next((one.outcome for one in decided if one.gpu_milli_before), decided[0].outcome),
         gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in decisions),
         gpu_milli_after=sum(_milli_after_denials(one.decision) * one.template.replicas for one in decisions),
         policies=tuple(policies),
-        involves_gpus=any(one.decision.involves_gpus for one in decisions),
+        involves_gpus=any(one.involves_gpus for one in decided),
         templates=_list_templates(decisions),
     )
 
