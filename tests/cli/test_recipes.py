@@ -176,3 +176,15 @@ def test_what_a_recipe_says_of_real_manifests(case: CorpusCase, shared: Path, tm
     for file in (shared / "corpus/manifests").glob(case.manifests):
         (tmp_path / "corpus" / file.name).write_text(replace_all(file, case.edits))
     assert Counter(keep_reasons(f"check corpus {case.flags}", tmp_path)) == case.reasons
+
+
+@pytest.mark.parametrize(("namespace", "denied"), [("gpu-operator", 0), ("gpus", 21)])
+def test_guard_and_the_daemon_sets_of_the_gpu_operator(
+    namespace: str, denied: int, shared: Path, tmp_path: Path
+) -> None:
+    for file in (shared / "corpus/manifests").glob("daemonset-gpu-operator-*"):
+        text = replace_all(file, dict.fromkeys(("test-operator", "FILLED BY THE OPERATOR"), namespace))
+        (tmp_path / file.name).write_text(text)
+    guard = ROOT / "policies" / "guard.yaml"
+    checked = json.loads(output(f"check . --policies {guard} -o json", tmp_path))["objects"]
+    assert Counter(one["verdict"] for one in checked)["denied"] == denied
