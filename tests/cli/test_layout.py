@@ -174,6 +174,58 @@ def test_nodes_that_are_not_planned_are_named_with_the_reason(planned: Any) -> N
     ]
 
 
+def test_nodes_that_cannot_be_as_they_advertise_are_not_planned(planned: Any) -> None:
+    many, bogus = hopper("many", **{"nvidia.com/mig-1g.10gb": 15}), hopper("bogus")
+    many["metadata"]["labels"]["nvidia.com/gpu.count"] = "2"
+    bogus["status"]["allocatable"]["nvidia.com/mig-bogus"] = "7"
+    found = planned([hopper("a"), many, bogus], [])
+
+    assert found["nodesNotPlanned"] == [
+        {"node": "many", "reason": "what it advertises needs 3 cards, and nvidia.com/gpu.count is 2"},
+        {"node": "bogus", "reason": "it advertises nvidia.com/mig-bogus, which is no MIG profile"},
+    ]
+    assert [row["cards"] for row in found["products"]] == [8]
+
+
+def test_pods_that_request_unknown_gpus_are_named(planned: Any) -> None:
+    offered = make_pod("p").requests("nvidia.com/mig-bogus", "1")
+    unoffered, cpu = make_pod("q").requests("nvidia.com/gpumem", "1"), make_pod("r")
+    node = hopper("a")
+    node["status"]["allocatable"]["nvidia.com/mig-bogus"] = "7"
+
+    assert planned([node], [offered, unoffered, cpu])["podsNotPlanned"] == ["team/p", "team/q"]
+
+
+def test_a_node_that_is_twice_in_a_file_is_noted(planned: Any, rightslice: Run, tmp_path: Path) -> None:
+    planned([hopper("a"), hopper("a", **{"nvidia.com/gpu": 4})], [])
+    cluster = str(tmp_path / "cluster.yaml")
+
+    result = rightslice("layout", "--cluster", cluster, "--policies", str(tmp_path / "policy.yaml"))
+
+    assert re.search(rf"note: 1 duplicate node: the last copy of each is used: a \({cluster}:\d+:1\)", result.err)
+
+
+NO_CLUSTERS = {
+    "an empty file": ("", "must contain Kubernetes objects, found none. Save the output of kubectl get"),
+    "no objects": ("a: 1", "must contain Kubernetes objects, found none. Save the output of kubectl get"),
+    "an empty list": ("{apiVersion: v1, kind: List, items: []}", "must contain Kubernetes objects, found none"),
+    "no nodes": (
+        "{apiVersion: v1, kind: Namespace, metadata: {name: p}}",
+        "no nodes here. Save the output",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), NO_CLUSTERS.values(), ids=NO_CLUSTERS)
+def test_a_file_without_a_cluster_is_an_error(rightslice: Run, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "cluster.yaml").write_text(text)
+
+    result = rightslice("layout", "--cluster", str(tmp_path / "cluster.yaml"), "--policies", "policies")
+
+    assert (result.code, result.out) == (2, "")
+    assert f"error: {tmp_path}/cluster.yaml: {message}" in result.err
+
+
 def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
     pods = [*(running(f"p{i}", "8Gi", "a") for i in range(7)), running("q", "30Gi", "a")]
     found = planned([hopper("a")], pods, "-o", "json", "--headroom", "20")

@@ -72,11 +72,13 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
         view: The cluster.
         skipped: What is not in the view: one sentence per skipped kind or duplicate object.
         objects: The objects themselves.
+        duplicate_nodes: Names of nodes that appear again, with the place of the copy that is used.
     """
 
     view: ClusterView
     skipped: tuple[str, ...] = ()
     objects: tuple[SnapshotObject, ...] = ()
+    duplicate_nodes: tuple[str, ...] = ()
 
 
 def read_snapshot(source: str) -> ClusterSnapshot:
@@ -175,6 +177,7 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
     by_identity: dict[tuple[str, ...], SnapshotObject] = {}
     skipped: dict[str, list[SourceLocation]] = {}
     notes: list[str] = []
+    nodes: dict[str, str] = {}
     for raw in (member for document in documents for member in expand_lists(document)):
         if kind := skipped_kind(raw):
             skipped.setdefault(kind, []).append(raw.place_at(()))
@@ -184,10 +187,12 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
         key = type(item).__name__, namespace, item.metadata.name or f"#{len(by_identity)}"  # pods may have no name
         if key in by_identity:
             notes.append(f"{raw.place_at(())}: {' '.join(filter(None, key))} appears twice; this one is used")
+            if isinstance(item, Node):
+                nodes[item.metadata.name] = f"{item.metadata.name} ({raw.place_at(())})"
         by_identity[key] = item
     counts = (f"{places[0]}: {len(places)} of kind {kind} skipped" for kind, places in skipped.items())
     objects = tuple(by_identity.values())
-    return ClusterSnapshot(_snapshot_view(objects), (*counts, *notes), objects)
+    return ClusterSnapshot(_snapshot_view(objects), (*counts, *notes), objects, tuple(nodes.values()))
 
 
 def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:

@@ -17,6 +17,7 @@ from webhook.cache.snapshot import ClusterSnapshot, collect_snapshot
 from webhook.cache.snapshot_objects import RawObject
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
+    SAVE_CLUSTER,
     EvaluationFlags,
     load_cluster_policies,
     load_policy_set,
@@ -30,7 +31,7 @@ from webhook.cli.inputs import (
 from webhook.cli.output import exit_with_error, print_note, show_progress
 from webhook.cli.selection import EVERYTHING, ObjectSelection
 from webhook.documents.document import POLICY_BOUNDS
-from webhook.errors import RightsliceError
+from webhook.errors import RightsliceError, abbreviate_names
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.pool_kinds import product_by_node
 from webhook.model.prices import NodePrices, PriceTable, node_prices
@@ -140,20 +141,21 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
         reject_access_flags(flags.access)
     usage = flags.read_usage()
     documents = list(read_objects(audit_sources(flags.paths, flags.cluster)))
+    name = ", ".join(flags.paths or [flags.cluster or ""])
     if not any(isinstance(each, SourceObject) for each in documents):
         reject_broken_files(documents)
+        exit_with_error(f"{sanitize(name)}: must contain Kubernetes objects, found none. {SAVE_CLUSTER}")
     pods = list(flags.selection.choose(without_duplicate_pods(documents)))
     if flags.paths and flags.cluster and list(flags.paths) != [flags.cluster]:
         context = read_evaluation_context(flags, usage)
         audit = audit_documents(pods, len(pods), context, flags.since, show_progress, adjust_view)
     else:
         policies = load_policy_set(flags.policies, verbose=flags.verbose)
-        name = ", ".join(flags.paths or [flags.cluster or ""])
         snapshot = build_snapshot(name, documents, verbose=flags.verbose)
         view = with_namespace_labels(snapshot.view, flags.labels)
         context = EvaluationContext(policies, view, flags.now, usage)
         audit = audit_snapshot(pods, snapshot, context, flags.since, show_progress, adjust_view)
-    audit.cluster = ", ".join(flags.paths or [flags.cluster or ""])
+    audit.cluster = name
     return audit
 
 
@@ -192,6 +194,10 @@ def build_snapshot(name: str, documents: Iterable[SourceObject | SkippedDocument
         snapshot = collect_snapshot(objects)
     except RightsliceError as error:
         exit_with_error(str(error))
+    if snapshot.duplicate_nodes:
+        nodes = pluralize(len(snapshot.duplicate_nodes), "duplicate node")
+        names = sanitize(abbreviate_names(snapshot.duplicate_nodes))
+        print_note(f"note: {nodes}: the last copy of each is used: {names}")
     if verbose:
         note_cluster(name, snapshot.view.fleet, snapshot.skipped)
     return snapshot

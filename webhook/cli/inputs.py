@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from webhook.usage.record_file import UsageRecord
 
 STDIN = "-"
+SAVE_CLUSTER = "Save the output of kubectl get nodes,pods -A -o yaml"
 
 
 class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,13 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_cluster, read_scheduler_config
+from webhook.cli.inputs import (
+    SAVE_CLUSTER,
+    load_cluster_policies,
+    load_policy_set,
+    note_cluster,
+    read_scheduler_config,
+)
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -100,5 +106,5 @@ def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) 
     if verbose:
         note_cluster(name, snapshot.view.fleet, snapshot.skipped)
     if not snapshot.view.fleet.nodes:
-        exit_with_error(f"{sanitize(name)}: no nodes here. Save the output of kubectl get nodes,pods -A -o yaml")
+        exit_with_error(f"{sanitize(name)}: no nodes here. {SAVE_CLUSTER}")
     return snapshot

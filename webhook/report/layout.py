@@ -207,6 +207,7 @@ class ClusterLayout(NamedTuple):
         policies: Policies to write, with right-sizing that is counted here and not enforced yet.
         cluster: A URL, or the names of files.
         unplanned: Nodes with GPUs that keep what they advertise.
+        unplanned_pods: Names of pods with GPUs that are no cards, slices or shares of the device plugin.
         without_drains: The best plan in which nodes that run pods with GPUs keep their layouts, if this one is better.
     """
 
@@ -217,6 +218,7 @@ class ClusterLayout(NamedTuple):
     policies: Sequence[Json] = ()
     cluster: str = ""
     unplanned: Sequence[UnplannedNode] = ()
+    unplanned_pods: Sequence[str] = ()
     without_drains: ClusterLayout | None = None
 
     def layout_rows(self) -> list[LayoutRow]:
@@ -514,6 +516,9 @@ def _unplanned_pods(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.pods_elsewhere:
         pods = pluralize(layout.demand.pods_elsewhere, "pod")
         yield f"Not planned            {pods} with GPUs on other nodes, or waiting for them"
+    if layout.unplanned_pods:
+        pods, names = pluralize(len(layout.unplanned_pods), "pod"), sanitize(abbreviate_names(layout.unplanned_pods))
+        yield f"Not planned            {pods} ({names}): with GPUs of ResourceClaims, or of unknown resource names"
 
 
 def _record_lines(record: DemandRecord) -> Iterator[str]:
@@ -607,6 +612,8 @@ def layout_document(layout: ClusterLayout) -> Json:
         "keptWhole": dict(layout.demand.kept_whole),
         "podsToCreateAgain": layout.demand.resized_pods,
         "podsElsewhere": layout.demand.pods_elsewhere,
+        "podsNotPlanned": list(layout.unplanned_pods),
+        "nodesNotPlanned": [{"node": each.node, "reason": each.reason} for each in layout.unplanned],
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],
         "record": _record_document(layout.demand.record) if layout.demand.record else None,
         "products": list(map(PRODUCTS.to_document, layout.product_uses())),

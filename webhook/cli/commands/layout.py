@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -24,8 +24,8 @@ from webhook.audit.layout_demand import (
 )
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
-from webhook.cli.cluster_access import ClusterFlags, call_api, choose_cluster
-from webhook.cli.inputs import parse_labels, parse_now
+from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api, choose_cluster
+from webhook.cli.inputs import SAVE_CLUSTER, parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -41,9 +41,13 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.selection import select_objects
-from webhook.errors import SolverError
+from webhook.errors import SolverError, abbreviate_names
 from webhook.installing.facts import list_all
 from webhook.model.cluster_view import ClusterView
+from webhook.model.fleet import FleetNode
+from webhook.model.gpu_resources import MIG_PREFIX
+from webhook.model.node_labels import parse_count
+from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import plan_layouts
 from webhook.placement.node_layouts import (
     NodeLayout,
@@ -57,6 +61,7 @@ from webhook.placement.node_layouts import (
 from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
 from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, PlannedNode, layout_files, planned_nodes
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
+from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -128,6 +133,9 @@ WatchTimeout = Annotated[
 NodeSelector = Annotated[str, flags.selector_option("nodes")]
 STATUS_FORMATS = ("table", "wide", "name", "json", "yaml")
 StatusOutput = Annotated[list[str] | None, flags.output_option(STATUS_FORMATS)]
+
+UNOFFERED_RESOURCE = "GPU-T201"
+"""The finding that no node advertises a resource."""
 
 POLL_SECONDS = 2.0
 """Time between two reads of the nodes."""
@@ -290,8 +298,13 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
 
     def offer_slices(context: EvaluationContext) -> ClusterView:
         share_form, fleet = allowed_share_form(context.policies), context.view.fleet
-        nodes.update(node_layouts(fleet, sharing=share_form is not None))
-        unplanned.extend(unplanned_nodes(fleet, nodes))
+        if not fleet.nodes and audited.cluster != LIVE:
+            exit_with_error(f"{sanitize(str(audited.cluster))}: no nodes here. {SAVE_CLUSTER}")
+        found = node_layouts(fleet, sharing=share_form is not None)
+        reasons = {each.node: _implausible_reason(fleet.nodes[index], each) for index, each in found.items()}
+        nodes.update({index: each for index, each in found.items() if not reasons[each.node]})
+        others = unplanned_nodes(fleet, nodes)
+        unplanned.extend(each._replace(reason=reasons.get(each.node) or each.reason) for each in others)
         evaluated.append(view_with_slices(context.view, nodes, share_form))
         return evaluated[0]
 
@@ -306,11 +319,31 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         policies=enforced_policies(audit.results, audit.context.policies),
         cluster=audit.cluster,
         unplanned=unplanned,
+        unplanned_pods=list(_unplanned_pods(audit.results)),
     )
     if any(change.node.pods for change in layout.changes):
         idle = _plan_demand(_with_fixed_nodes(demand))._replace(prices=audit.prices)
         layout = layout._replace(without_drains=idle)
     return layout, any(each.invalid for each in audit.results)
+
+
+def _implausible_reason(node: FleetNode, layout: NodeLayout) -> str:
+    """Return why the cards of a node cannot be as it advertises them; "" if they can."""
+    cards = parse_count(node.labels.get(GPU_COUNT_LABEL))
+    unknown = [name for name in node.others if name.startswith(MIG_PREFIX)]
+    if unknown:
+        return f"it advertises {abbreviate_names(sorted(unknown))}, which is no MIG profile"
+    if cards and len(layout.layouts) > cards:
+        return f"what it advertises needs {len(layout.layouts)} cards, and {GPU_COUNT_LABEL} is {cards}"
+    return ""
+
+
+def _unplanned_pods(results: Iterable[CheckResult]) -> Iterator[str]:
+    """Yield the pods that request GPUs, but no cards, slices or shares of the device plugin."""
+    for each in results:
+        codes = {found.code for found in each.decision.findings}
+        if each.decision.involves_gpus and not each.decision.requested_units and codes <= {UNOFFERED_RESOURCE}:
+            yield f"{each.namespace}/{each.name}"
 
 
 def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
