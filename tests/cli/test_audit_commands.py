@@ -34,7 +34,7 @@ def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_pat
 @pytest.mark.parametrize("now", ["2026-11-27T00:00:00Z", "2029-02-28T12:00:00Z"])
 def test_the_demo_has_idle_oversized_queued_and_well_sized_workloads_at_any_time(rightslice: Run, now: str) -> None:
     result = rightslice("audit", "--cluster", "demo", "--now", now, "-o", "json")
-    assert "an example cluster with example usage of three weeks, not yours" in result.err
+    assert "demo is an example cluster with three weeks of example usage, not yours" in result.err
     audit = json.loads(result.out)
     workloads = {f"{each['namespace']}/{each['workload']}": each for each in audit["workloads"]}
     assert workloads["search/StatefulSet/playground"]["idle"]["milli"] == 1000
@@ -210,10 +210,22 @@ def test_a_duplicate_pod_counts_once(rightslice: Run, tmp_path: Path, paths: tup
     assert "duplicate" not in once.err
 
 
-@pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
-def test_the_help_of_cluster_commands_names_the_cluster_that_is_read(rightslice: Run, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "default"),
+    [
+        ("audit", "Default: the named files, else live."),
+        ("rightsize", "Default: the named files, else live."),
+        ("fairshare", "Default: live."),
+        ("policy diff", "Default: live."),
+        ("place", "Default: live."),
+    ],
+)
+def test_the_help_of_cluster_commands_names_the_cluster_that_is_read(
+    rightslice: Run, command: str, default: str
+) -> None:
     message = " ".join(rightslice(*command.split(), "--help").out.split())
-    assert "Default: live, unless files of one are named." in message
+
+    assert f"for the shipped example. {default}" in message
 
 
 def test_fairshare_writes_the_formats_of_its_help(rightslice: Run) -> None:

@@ -134,7 +134,7 @@ def test_what_can_change_without_drains_is_said(planned: Any) -> None:
     text = planned([hopper("a")], pods, "-o", "table")
 
     assert document["withoutDrains"] == {"cardsUsed": 7, "cardsChanged": 0, "unserved": 0, "nodes": []}
-    assert "Without drains         7 of 8 in place of 7: 0 GPUs freed; changes none\n" in text
+    assert "Without drains         7 of 8, 7 today: 0 GPUs freed; changes none\n" in text
 
 
 def test_a_plan_of_idle_nodes_has_no_other_without_drains(planned: Any) -> None:

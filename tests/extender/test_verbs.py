@@ -90,7 +90,7 @@ def test_several_gpus_never_get_slices_while_whole_cards_exist() -> None:
 
     assert answer["NodeNames"] == ["cards"]
     assert answer["FailedAndUnresolvableNodes"] == {
-        "slices": "nvidia.com/gpu is a 1g.10gb slice here, and several do not reach each other"
+        "slices": "nvidia.com/gpu is a 1g.10gb slice here, and several have no peer-to-peer access"
     }
 
 

@@ -119,6 +119,7 @@ Cluster = Annotated[
 AuditedCluster = Annotated[
     str | None, cluster_option(f"The cluster: {CLUSTER_HELP}. Default: the named files, else live.")
 ]
+ReadCluster = Annotated[str | None, cluster_option(f"The cluster: {CLUSTER_HELP}. Default: live.")]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(

@@ -50,7 +50,7 @@ def read_usage_file(name: str, moment: datetime) -> UsageRecord | None:
 @cache
 def read_demo_record(moment: datetime) -> UsageRecord:
     """Read the usage of the example cluster, as if it had been recorded now."""
-    print_note("note: demo: an example cluster with example usage of three weeks, not yours")
+    print_note("note: demo is an example cluster with three weeks of example usage, not yours")
     return read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
 
 

@@ -398,7 +398,7 @@ NEEDS = Table[NeedRow](
         Column("requests", lambda row: row.requests, "Requests", numeric=True),
         Column("now", lambda row: row.now),
         Column("namespace", lambda row: row.need.namespace or None),
-        Column("origin", lambda row: row.need.origin.value, "Because"),
+        Column("origin", lambda row: row.need.origin.value, "Origin"),
         Column("together", lambda row: row.need.together),
         Column(
             "units", lambda row: [unit._asdict() for unit in row.need.units], "Need", lambda row: _need_text(row.need)
@@ -469,7 +469,7 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
 
 def used_text(layout: ClusterLayout) -> str:
     """Return the cards that are used, and what that frees."""
-    return f"{layout.used_planned} of {layout.cards} in place of {layout.used_today}: {freed_text(layout)}"
+    return f"{layout.used_planned} of {layout.cards}, {layout.used_today} today: {freed_text(layout)}"
 
 
 def note_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -484,7 +484,7 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Whole cards that stay  {_reasons_text(layout.demand.kept_whole)}"
     if layout.demand.resized_pods:
         pods = pluralize(layout.demand.resized_pods, "running pod")
-        yield f"To be created again    {pods}: a smaller GPU is given only to a new pod"
+        yield f"To be recreated        {pods}: only new pods get a smaller GPU"
     yield from _unplanned_lines(layout)
     if layout.policies:
         names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])

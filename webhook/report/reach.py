@@ -111,9 +111,9 @@ class ReachReport(NamedTuple):
 KEPT_PODS = Table[KeptPods](
     (
         Column("pods", lambda row: row.pods, "Pods", numeric=True),
-        Column("reason", lambda row: row.reason, "Kept because", code=True),
+        Column("reason", lambda row: row.reason, "Reason", code=True),
         Column("message", lambda row: row.message, "Meaning"),
-        Column("fix", lambda row: row.fix, "What would change it"),
+        Column("fix", lambda row: row.fix, "Fix"),
     )
 )
 

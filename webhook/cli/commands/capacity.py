@@ -70,7 +70,7 @@ MAX_MATRIX_BYTES = 64 << 10
 def capacity_command(
     called: typer.Context,
     node: NodeName = "",
-    cluster: flags.AuditedCluster = None,
+    cluster: flags.ReadCluster = None,
     selector: NodeSelector = "",
     links: LinksFile = "",
     kubeconfig: flags.Kubeconfig = None,

@@ -51,7 +51,7 @@ PolicyName = Annotated[
 def fairshare_command(
     policies: flags.PoliciesOrLive = None,
     policy: PolicyName = "",
-    cluster: flags.AuditedCluster = None,
+    cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,

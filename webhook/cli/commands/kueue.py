@@ -32,7 +32,7 @@ _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_
 
 @kueue.command("config")
 def print_kueue_config(
-    cluster: flags.AuditedCluster = None,
+    cluster: flags.ReadCluster = None,
     resource: BudgetResource = "example.com/gpu-milli",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,

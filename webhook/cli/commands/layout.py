@@ -145,7 +145,7 @@ POLL_SECONDS = 2.0
 def layout_command(
     called: typer.Context,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.AuditedCluster = None,
+    cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,

@@ -39,7 +39,7 @@ def place_command(
     paths: flags.Paths = None,
     filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.AuditedCluster = None,
+    cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,

@@ -52,7 +52,7 @@ DiffOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 def diff_policies(
     old: OldPolicies,
     new: NewPolicies,
-    cluster: flags.AuditedCluster = None,
+    cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     usage: flags.Usage = None,

@@ -216,7 +216,7 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
             Column(
                 "",
                 lambda row: row.saved.keep_reason if row.saved else "",
-                "Kept-because",
+                "Keep-reason",
                 csv="keep_reason",
                 terminal=False,
                 empty="",

@@ -82,8 +82,8 @@ def _uncovered_forms_finding(path: FieldPath, hard: Json) -> Finding:
     return lint_finding(
         UNCOVERED_FORMS_CODE,
         path,
-        f"{'other ' if parts else ''}MIG slices, shares, and claims of classes that serve no name in this quota "
-        "are not counted here and bypass it",
+        f"{'other ' if parts else ''}MIG slices, shares, and claims of device classes that this quota does not name "
+        "bypass it",
         f"Add {ALL_GPUS}, {amount}, and set limits.accounting: native in a policy. If claims are used, "
         f"add CLASS{DEVICE_CLASS_SUFFIX} for each DeviceClass that allocates GPUs.",
     )

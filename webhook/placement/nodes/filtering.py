@@ -115,7 +115,7 @@ def exclusion_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirement
 def unsuitable_reason(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> FilterReason:
     """Return why the slices or shares of a node must not serve a pod with several units."""
     text = partial_gpu_text(snapshot, requirements.resource, node)
-    why = "the kubelet rejects several in one container" if "MPS" in text else "several do not reach each other"
+    why = "the kubelet rejects several in one container" if "MPS" in text else "several have no peer-to-peer access"
     return FilterReason(NOT_WHOLE, f"{text}, and {why}")
 
 
