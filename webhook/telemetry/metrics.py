@@ -68,8 +68,8 @@ _WEBHOOK_METRICS: MetricRows = (
     ("rightslice_right_sizing_outcomes_total", "counter", "outcome",
      "Created pods that request a GPU, by outcome: RightSized, AuditMode, or the reason why they keep their request."),
     ("rightslice_right_sizable_need_bytes_total", "counter", "slice",
-     "GPU memory that created pods need and a slice of the cluster's cards covers, by whether there is such a slice: "
-     "free, full (all are allocated) or missing (no card is partitioned for it)."),
+     "GPU memory that created pods need and that a MIG slice would cover, by the state of such slices: free, full (all "
+     "are allocated) or missing (no card is partitioned into one)."),
     ("rightslice_policies_last_load_successful", "gauge", "",
      "1 if the active policies are the current files and objects, 0 if the last valid set is used."),
     ("rightslice_policies_last_load_timestamp_seconds", "gauge", "", "When the active policies were loaded."),
