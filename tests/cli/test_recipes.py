@@ -111,6 +111,12 @@ OPTED_IN = (
 )
 
 CORPUS = {
+    "kubeflow: training jobs with several GPUs, claims, and under KAI": CorpusCase(
+        "kubeflow",
+        "[pm][yp][ti]*job-*",
+        OPTED_IN,
+        {"MultipleGPUs": 1, "ResourceClaims": 2, "ChargedAsWholeGPUs": 1},
+    ),
     "ray: workers of one GPU and of several": CorpusCase("ray", "ray*", OPTED_IN, {"GangMember": 6, "MultipleGPUs": 7}),
     "ray: workers that say that they do not wait for each other": CorpusCase(
         "ray",

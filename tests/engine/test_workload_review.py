@@ -77,6 +77,16 @@ def test_the_outcome_of_a_workload_is_that_of_its_first_template_with_gpus() -> 
     assert review(data, SIZING, nodes=NODES).keep_reason == "GangMember"
 
 
+def test_the_annotations_of_a_notebook_are_those_of_its_pod() -> None:
+    spec = {"template": {"spec": make_pod().gpus(1).build()["spec"]}}
+    metadata = {"name": "ana", "namespace": "team", "annotations": {"rightslice.dev/gpu-memory": "8Gi"}}
+    data = {"apiVersion": "kubeflow.org/v1", "kind": "Notebook", "metadata": metadata, "spec": spec}
+    decision = review(data, SIZING, nodes=NODES)
+
+    assert codes(decision) == ["warn GPU-R101"]
+    assert format_path(decision.findings[0].path).startswith("spec.template.spec.containers[0].resources")
+
+
 REFUSED_PODS = {
     "rejected by a policy that is enforced": (ENV, [True]),
     "recorded by a policy in audit mode": (ENV.replace("enforce", "audit"), [False]),

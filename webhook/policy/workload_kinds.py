@@ -210,6 +210,11 @@ def _role_pods(prefix: str) -> tuple[PodSource, ...]:
     )
 
 
+_NOTEBOOK_FIELDS = _fields(
+    {name: name for name in ("metadata.annotations", "metadata.labels")} | {"spec": "spec.template.spec"}
+)
+"""A Notebook's template has no metadata: its controller copies the Notebook's (notebook_controller.go)."""
+
 _TEMPLATE = _templates("spec.template")
 _SERVING_RUNTIME = WorkloadTemplates(
     (
@@ -261,7 +266,7 @@ WORKLOAD_KINDS: WorkloadKinds = {
         unread=(("spec", "gpus"), ("spec", "processingUnits")),
         queued=True,
     ),
-    ("kubeflow.org", "Notebook"): _TEMPLATE,
+    ("kubeflow.org", "Notebook"): WorkloadTemplates((PodSource((), _NOTEBOOK_FIELDS),)),
     ("trainer.kubeflow.org", "TrainJob"): WorkloadTemplates(
         (_source("spec.trainer", counts="numNodes", fields=_TRAINER_FIELDS, unknown_parts=True),),
         label=_JOBSET_LABEL,
