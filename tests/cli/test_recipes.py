@@ -117,6 +117,12 @@ CORPUS = {
         OPTED_IN,
         {"MultipleGPUs": 1, "ResourceClaims": 2, "ChargedAsWholeGPUs": 1},
     ),
+    "runai-hami: HAMi's parts, and MIG slices that it names": CorpusCase(
+        "runai-hami", "*-hami-*", OPTED_IN, {"MixedResources": 5, "NoEvidence": 2, "NoWholeGPU": 1}
+    ),
+    "runai-hami: pods in queues of KAI": CorpusCase(
+        "runai-hami", "*-kai-scheduler-*", OPTED_IN, {"ChargedAsWholeGPUs": 8}
+    ),
     "ray: workers of one GPU and of several": CorpusCase("ray", "ray*", OPTED_IN, {"GangMember": 6, "MultipleGPUs": 7}),
     "ray: workers that say that they do not wait for each other": CorpusCase(
         "ray",
