@@ -34,5 +34,11 @@ def test_a_policy_in_a_page_loads(page: str, block: str) -> None:
 @pytest.mark.parametrize(("page", "block"), documented_policies("GPUPolicyException"))
 def test_an_exception_in_a_page_matches_a_policy_of_the_page(page: str, block: str) -> None:
     policies = [source for source in documented_policies("GPUPolicy") if source[0] == page]
+    shown = (ROOT / page).read_text(encoding="utf-8")
+    policies += [
+        (file.name, file.read_text(encoding="utf-8"))
+        for file in (ROOT / "policies").glob("*.yaml")
+        if f"--policies policies/{file.name}" in shown
+    ]
 
     assert load_policies([*policies, (page, block)]).errors == ()
