@@ -25,7 +25,7 @@ from tests.example_cluster import A100, NO_USAGE, NOW, codes, policies_of, polic
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
-from webhook.model.dra.claim_weights import weigh_new_claims
+from webhook.model.dra.claim_weights import weigh_unallocated_claims
 from webhook.model.dra.gpu_devices import chosen_milli
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.pools import QuotaPool, QuotaReservation
@@ -347,7 +347,7 @@ def test_a_claim_never_gets_more_than_it_weighed(requests: list[Json]) -> None:
     requests = [each | {"name": f"g{i}"} for i, each in enumerate(requests)]
     view = view_of(*CLUSTER, template(*requests))
     spec = view.namespace_claims("team").templates["t"]
-    most = sum(milli for _, milli in weigh_new_claims([spec], view.devices, view.fleet))
+    most = sum(milli for _, milli in weigh_unallocated_claims([spec], view.devices, view.fleet))
     for node in range(len(view.fleet.nodes)):
         pools = view.devices.pools.pools_of_node(node)
         found = allocate_on_node([NamedClaim("c", spec)], pools, {}, view.classes, select_device)

@@ -83,7 +83,7 @@ def device_milli_by_container(context: PodContext, mutation: PodMutation) -> Ite
     view, pod = context.view, mutation.pod
     devices, served = view.devices, view.devices.class_by_resource
     if pod.spec.resource_claims and pod.spec.containers:  # the API server rejects a pod without containers later
-        weights = view.cluster_claims(context.request.namespace).weigh_each(
+        weights = view.cluster_claims(context.request.namespace).weigh_each_claim(
             context.request.namespace, pod_claim_uses(pod), view.fleet
         )
         for claim, milli in zip(pod.spec.resource_claims, weights, strict=True):

@@ -50,7 +50,7 @@ from webhook.model.dra.allocator import (
     NodeAllocation,
     allocate_on_node,
 )
-from webhook.model.dra.claim_weights import count_claim_units, weigh_new_claims
+from webhook.model.dra.claim_weights import count_claim_units, weigh_unallocated_claims
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView, NamespaceClaims
@@ -124,7 +124,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy) for one in problems]
     if units:
         bounding = [policies.policies[index] for index in bit_positions(matching & ~conditional)]
-        weight = weigh_new_claims([spec], view.devices, view.fleet)
+        weight = weigh_unallocated_claims([spec], view.devices, view.fleet)
         findings += _limit_findings(units, (*path, "devices"), bounding)
         findings += _shared_quota_findings(weight, (*path, "devices"), bounding, request.namespace, labels)
     sized = size_claim(request, found, policies, view)

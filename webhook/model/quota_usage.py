@@ -152,7 +152,10 @@ class QuotaUsage:
         found = self._claim_weights.get(namespace)
         if found is None:
             pods, claims = self._pods.get(namespace, {}).values(), self._claims
-            weights = claims.weigh_in_use(namespace, pods, self._fleet), claims.weigh_by_class(pods, self._fleet)
+            weights = (
+                claims.weigh_namespace(namespace, pods, self._fleet),
+                claims.weigh_class_resources(pods, self._fleet),
+            )
             found = self._claim_weights[namespace] = sum_weights(weights)
         return found
 

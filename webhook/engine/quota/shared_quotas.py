@@ -14,7 +14,13 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
 from webhook.model.claims import ClaimSpec
 from webhook.model.cluster_view import ClusterView
-from webhook.model.dra.claim_weights import NO_WEIGHT, ServedUnit, served_unit, weigh_class_units, weigh_new_claims
+from webhook.model.dra.claim_weights import (
+    NO_WEIGHT,
+    ServedUnit,
+    served_unit,
+    weigh_class_units,
+    weigh_unallocated_claims,
+)
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.dra.extended_resources import ClassByResource
 from webhook.model.enums import PolicyMode
@@ -127,8 +133,10 @@ def _weigh_claims(
         else:
             specs.append(spec)
     uncounted = [name for name in dict.fromkeys(shared) if not view.counts_claim(namespace, name, pod.metadata.uid)]
-    weights = weigh_new_claims(specs, claims.devices, view.fleet)
-    of_shared = [(name, weigh_new_claims([known.claims[name].spec], claims.devices, view.fleet)) for name in uncounted]
+    weights = weigh_unallocated_claims(specs, claims.devices, view.fleet)
+    of_shared = [
+        (name, weigh_unallocated_claims([known.claims[name].spec], claims.devices, view.fleet)) for name in uncounted
+    ]
     return weights, tuple(of_shared), unknown
 
 

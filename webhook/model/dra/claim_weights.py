@@ -1,8 +1,15 @@
 """The weight of resource claims in thousandths of a GPU, so that quotas count them together with resource names.
 
-A claim with devices weighs the parts of cards that these are. Another one weighs the most that its requests can get of
-the devices that are published now: of the choices of a request the largest, of a request for all devices as many as a
-claim can have. A request whose selectors match nothing, or are not evaluated here, may get whole cards, unless its
+There are three ways to weigh, and a class that combines them for pods and namespaces:
+
+* `weigh_allocated_claims`: the parts of cards that the devices of claims are.
+* `weigh_unallocated_claims`: the most that claims without devices can get of the devices that are published now.
+  `count_claim_units` counts the same in units of GPU resources, for limits.
+* `weigh_class_units`: the most that resource names served by device classes weigh, beyond what their names weigh.
+* `ClusterClaims`: the weight of a namespace, of a pod, or of each claim of a pod.
+
+The most that a claim can get is, of the choices of a request, the largest. A request for all devices counts as many as
+a claim can have. A request whose selectors match nothing, or are not evaluated here, may get whole cards, unless its
 class surely holds no GPUs: what is unknown counts. Evaluating selectors is bounded for all claims that are weighed
 together, in an order that is the same on every replica.
 """
@@ -51,65 +58,18 @@ MAX_EVALUATION_STEPS = 100_000
 STEPS_PER_BYTE = 8
 """What a byte of an expression counts for: it is compiled once."""
 
-MAX_KNOWN_SPECS = 256
+MAX_CACHED_SPECS = 256
 """Specifications whose weights are remembered."""
 
 NO_WEIGHT: GpuWeight = ()
 NamedClaims = Mapping[str, ResourceClaim]
-UNKNOWN_CLAIM: GpuWeight = (((), CARD_MILLI),)
+UNKNOWN_CLAIM_WEIGHT: GpuWeight = (((), CARD_MILLI),)
 """The weight of a claim of an existing pod, if neither the claim nor its template is known."""
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
-class _KnownWeight(NamedTuple):
-    """The weight of a specification, and the steps that it took."""
-
-    weight: GpuWeight
-    steps: int
-
-
-class _TooManyStepsError(Exception):
-    """The evaluation of selectors would take too long."""
-
-
-def weigh_new_claims(specs: Iterable[ClaimSpec], devices: DeviceView, fleet: Fleet) -> GpuWeight:
-    """Return the most that claims without devices can weigh together."""
-    weigher, contents = _ClaimWeigher(devices, fleet), [_encode(spec) for spec in specs]
-    if len(contents) == 1:
-        return weigher.weigh(contents[0])
-    counts = sorted(Counter(contents).items())
-    return sum_weights(scale_weight(weigher.weigh(content), count) for content, count in counts)
-
-
-class RequestUnits(NamedTuple):
-    """The most units of each GPU resource that a request may get.
-
-    Attributes:
-        name: The name of the request.
-        units: Units by the name under which a device plugin would advertise such devices.
-        is_known: False if it is not known which devices match; then they count as whole GPUs.
-        nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
-        may_be_others: True if it may get devices other than GPUs.
-        before_sizing: The units of a right-sized request as it was; None of any other request.
-        products: Mask of the nodes that may give GPUs of each product, "" for an unknown one; -1 for all nodes.
-    """
-
-    name: str
-    units: Mapping[str, int]
-    is_known: bool
-    nodes: int = -1
-    may_be_others: bool = False
-    before_sizing: Mapping[str, int] | None = None
-    products: Mapping[str, int] = MappingProxyType({})
-
-
-def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
-    """Return the most units that each request of a claim may get; remembered until slices or classes change."""
-    known, content = _known_units(devices.pools, fleet).values_for(devices.classes), _encode(spec)
-    if (found := known.get(content)) is None:
-        found = known.store(content, tuple(map(_ClaimWeigher(devices, fleet).count_units, spec.devices.requests)))
-    return found
+# Claims with devices
 
 
 def weigh_allocated_claims(claims: Iterable[ResourceClaim], pools: DevicePools) -> GpuWeight:
@@ -144,182 +104,68 @@ def _weigh_result(result: DeviceAllocation, pools: DevicePools) -> tuple[Product
 
 def carry_claim_weights(before: DevicePools, after: DevicePools, claims: ClaimsByNamespace) -> None:
     """Weigh the claims with devices of some namespaces again, after slices changed: those that were weighed before."""
-    for namespace in tuple(_known_allocations(before)):
-        _allocated_weight(after, namespace, claims.get(namespace, {}))
+    for namespace in tuple(_cached_allocations(before)):
+        _weigh_allocated_in_namespace(after, namespace, claims.get(namespace, {}))
 
 
 @derived_value()
-def _known_allocations(_pools: DevicePools) -> dict[str, tuple[NamedClaims, GpuWeight]]:
+def _cached_allocations(_pools: DevicePools) -> dict[str, tuple[NamedClaims, GpuWeight]]:
     return {}
 
 
-def _allocated_weight(pools: DevicePools, namespace: str, claims: NamedClaims) -> GpuWeight:
+def _weigh_allocated_in_namespace(pools: DevicePools, namespace: str, claims: NamedClaims) -> GpuWeight:
     """Return the weight of the devices of a namespace's claims. Known until one of them, or a slice, changes."""
-    known = _known_allocations(pools)
+    known = _cached_allocations(pools)
     found = known.get(namespace)
     if found is None or found[0] is not claims:
         found = known[namespace] = claims, weigh_allocated_claims(claims.values(), pools)
     return found[1]
 
 
-class ServedUnit(NamedTuple):
-    """A unit of an extended resource that a device class serves.
+# Claims without devices
+
+
+def weigh_unallocated_claims(specs: Iterable[ClaimSpec], devices: DeviceView, fleet: Fleet) -> GpuWeight:
+    """Return the most that claims without devices can weigh together."""
+    weigher, contents = _ClaimWeigher(devices, fleet), [_encode(spec) for spec in specs]
+    if len(contents) == 1:
+        return weigher.weigh(contents[0])
+    counts = sorted(Counter(contents).items())
+    return sum_weights(scale_weight(weigher.weigh(content), count) for content, count in counts)
+
+
+class RequestUnits(NamedTuple):
+    """The most units of each GPU resource that a request may get.
 
     Attributes:
-        name: The resource.
-        named: What it weighs by its name.
-        products: The products that it may be of; () for any.
+        name: The name of the request.
+        units: Units by the name under which a device plugin would advertise such devices.
+        is_known: False if it is not known which devices match; then they count as whole GPUs.
+        nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
+        may_be_others: True if it may get devices other than GPUs.
+        before_sizing: The units of a right-sized request as it was; None of any other request.
+        products: Mask of the nodes that may give GPUs of each product, "" for an unknown one; -1 for all nodes.
     """
 
     name: str
-    named: GpuWeight = NO_WEIGHT
-    products: ProductNames = ()
+    units: Mapping[str, int]
+    is_known: bool
+    nodes: int = -1
+    may_be_others: bool = False
+    before_sizing: Mapping[str, int] | None = None
+    products: Mapping[str, int] = MappingProxyType({})
 
 
-def served_unit(name: str, named: GpuWeight, nodes: int, devices: DeviceView, fleet: Fleet) -> ServedUnit:
-    """Return a unit of a resource of a device class for a pod that may run on the nodes of a mask."""
-    (request,) = count_claim_units(claim_of_class(devices.class_by_resource[name]), devices, fleet)
-    given = {product for product, mask in request.products.items() if mask & nodes}
-    by_name = {product for products, _ in named for product in products}
-    if not given or (not by_name and fleet.nodes_advertising(name) & nodes):
-        return ServedUnit(name, named, tuple(by_name))
-    return ServedUnit(name, named, _products(given | by_name))
+def count_claim_units(spec: ClaimSpec, devices: DeviceView, fleet: Fleet) -> tuple[RequestUnits, ...]:
+    """Return the most units that each request of a claim may get; remembered until slices or classes change."""
+    known, content = _cached_units(devices.pools, fleet).values_for(devices.classes), _encode(spec)
+    if (found := known.get(content)) is None:
+        found = known.store(content, tuple(map(_ClaimWeigher(devices, fleet).count_units, spec.devices.requests)))
+    return found
 
 
-def weigh_class_units(units: Mapping[ServedUnit, int], devices: DeviceView, fleet: Fleet) -> GpuWeight:
-    """Return the most that units of resources of device classes can weigh beyond their names.
-
-    What they weigh by their names moves to the products that they may be of.
-    """
-    weigher, weights = _ClaimWeigher(devices, fleet), list[GpuWeight]()
-    for unit, count in sorted(units.items()):
-        found = weigher.weigh(_encode(claim_of_class(devices.class_by_resource[unit.name])))
-        most = max(sum([milli for _, milli in some]) for some in (found, unit.named))
-        weights += [scale_weight(unit.named, -count), ((unit.products, most * count),)]
-    return tuple([one for one in sum_weights(weights) if one[1]])
-
-
-class ClusterClaims(NamedTuple):
-    """The claims, templates and devices of a cluster.
-
-    Attributes:
-        templates: Specifications of claim templates, by namespace and name.
-    """
-
-    devices: DeviceView
-    templates: Mapping[str, Mapping[str, ClaimSpec]] = MappingProxyType({})
-
-    def in_namespace(self, namespace: str) -> NamespaceClaims:
-        """Return the claims and templates of a namespace."""
-        return NamespaceClaims(self.devices.claims.get(namespace, {}), self.templates.get(namespace, {}))
-
-    def has_same_weights(self, other: ClusterClaims, namespace: str) -> bool:
-        """Return whether claims of a namespace surely weigh what they did."""
-        before, after = other.devices, self.devices
-        same = before.pools is after.pools and before.classes is after.classes
-        same = same and before.class_by_resource is after.class_by_resource
-        same = same and before.claims.get(namespace) is after.claims.get(namespace)
-        return same and self.templates.get(namespace) is other.templates.get(namespace)
-
-    def without(self, namespace: str, names: Container[str]) -> ClusterClaims:
-        """Return the claims without some of a namespace."""
-        claims = self.devices.claims
-        left = {name: claim for name, claim in claims.get(namespace, {}).items() if name not in names}
-        return self._replace(devices=self.devices._replace(claims={**claims, namespace: left}))
-
-    def weigh_in_use(self, namespace: str, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
-        """Return the weight of the claims of a namespace that have devices, or that a pod waits for, each once.
-
-        Args:
-            namespace: The namespace.
-            pods: Its pods that have not ended.
-            fleet: The nodes.
-        """
-        known = self.in_namespace(namespace)
-        uses = _split_uses((each for pod in pods for each in pod.claims), known)
-        waiting = self._weigh_waiting(uses, known, fleet)
-        return sum_weights((_allocated_weight(self.devices.pools, namespace, known.claims), waiting))
-
-    def weigh_pod(self, namespace: str, pod: PodSummary, fleet: Fleet) -> GpuWeight:
-        """Return the weight of the claims of a pod, also those that it shares, and of its resources of classes."""
-        by_class = self.weigh_by_class([pod], fleet)
-        return sum_weights((self.weigh_uses(namespace, pod.claims, fleet), by_class)) if pod.claims else by_class
-
-    def weigh_uses(self, namespace: str, claims: Iterable[PodClaimUse], fleet: Fleet) -> GpuWeight:
-        """Return the weight of some claims of pods."""
-        known = self.in_namespace(namespace)
-        uses = _split_uses(claims, known)
-        allocated = weigh_allocated_claims([known.claims[name] for name in uses.named], self.devices.pools)
-        return sum_weights((allocated, self._weigh_waiting(uses, known, fleet)))
-
-    def weigh_each(self, namespace: str, claims: Sequence[PodClaimUse], fleet: Fleet) -> list[int]:
-        """Return the thousandths of each claim of a pod; of one that is not known, the most that a claim can have."""
-        known, weigher = self.in_namespace(namespace), _ClaimWeigher(self.devices, fleet)
-        return [sum(milli for _, milli in self._weigh_use(one, known, weigher)) for one in claims]
-
-    def _weigh_use(self, use: PodClaimUse, known: NamespaceClaims, weigher: _ClaimWeigher) -> GpuWeight:
-        claim = known.claims.get(use.name)
-        if claim is not None and claim.status.allocation is not None:
-            return weigh_allocated_claims([claim], self.devices.pools)
-        spec = known.spec_of(use.name, use.template)
-        return weigher.weigh(_encode(spec)) if spec is not None else scale_weight(UNKNOWN_CLAIM, MAX_DEVICES)
-
-    def _weigh_waiting(self, uses: _ClaimUses, known: NamespaceClaims, fleet: Fleet) -> GpuWeight:
-        """Return the weight of claims without devices that pods wait for."""
-        waiting = [known.claims[name].spec for name in uses.named if known.claims[name].status.allocation is None]
-        weight = weigh_new_claims((*uses.unmade, *waiting), self.devices, fleet)
-        return sum_weights((weight, *[UNKNOWN_CLAIM] * uses.unknown))
-
-    def weigh_by_class(self, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
-        """Return the weight of extended resources that device classes serve, beyond what their names weigh."""
-        served, units = self.devices.class_by_resource, Counter[ServedUnit]()
-        for pod in pods if served else ():
-            node = fleet.by_name.get(pod.node, -1)
-            for name, amount in pod.requests:
-                if name in served and amount >= NANO and fleet.offer_on(name, node) is None:
-                    units[self._served_unit(name, pod, node, fleet)] += amount // NANO
-        return weigh_class_units(units, self.devices, fleet) if units else NO_WEIGHT
-
-    def _served_unit(self, name: str, pod: PodSummary, node: int, fleet: Fleet) -> ServedUnit:
-        one = msgspec.structs.replace(pod, requests=((name, NANO),))
-        where = pod.constraints
-        nodes = allowed_nodes(where, fleet) if where is not None else 1 << node if node >= 0 else -1
-        return served_unit(name, pod_weight(one, fleet), nodes, self.devices, fleet)
-
-
-NO_CLUSTER_CLAIMS = ClusterClaims(NO_DEVICES)
-
-
-class _ClaimUses(NamedTuple):
-    """The claims that pods use.
-
-    Attributes:
-        named: Names of known claims.
-        unmade: Specifications of those that will be made from templates.
-        unknown: How many are not known.
-    """
-
-    named: Set[str]
-    unmade: Sequence[ClaimSpec]
-    unknown: int
-
-
-def _split_uses(claims: Iterable[PodClaimUse], known: NamespaceClaims) -> _ClaimUses:
-    named, unmade, unknown = set[str](), list[ClaimSpec](), 0
-    for one in claims:
-        if one.name in known.claims:
-            named.add(one.name)
-        elif one.template in known.templates:
-            unmade.append(known.templates[one.template])
-        else:
-            unknown += 1
-    return _ClaimUses(named, unmade, unknown)
-
-
-def _products(found: Iterable[str]) -> tuple[str, ...]:
-    """Return products; () if one is unknown."""
-    products = set(found)
-    return () if "" in products else tuple(sorted(products))
+class _TooManyStepsError(Exception):
+    """The evaluation of selectors would take too long."""
 
 
 class _ChoiceWeight(NamedTuple):
@@ -339,7 +185,7 @@ class _ClaimWeigher:
 
     def weigh(self, content: bytes) -> GpuWeight:
         """Return the most that a claim can weigh; remembered until slices or classes change."""
-        known = _known_weights(self._devices.pools).values_for(self._devices.classes)
+        known = _cached_weights(self._devices.pools).values_for(self._devices.classes)
         found = known.get(content)
         if found is not None and found.steps <= self._steps_left:
             self._steps_left -= found.steps
@@ -347,7 +193,7 @@ class _ClaimWeigher:
         before, self._is_exact = self._steps_left, True
         weight = sum_weights(map(self.weigh_request, msgspec.msgpack.decode(content, type=ClaimSpec).devices.requests))
         if self._is_exact:
-            known.store(content, _KnownWeight(weight, before - self._steps_left))
+            known.store(content, _CachedWeight(weight, before - self._steps_left))
         return weight
 
     def weigh_request(self, request: ClaimRequest) -> GpuWeight:
@@ -443,6 +289,12 @@ class _ClaimWeigher:
         self._steps_left -= steps
 
 
+def _products(found: Iterable[str]) -> tuple[str, ...]:
+    """Return products; () if one is unknown."""
+    products = set(found)
+    return () if "" in products else tuple(sorted(products))
+
+
 def _device_count(choice: DeviceRequest) -> int:
     return choice.count if choice.allocation_mode == "ExactCount" else MAX_DEVICES
 
@@ -473,11 +325,180 @@ def _requested_milli(part: GpuPart, request: DeviceRequest) -> int:
     return share_milli(part.milli, part.device, consumed_amounts(part.device, request.capacity.requests))
 
 
-@derived_value()
-def _known_weights(_pools: DevicePools) -> DependentCache[bytes, _KnownWeight]:
-    return DependentCache(MAX_KNOWN_SPECS)
+class _CachedWeight(NamedTuple):
+    """The weight of a claim specification, and the steps of its evaluation."""
+
+    weight: GpuWeight
+    steps: int
 
 
 @derived_value()
-def _known_units(_pools: DevicePools, _fleet: Fleet) -> DependentCache[bytes, tuple[RequestUnits, ...]]:
-    return DependentCache(MAX_KNOWN_SPECS)
+def _cached_weights(_pools: DevicePools) -> DependentCache[bytes, _CachedWeight]:
+    return DependentCache(MAX_CACHED_SPECS)
+
+
+@derived_value()
+def _cached_units(_pools: DevicePools, _fleet: Fleet) -> DependentCache[bytes, tuple[RequestUnits, ...]]:
+    return DependentCache(MAX_CACHED_SPECS)
+
+
+# Resource names that device classes serve
+
+
+class ServedUnit(NamedTuple):
+    """A unit of an extended resource that a device class serves.
+
+    Attributes:
+        name: The resource.
+        weight_by_name: What it weighs by its name.
+        products: The products that it may be of; () for any.
+    """
+
+    name: str
+    weight_by_name: GpuWeight = NO_WEIGHT
+    products: ProductNames = ()
+
+
+def served_unit(name: str, weight_by_name: GpuWeight, nodes: int, devices: DeviceView, fleet: Fleet) -> ServedUnit:
+    """Return a unit of a resource of a device class for a pod that may run on the nodes of a mask."""
+    (request,) = count_claim_units(claim_of_class(devices.class_by_resource[name]), devices, fleet)
+    given = {product for product, mask in request.products.items() if mask & nodes}
+    by_name = {product for products, _ in weight_by_name for product in products}
+    if not given or (not by_name and fleet.nodes_advertising(name) & nodes):
+        return ServedUnit(name, weight_by_name, tuple(by_name))
+    return ServedUnit(name, weight_by_name, _products(given | by_name))
+
+
+def weigh_class_units(units: Mapping[ServedUnit, int], devices: DeviceView, fleet: Fleet) -> GpuWeight:
+    """Return the most that units of resources of device classes can weigh beyond their names.
+
+    What they weigh by their names moves to the products that they may be of.
+    """
+    weigher, weights = _ClaimWeigher(devices, fleet), list[GpuWeight]()
+    for unit, count in sorted(units.items()):
+        found = weigher.weigh(_encode(claim_of_class(devices.class_by_resource[unit.name])))
+        most = max(sum([milli for _, milli in some]) for some in (found, unit.weight_by_name))
+        weights += [scale_weight(unit.weight_by_name, -count), ((unit.products, most * count),)]
+    return tuple([one for one in sum_weights(weights) if one[1]])
+
+
+# Pods and namespaces
+
+
+class ClusterClaims(NamedTuple):
+    """The claims, templates and devices of a cluster.
+
+    Attributes:
+        templates: Specifications of claim templates, by namespace and name.
+    """
+
+    devices: DeviceView
+    templates: Mapping[str, Mapping[str, ClaimSpec]] = MappingProxyType({})
+
+    def in_namespace(self, namespace: str) -> NamespaceClaims:
+        """Return the claims and templates of a namespace."""
+        return NamespaceClaims(self.devices.claims.get(namespace, {}), self.templates.get(namespace, {}))
+
+    def has_same_weights(self, other: ClusterClaims, namespace: str) -> bool:
+        """Return whether claims of a namespace surely weigh what they did."""
+        before, after = other.devices, self.devices
+        same = before.pools is after.pools and before.classes is after.classes
+        same = same and before.class_by_resource is after.class_by_resource
+        same = same and before.claims.get(namespace) is after.claims.get(namespace)
+        return same and self.templates.get(namespace) is other.templates.get(namespace)
+
+    def without(self, namespace: str, names: Container[str]) -> ClusterClaims:
+        """Return the claims without some of a namespace."""
+        claims = self.devices.claims
+        left = {name: claim for name, claim in claims.get(namespace, {}).items() if name not in names}
+        return self._replace(devices=self.devices._replace(claims={**claims, namespace: left}))
+
+    def weigh_namespace(self, namespace: str, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
+        """Return the weight of the claims of a namespace that have devices, or that a pod waits for, each once.
+
+        `weigh_class_resources` weighs the extended resources of these pods.
+
+        Args:
+            namespace: The namespace.
+            pods: Its pods that have not ended.
+            fleet: The nodes.
+        """
+        known = self.in_namespace(namespace)
+        uses = _split_uses((each for pod in pods for each in pod.claims), known)
+        waiting = self._weigh_unallocated(uses, known, fleet)
+        return sum_weights((_weigh_allocated_in_namespace(self.devices.pools, namespace, known.claims), waiting))
+
+    def weigh_pod(self, namespace: str, pod: PodSummary, fleet: Fleet) -> GpuWeight:
+        """Return the weight of the claims of a pod, also those that it shares, and of its resources of classes."""
+        by_class = self.weigh_class_resources([pod], fleet)
+        return sum_weights((self.weigh_pod_claims(namespace, pod.claims, fleet), by_class)) if pod.claims else by_class
+
+    def weigh_pod_claims(self, namespace: str, claims: Iterable[PodClaimUse], fleet: Fleet) -> GpuWeight:
+        """Return the weight of claims that pods name, without extended resources; each claim once."""
+        known = self.in_namespace(namespace)
+        uses = _split_uses(claims, known)
+        allocated = weigh_allocated_claims([known.claims[name] for name in uses.named], self.devices.pools)
+        return sum_weights((allocated, self._weigh_unallocated(uses, known, fleet)))
+
+    def weigh_each_claim(self, namespace: str, claims: Sequence[PodClaimUse], fleet: Fleet) -> list[int]:
+        """Return the thousandths of each claim of a pod; of one that is not known, the most that a claim can have."""
+        known, weigher = self.in_namespace(namespace), _ClaimWeigher(self.devices, fleet)
+        return [sum(milli for _, milli in self._weigh_use(one, known, weigher)) for one in claims]
+
+    def _weigh_use(self, use: PodClaimUse, known: NamespaceClaims, weigher: _ClaimWeigher) -> GpuWeight:
+        claim = known.claims.get(use.name)
+        if claim is not None and claim.status.allocation is not None:
+            return weigh_allocated_claims([claim], self.devices.pools)
+        spec = known.spec_of(use.name, use.template)
+        return weigher.weigh(_encode(spec)) if spec is not None else scale_weight(UNKNOWN_CLAIM_WEIGHT, MAX_DEVICES)
+
+    def _weigh_unallocated(self, uses: _ClaimUses, known: NamespaceClaims, fleet: Fleet) -> GpuWeight:
+        """Return the weight of claims without devices that pods wait for."""
+        waiting = [known.claims[name].spec for name in uses.named if known.claims[name].status.allocation is None]
+        weight = weigh_unallocated_claims((*uses.unmade, *waiting), self.devices, fleet)
+        return sum_weights((weight, *[UNKNOWN_CLAIM_WEIGHT] * uses.unknown))
+
+    def weigh_class_resources(self, pods: Iterable[PodSummary], fleet: Fleet) -> GpuWeight:
+        """Return the weight of extended resources that device classes serve, beyond what their names weigh."""
+        served, units = self.devices.class_by_resource, Counter[ServedUnit]()
+        for pod in pods if served else ():
+            node = fleet.by_name.get(pod.node, -1)
+            for name, amount in pod.requests:
+                if name in served and amount >= NANO and fleet.offer_on(name, node) is None:
+                    units[self._served_unit(name, pod, node, fleet)] += amount // NANO
+        return weigh_class_units(units, self.devices, fleet) if units else NO_WEIGHT
+
+    def _served_unit(self, name: str, pod: PodSummary, node: int, fleet: Fleet) -> ServedUnit:
+        one = msgspec.structs.replace(pod, requests=((name, NANO),))
+        where = pod.constraints
+        nodes = allowed_nodes(where, fleet) if where is not None else 1 << node if node >= 0 else -1
+        return served_unit(name, pod_weight(one, fleet), nodes, self.devices, fleet)
+
+
+NO_CLUSTER_CLAIMS = ClusterClaims(NO_DEVICES)
+
+
+class _ClaimUses(NamedTuple):
+    """The claims that pods use.
+
+    Attributes:
+        named: Names of known claims.
+        unmade: Specifications of those that will be made from templates.
+        unknown: How many are not known.
+    """
+
+    named: Set[str]
+    unmade: Sequence[ClaimSpec]
+    unknown: int
+
+
+def _split_uses(claims: Iterable[PodClaimUse], known: NamespaceClaims) -> _ClaimUses:
+    named, unmade, unknown = set[str](), list[ClaimSpec](), 0
+    for one in claims:
+        if one.name in known.claims:
+            named.add(one.name)
+        elif one.template in known.templates:
+            unmade.append(known.templates[one.template])
+        else:
+            unknown += 1
+    return _ClaimUses(named, unmade, unknown)
