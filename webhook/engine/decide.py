@@ -91,6 +91,64 @@ def decide(
     return _decide_workload(request, policies, view, usage, now)
 
 
+def decide_pod(
+    request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+) -> PodDecision:
+    """Run the eight steps for one pod."""
+    context, condition_failures = match_policies(request, pod, policies, view, usage)
+    bypasses = guard_pod(context)  # of the pod as submitted, with injected GPUs
+    need = estimate_need(context)
+    choice = choose_offer(context, need) if isinstance(need, GpuNeed) else need
+    mutation, mutation_findings = mutate_pod(context, choice)
+    patch = build_patch(mutation, context.policies.names, policies.digest)
+    if patch is None:
+        # The decision record does not fit into the annotations: steps 1 and 5 are repeated without changes.
+        context, patch = context_without_changes(context), ()
+        choice = RECORD_TOO_LARGE if isinstance(choice, OfferChoice) else choice
+        kept = [(policy, each) for policy, each in mutation_findings if each.code not in CHANGE_CODES]
+        mutation, mutation_findings = PodMutation(pod), [*kept, _record_too_large(mutation)]
+    violations, quota_charge = evaluate_pod(context, mutation)
+    reported: Sequence[SectionFinding] = [*condition_failures, *bypasses, *mutation_findings, *violations]
+    ranges = context.namespace.ranges
+    if not ranges.default_names.isdisjoint([each.path[-1] for _, each in reported if each.path]):
+        reported = name_default_sources(reported, mutation, ranges, request)
+    findings, exempted = settle(reported, policies.exemptions, request, pod, now)
+
+    fleet, submitted, applied = view.fleet, context.submitted_requests, mutation.applied_choice
+    milli = total_milli(context.gpu_requests.totals, fleet)
+    # The context counts the submitted requests too, unless injected GPUs were removed.
+    submitted_milli = milli if context.gpu_requests is submitted else total_milli(submitted.totals, fleet)
+    decision = Decision(
+        findings=findings,
+        exempted=exempted,
+        patch=patch,
+        outcome=choice,
+        applied=applied is not None,
+        needed_mib=need.memory_mib if isinstance(need, GpuNeed) else 0,
+        gpu_milli_before=submitted_milli,
+        gpu_milli_after=milli if applied is None else applied.gpu_milli,
+        requested_units=context.gpu_requests.totals,
+        policies=context.policies.names,
+        audit_policies=context.policies.outside_rollout,
+        quota_charge=quota_charge.weight,
+        shared_charges=quota_charge.shared,
+        pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals or view.classes else NO_USE,
+        involves_gpus=bool(
+            submitted.requests or submitted.unknown_resources or context.claimed.units or findings or exempted
+        ),
+    )
+    return PodDecision(decision, mutation)
+
+
+def _record_too_large(mutation: PodMutation) -> SectionFinding:
+    """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
+    message = f"not changed: {RECORD_TOO_LARGE}"
+    reason = RECORD_TOO_LARGE.reason
+    path = ("metadata", "annotations")
+    finding = PolicyFinding("GPU-R103", path, message, reason.fix, PolicyMode.WARN, reason.value)
+    return (PolicyMode.WARN, ", ".join(mutation.changes_by_policy)), finding
+
+
 def _decide_workload(
     request: AdmissionRequest, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
 ) -> Decision:
@@ -144,63 +202,6 @@ def decide_replicas(
         return decide_pod(request, pod, policies, view, usage, now)
 
     return admit_replicas(decide_one, request.namespace, replicas, policies, view)
-
-
-def decide_pod(
-    request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
-) -> PodDecision:
-    """Run the eight steps for one pod."""
-    context, failures = match_policies(request, pod, policies, view, usage)
-    bypasses = guard_pod(context)  # of the pod as submitted, with injected GPUs
-    need = estimate_need(context)
-    choice = choose_offer(context, need) if isinstance(need, GpuNeed) else need
-    mutation, mutation_findings = mutate_pod(context, choice)
-    patch = build_patch(mutation, context.policies.names, policies.digest)
-    if patch is None:
-        # The decision record does not fit into the annotations: steps 1 and 5 are repeated without changes.
-        context, patch = context_without_changes(context), ()
-        choice = RECORD_TOO_LARGE if isinstance(choice, OfferChoice) else choice
-        remaining = [each for each in mutation_findings if each[1].code not in CHANGE_CODES]
-        mutation, mutation_findings = PodMutation(pod), [*remaining, _record_too_large(mutation)]
-    violations, quota_charge = evaluate_pod(context, mutation)
-    reported: Sequence[SectionFinding] = [*failures, *bypasses, *mutation_findings, *violations]
-    if not context.namespace.ranges.default_names.isdisjoint([each.path[-1] for _, each in reported if each.path]):
-        reported = name_default_sources(reported, mutation, context.namespace.ranges, request)
-    findings, exempted = settle(reported, policies.exemptions, request, pod, now)
-
-    fleet, submitted, applied = view.fleet, context.submitted_requests, mutation.applied_choice
-    milli = total_milli(context.gpu_requests.totals, fleet)
-    # The context counts the submitted requests too, unless injected GPUs were removed.
-    submitted_milli = milli if context.gpu_requests is submitted else total_milli(submitted.totals, fleet)
-    decision = Decision(
-        findings=findings,
-        exempted=exempted,
-        patch=patch,
-        outcome=choice,
-        applied=applied is not None,
-        needed_mib=need.memory_mib if isinstance(need, GpuNeed) else 0,
-        gpu_milli_before=submitted_milli,
-        gpu_milli_after=milli if applied is None else applied.gpu_milli,
-        requested_units=context.gpu_requests.totals,
-        policies=context.policies.names,
-        audit_policies=context.policies.outside_rollout,
-        quota_charge=quota_charge.weight,
-        shared_charges=quota_charge.shared,
-        pending_use=pending_use_of(context, mutation) if context.gpu_requests.totals or view.classes else NO_USE,
-        involves_gpus=bool(
-            submitted.requests or submitted.unknown_resources or context.claimed.units or findings or exempted
-        ),
-    )
-    return PodDecision(decision, mutation)
-
-
-def _record_too_large(mutation: PodMutation) -> SectionFinding:
-    """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
-    message = f"not changed: {RECORD_TOO_LARGE}"
-    reason = RECORD_TOO_LARGE.reason
-    path = ("metadata", "annotations")
-    finding = PolicyFinding("GPU-R103", path, message, reason.fix, PolicyMode.WARN, reason.value)
-    return (PolicyMode.WARN, ", ".join(mutation.changes_by_policy)), finding
 
 
 def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:

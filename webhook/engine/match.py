@@ -44,24 +44,40 @@ def match_policies(
     created, namespace = request.operation == "CREATE", view.view_namespace(request.namespace)
     gpu_requests, ranges = gpu_requests_of_pod(pod), namespace.ranges
     injected = find_injected_gpus(pod, ranges, request.load_object) if created and ranges.gpu_defaults else ()
-    claimed, classes = NO_CLAIMED_GPUS, view.devices.class_by_resource
-    served = frozenset(classes.keys() & gpu_requests.extended_names)
-    if served or pod.spec.resource_claims:
-        claimed = find_claimed_gpus(pod, request.namespace, view, served)
+    claimed, class_by_resource = NO_CLAIMED_GPUS, view.devices.class_by_resource
+    served_by_classes = frozenset(class_by_resource.keys() & gpu_requests.extended_names)
+    if served_by_classes or pod.spec.resource_claims:
+        claimed = find_claimed_gpus(pod, request.namespace, view, served_by_classes)
     requested = (*gpu_requests.totals, *gpu_requests.unknown_resources, *[amount.resource for amount in injected])
     requested = (*requested, *claimed.units) if claimed.units else requested
-    names = tuple(dict.fromkeys(requested))
-    of_namespace = request.namespace, namespace.labels, request.operation
-    candidates, conditional = policies.candidates_for(*of_namespace, names, pod.metadata.labels)
-    outside = _outside_rollouts(request, pod, policies) if policies.rollouts else 0
+    candidates, conditional = policies.candidates_for(
+        request.namespace,
+        namespace.labels,
+        request.operation,
+        tuple(dict.fromkeys(requested)),
+        pod.metadata.labels,
+    )
+    outside_rollout = _outside_rollouts(request, pod, policies) if policies.rollouts else 0
     matching, failures = candidates, NO_FAILURES
     if conditional:
-        matching, failures = _evaluate_conditions(candidates, conditional, outside, request, namespace, policies)
-    matched = combine_policies(policies, matching, outside & matching)
+        matching, failures = _evaluate_conditions(
+            candidates, conditional, outside_rollout, request, namespace, policies
+        )
+    matched = combine_policies(policies, matching, outside_rollout & matching)
     matched = for_templates(matched) if request.queued is not None else matched
     submitted = PodContext(
-        *(request, pod, gpu_requests, gpu_requests, policies, matched, candidates, view, namespace, usage),
-        *(InjectedGpus(injected), claimed),
+        request=request,
+        pod=pod,
+        submitted_requests=gpu_requests,
+        gpu_requests=gpu_requests,
+        policy_set=policies,
+        policies=matched,
+        candidates=candidates,
+        view=view,
+        namespace=namespace,
+        usage=usage,
+        limit_range_gpus=InjectedGpus(injected),
+        claimed=claimed,
     )
     return MatchResult(build_context(submitted) if created and matched.names else submitted, failures)
 
@@ -100,11 +116,24 @@ def build_context(submitted: PodContext) -> PodContext:
         exclusion=_exclusion_by_pods(identity, pod, view) if view.has_anti_affinity else NOT_EXCLUDED,
     )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
+    offers, offer_nodes = fleet.offers_on_nodes(tuple(gpu_requests.totals), feasible.selected)
     return GpuPodContext(
-        *(submitted.request, pod, submitted.submitted_requests, gpu_requests, submitted.policy_set, policies),
-        *(submitted.candidates, view, submitted.namespace, submitted.usage, injected, submitted.claimed),
-        *(need, feasible),
-        *fleet.offers_on_nodes(tuple(gpu_requests.totals), feasible.selected),
+        request=submitted.request,
+        pod=pod,
+        submitted_requests=submitted.submitted_requests,
+        gpu_requests=gpu_requests,
+        policy_set=submitted.policy_set,
+        policies=policies,
+        candidates=submitted.candidates,
+        view=view,
+        namespace=submitted.namespace,
+        usage=submitted.usage,
+        limit_range_gpus=injected,
+        claimed=submitted.claimed,
+        declared_need=need,
+        feasible=feasible,
+        offers=offers,
+        offer_nodes=offer_nodes,
         mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
     )
 
@@ -147,7 +176,7 @@ def _outside_rollouts(request: AdmissionRequest, pod: Pod, policies: PolicySet) 
 def _evaluate_conditions(
     matching: int,
     conditional: int,
-    outside: int,
+    outside_rollout: int,
     request: AdmissionRequest,
     namespace: NamespaceView,
     policies: PolicySet,
@@ -160,7 +189,7 @@ def _evaluate_conditions(
             continue
         outcome = _evaluate_all(policy.match.conditions, variables)
         if isinstance(outcome, ConditionError):
-            effective = as_audit(policy) if outside >> index & 1 else policy
+            effective = as_audit(policy) if outside_rollout >> index & 1 else policy
             failures.append(((effective.strictest_mode, policy.name), _condition_failure(effective, outcome)))
         if outcome is not True:
             matching &= ~(1 << index)
