@@ -15,6 +15,9 @@ PROGRAMS = {
 }
 """Programs whose names open a block of commands."""
 
+FIRST_HOUR = "docs/first-hour.md"
+"""The page whose commands one test runs in their order, on one cluster: tests/cluster/test_first_hour.py."""
+
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _VARIABLES = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 _COMMENT = re.compile(r"(?:^| +)# .*$")
@@ -98,8 +101,12 @@ def shown_blocks() -> list[ShownBlock]:
 
 
 def commands_by_page() -> dict[str, list[ShownCommand]]:
-    """Return the commands of each page in their order."""
-    found: dict[str, list[ShownCommand]] = {}
-    for block in shown_blocks():
-        found.setdefault(block.page, []).extend(block.commands)
-    return found
+    """Return the commands of each page in their order, but for FIRST_HOUR."""
+    blocks = [block for block in shown_blocks() if block.page != FIRST_HOUR]
+    pages_with_blocks = sorted({block.page for block in blocks})
+    return {page: commands_of([each for each in blocks if each.page == page]) for page in pages_with_blocks}
+
+
+def commands_of(blocks: list[ShownBlock]) -> list[ShownCommand]:
+    """Return the commands of some blocks."""
+    return [command for block in blocks for command in block.commands]

@@ -44,7 +44,7 @@ OUTPUTS = {
 BUILT_IN_KINDS = {
     *("nodes", "namespaces", "pods", "resourcequotas", "limitranges", "resourceslices", "deviceclasses"),
     *("resourceclaims", "resourceclaimtemplates", "secret", "mutatingwebhookconfiguration", "events", "deployment"),
-    *("validatingwebhookconfiguration", "validatingadmissionpolicybinding"),
+    *("pod", "validatingwebhookconfiguration", "validatingadmissionpolicybinding"),
 }
 RELEASED = {f"dist/{name}" for name in (BINARY, IMAGE, ARCHIVE, MANIFEST, f"rightslice-{__version__}-py3-none-any.whl")}
 
@@ -70,7 +70,8 @@ def check_make(command: ShownCommand) -> None:
 def check_helm(command: ShownCommand) -> None:
     """Fail if a chart does not exist, or does not have a value."""
     verb, release, chart = command.words[:3]
-    assert (verb in ("install", "upgrade"), release, chart in (CHART, "CHART")) == (True, "rightslice", True)
+    assert release == "rightslice"
+    assert verb == "uninstall" or (verb in ("install", "upgrade") and chart in (CHART, "CHART"))
     values = {value.path for value in read_chart_values(read_checkout_file(f"{CHART}/values.yaml"))}
     changed = [word for flag, word in pairwise(command.words) if flag == "--set"]
     keys = [pair.split("=")[0] for one in changed for pair in one.split(",")]
@@ -84,7 +85,7 @@ def check_kubectl(command: ShownCommand) -> None:
     assert [file for file in files if file != "-" and not exists(file)] == []
     verbs = [place for place, word in enumerate(words) if word in ("get", "delete")]
     for place in verbs:
-        if not words[place + 1].startswith("--raw"):
+        if not words[place + 1].startswith("-"):
             assert set(words[place + 1].split(",")) <= BUILT_IN_KINDS | own_kinds()
 
 
@@ -118,8 +119,8 @@ def check_steps(command: ShownCommand) -> None:
 WAYS: Mapping[str, tuple[str, Callable[[ShownCommand], None]]] = {
     "rightslice": ("parsed, and run by test_page_commands in tests/cli or tests/cluster", parse_rightslice),
     "make": ("target", check_make),
-    "helm": ("chart and values; run in tests/cluster/test_chart_release.py", check_helm),
-    "kubectl": ("files and kinds", check_kubectl),
+    "helm": ("chart and values; run in tests/cluster/test_chart_release.py and test_first_hour.py", check_helm),
+    "kubectl": ("files and kinds; run in tests/cluster", check_kubectl),
     **dict.fromkeys((".venv/bin/python", "install", "skopeo", "docker"), ("files", check_files)),
     **dict.fromkeys(("ln", "mkdir", "sh", "pip", "cosign", "sha256sum", "cp", "export"), ("program", check_steps)),
 }
