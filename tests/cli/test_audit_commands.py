@@ -96,6 +96,14 @@ def test_audit_and_lint_review_claims_that_wait(rightslice: Run, tmp_path: Path)
     assert "note: ResourceClaim team/c: [GPU-D101] spec.devices.requests[0]" in notes
 
 
+def test_a_snapshot_without_published_devices_is_linted(rightslice: Run, tmp_path: Path) -> None:
+    cluster = tmp_path / "node.yaml"
+    cluster.write_text("{apiVersion: v1, kind: Node, metadata: {name: node}}", encoding="utf-8")
+
+    assert rightslice("policy", "lint", "policies", "--cluster", str(cluster)).code == 0
+    assert rightslice("lint", "--cluster", str(cluster)).code == 0
+
+
 def test_lint_names_gpus_of_a_snapshot_that_are_published_twice(rightslice: Run, tmp_path: Path) -> None:
     found = [make_node("h100", {}, **{"nvidia.com/gpu": 8}), *partitionable_gpus("h100")]
     (tmp_path / "devices.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))

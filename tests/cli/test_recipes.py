@@ -86,6 +86,44 @@ def test_the_first_notebook_of_a_user(mode: str, reason: str, tmp_path: Path) ->
     assert keep_reasons(call, tmp_path) == [reason]
 
 
+def replace_all(file: Path, edits: Mapping[str, str]) -> str:
+    """Return the text of a file with replacements."""
+    text = file.read_text(encoding="utf-8")
+    for old, new in edits.items():
+        text = text.replace(old, new)
+    return text
+
+
+VARIANTS = {
+    "karpenter-eks: without a NodeOverlay": ("karpenter-eks", {"kind: NodeOverlay": "kind: Other"}, ["NoGroupGrows"]),
+    "karpenter-eks: at the limit of the NodePool": ("karpenter-eks", {'"480"': '"100"'}, ["NoGroupGrows"]),
+    "kserve-vllm: with the fraction that the message asks for": (
+        "kserve-vllm",
+        {"utilization=0.1": "utilization=0.85"},
+        [""],
+    ),
+    "kueue: without templates": ("kueue", {", templates: enforce": ""}, ["QueuedWorkload"]),
+    "kueue: without quota for slices": (
+        "kueue",
+        {'mig-1g.10gb, nominalQuota: "14"': 'mig-1g.10gb, nominalQuota: "1"'},
+        ["NotAdmittedByQueue"],
+    ),
+    "ray: without gang-size": ("ray", {'rightslice.dev/gang-size: "1", ': ""}, ["GangMember"]),
+    "ray: without a need": ("ray", {", rightslice.dev/gpu-memory: 8Gi": ""}, ["NoEvidence"]),
+}
+
+
+@pytest.mark.parametrize(("page", "edits", "reasons"), VARIANTS.values(), ids=VARIANTS)
+def test_what_a_recipe_says_of_other_settings(
+    page: str, edits: Mapping[str, str], reasons: list[str], tmp_path: Path
+) -> None:
+    write_files(RECIPES / f"{page}.md", tmp_path)
+    for file in tmp_path.glob("*.yaml"):
+        assert file.write_text(replace_all(file, edits))
+    call, _ = COMMAND.findall((RECIPES / f"{page}.md").read_text(encoding="utf-8"))[0]
+    assert keep_reasons(call, tmp_path) == reasons
+
+
 class CorpusCase(NamedTuple):
     """Real manifests of a stack, checked with the files of a page, and why each keeps its request.
 
@@ -169,14 +207,6 @@ CORPUS = {
         {**DECLARED, **QUEUE_OF_SAMPLE},
     ),
 }
-
-
-def replace_all(file: Path, edits: Mapping[str, str]) -> str:
-    """Return the text of a file with replacements."""
-    text = file.read_text(encoding="utf-8")
-    for old, new in edits.items():
-        text = text.replace(old, new)
-    return text
 
 
 @pytest.mark.parametrize("case", CORPUS.values(), ids=CORPUS)

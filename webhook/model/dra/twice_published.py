@@ -42,6 +42,8 @@ class DevicePublishers(NamedTuple):
 @derived_value()
 def devices_published_twice(pools: DevicePools, fleet: Fleet) -> Mapping[DevicePublishers, int]:
     """Return the mask of the nodes on which each two publishers have a device in common."""
+    if not pools.slices:
+        return {}
     found: dict[DevicePublishers, int] = {}
     drivers = {pool.driver for pool in pools.slices}
     keys = (PCI_ADDRESS, *[DeviceKey("attributes", driver, "uuid") for driver in sorted(drivers)])
