@@ -54,7 +54,7 @@ class OwnedPod(NamedTuple):
     """Facts about a pod by the controller that creates it.
 
     Attributes:
-        daemon_nodes: Of a DaemonSet: mask of the nodes on which it does; else None.
+        daemon_nodes: For a DaemonSet, mask of the nodes on which it creates the pod; else None.
         claims: The claims that it creates for the pod, by name: their templates. The webhook has not seen them yet.
     """
 
@@ -67,7 +67,7 @@ class AdmittedPod(NamedTuple):
 
     Attributes:
         replicas: Number of such pods; of a DaemonSet, one per eligible node, and at least 1.
-        daemon_nodes: Of a DaemonSet: mask of the nodes on which its controller creates a pod; else None.
+        daemon_nodes: For a DaemonSet, mask of the nodes on which its controller creates a pod; else None.
         admitted: How many of them quotas admit, one after another.
         view: The cluster after these were created.
         admit_more: Admits some more in the given state of the cluster, as the webhook would.

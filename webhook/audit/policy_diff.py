@@ -28,7 +28,7 @@ class PodPolicyDiff(msgspec.Struct, frozen=True, gc=False):
         denied: Whether it was allowed and would be denied.
         allowed: Whether it was denied and would be allowed.
         patched: Whether it would be allowed with another patch.
-        codes: Of the findings that deny it, or did.
+        codes: Codes of the findings that deny it, or did.
         gpu_milli_saved: Thousandths of a GPU that another patch would save.
         warned: Codes of warnings that it would get and did not get.
     """

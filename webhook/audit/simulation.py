@@ -156,7 +156,7 @@ class ArrivingReplicas(NamedTuple):
 
     Attributes:
         admit: Admits a number of the next ones in a state of the cluster.
-        nodes: Of a DaemonSet: the node of each, by index.
+        nodes: For a DaemonSet, the node of each replica, by index.
         varies: The answer may change with the state of the cluster.
     """
 

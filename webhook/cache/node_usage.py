@@ -293,7 +293,7 @@ class NodeUsage:
 
 
 def _bounded_ties(ties: Iterable[TieKey]) -> tuple[TieKey, ...]:
-    """Return what stands for ties that are not kept: of each kind, one that counts for all."""
+    """Return one tie of each kind, which counts for all ties that are not kept."""
     bounds: dict[TieKey, None] = {}
     for key in ties:
         if isinstance(key, PodGroup):
@@ -304,7 +304,7 @@ def _bounded_ties(ties: Iterable[TieKey]) -> tuple[TieKey, ...]:
 
 
 def _counted_requests(requests: ResourceAmounts) -> ResourceAmounts:
-    """Return the requests that are summed: of a pod with many resources, one amount stands for most."""
+    """Return the requests that are summed; for a pod with many resources, one amount replaces most of them."""
     if len(requests) <= MAX_OTHER_RESOURCES:
         return requests
     counted = (each for each in requests if each[0] in ALWAYS_COUNTED or may_take_gpus(each[0]))

@@ -211,7 +211,7 @@ def _remove_item(groups: dict[str, dict[str, ItemT]], group: str, key: str) -> b
 def _with_groups(
     before: Mapping[str, tuple[ItemT, ...]], groups: Mapping[str, Mapping[str, ItemT]], changed: Iterable[str]
 ) -> Mapping[str, tuple[ItemT, ...]]:
-    """Return the items of each group, of which some changed."""
+    """Return the items of each group that has changes."""
     after = {**before, **{name: tuple(groups.get(name, {}).values()) for name in changed}}
     return {name: items for name, items in after.items() if items}
 

@@ -1,7 +1,7 @@
-"""GPUs that a pod requests by claims and by device classes, in the names under which device plugins advertise GPUs.
+"""GPUs that a pod requests by claims and by device classes, under the resource names of device plugins.
 
-So policies match and limit them as they do requests for these names. A request that may get devices of several kinds
-counts as the most that it may get of each.
+Policies match and limit them like requests for these names. A request that may get devices of several kinds counts as
+the most that it may get of each kind.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         fields: The first field that requests each resource.
         claims: The requests of each claim, by its name in the pod.
         classes: The units of one device of each class, by the name of the resource that the class serves.
-        missing: Claims and templates that do not exist yet, in words, each with its field.
+        missing: Claims and templates that do not exist yet, as text, each with its field.
         served: The resources that containers name and device classes serve.
-        nvidia_resources: Those of them that containers request and that give nothing but GPUs of NVIDIA.
+        nvidia_resources: Those that containers request and that can only be GPUs of NVIDIA.
     """
 
     units: Mapping[str, int] = NO_UNITS
@@ -60,7 +60,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
 
     @property
     def surely_nvidia(self) -> bool:
-        """True if a claim or a resource of a device class can get nothing but GPUs of NVIDIA."""
+        """True if a claim or a resource of a device class can only get GPUs of NVIDIA."""
         return bool(self.nvidia_resources) or any(
             _is_surely_nvidia(one) for some in self.claims.values() for one in some
         )
@@ -156,7 +156,7 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
 def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) -> int:
     """Return the mask of the nodes that publish devices for each request of a pod, or advertise the name; -1 for all.
 
-    A request of which that is not known excludes no node.
+    A request whose devices are unknown excludes no node.
     """
     nodes, devices = -1, view.cluster_claims(namespace).devices if claimed.served else NO_DEVICES
     for request in (one for some in claimed.claims.values() for one in some):
@@ -171,7 +171,7 @@ def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) 
 def can_serve_claims(pod: Pod, namespace: str, nodes: int, view: ClusterView) -> bool:
     """Return whether a node of a mask surely has all devices that a new pod claims, free or not.
 
-    Where a claim that other pods may use too gets its devices is not known.
+    For a claim that other pods may use too, the node is unknown.
     """
     devices, steps = view.cluster_claims(namespace).devices, MAX_ALLOCATION_STEPS
     claims = resolve_claims(pod, view.namespace_claims(namespace), devices, view.fleet)
@@ -192,7 +192,7 @@ def is_advertised(resource: str, view: ClusterView) -> bool:
 
 
 def claim_of_scheduler(pod: Pod, view: ClusterView) -> ClaimSpec:
-    """Return the claim that the scheduler makes for a pod, of the resources that surely device classes serve."""
+    """Return the claim that the scheduler creates for a pod, for the resources that only device classes can serve."""
     served = view.devices.class_by_resource
     names = [name for name in served_resources(pod, served) if not is_advertised(name, view)]
     return extended_resource_claim(pod, names, served) if names else NO_CLAIM
@@ -211,7 +211,7 @@ def _request_of_resource(resource: str, view: ClusterView, namespace: str) -> Re
 
 
 def _gives_nvidia(resource: str, view: ClusterView, namespace: str) -> bool:
-    """Return whether a resource is surely a GPU of NVIDIA: nodes that advertise the name may give another device."""
+    """Return whether a resource can only be a GPU of NVIDIA; nodes that advertise the name may give another device."""
     request = _request_of_resource(resource, view, namespace)
     if request is None or resource in view.fleet.extended_resources:
         return False

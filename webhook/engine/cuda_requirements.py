@@ -42,7 +42,7 @@ class RequirementTerm(msgspec.Struct, frozen=True):
 
 
 class CudaRequirement(msgspec.Struct, frozen=True):
-    """Alternatives of which one must hold; all terms of an alternative must hold.
+    """Alternatives; one must hold, with all its terms.
 
     Attributes:
         toolkit: The lowest CUDA version of any alternative; () without one.

@@ -65,11 +65,11 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
     elif isinstance(context, GpuPodContext):
         violations = _evaluate_gpu_pod(context, mutation)
     else:
-        violations = _evaluate_amounts(context, mutation)
+        violations = _evaluate_pod_without_gpus_by_name(context, mutation)
         if context.gpu_requests.unknown_resources and context.policies.names:
             missing = unoffered_resource_violations(context)
             violations += [(context.policies.general_policy, each) for each in missing]
-    facts: list[PolicyFinding] = []
+    facts: list[PolicyFinding] = []  # findings that no policy section owns
     if created and view.devices is not NO_DEVICES:
         names = context.gpu_requests.extended_names
         if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
@@ -144,8 +144,8 @@ class _NamespaceRejections(NamedTuple):
 _NOT_REJECTED = _NamespaceRejections()
 
 
-def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[SectionFinding]:
-    """Return what LimitRanges and quotas reject in a pod that requests no GPU by name, and limits of its claims."""
+def _evaluate_pod_without_gpus_by_name(context: PodContext, mutation: PodMutation) -> list[SectionFinding]:
+    """Return what LimitRanges, quotas and limits reject in a pod that requests no GPU by resource name."""
     if not context.policies.limits:
         return []
     rejections = _namespace_rejections(context, mutation, container_amounts(context.pod.spec))

@@ -54,8 +54,8 @@ class FeasibleNodes:
         required: Node affinity expressions of policies, a list per section. A list that leaves too few nodes is
             not added to the pod, and is ignored.
         identity: Its namespace and labels as they will be stored; None if they are those of the pod.
-        exclusion: The nodes from which other pods exclude it; None if the view is to tell.
-        volumes: The nodes on which it can use its volume claims; None if the view is to tell.
+        exclusion: The nodes from which other pods exclude it; None: read from the view.
+        volumes: The nodes on which it can use its volume claims; None: read from the view.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
 
     Attributes:
@@ -186,7 +186,7 @@ class FeasibleNodes:
         ties, waiting = self.ties(), self.exclusion.waiting
         if not ties and not waiting:
             return UNTIED
-        counted = selected if ties.spread else self.selected  # affinity and anti-affinity do not look at it
+        counted = selected if ties.spread else self.selected  # affinity and anti-affinity ignore node affinity
         if counted not in self._tied:
             self._tied[counted] = self.view.find_tied_nodes(ties, waiting, counted, self.tolerated)
         return self._tied[counted]

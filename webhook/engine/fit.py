@@ -25,7 +25,7 @@ from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
-from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_without_fit
+from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_unsized_pod
 from webhook.engine.queued_templates import reason_by_queue
 from webhook.engine.quota.charges import (
     escapes_quota,
@@ -55,7 +55,7 @@ _VOLUME_REASONS = {
     VolumeProblem.SHARED: KeepReason.VOLUME_SHARED,
 }
 
-_CURED_BY_GROWTH = frozenset(
+_REMOVED_BY_NEW_NODE = frozenset(
     {
         KeepReason.NO_FREE_CAPACITY,
         KeepReason.NO_OFFER,
@@ -66,7 +66,7 @@ _CURED_BY_GROWTH = frozenset(
         KeepReason.TOPOLOGY_SPREAD,
     }
 )
-"""Reasons that a new node may remove."""
+"""Reasons that no longer hold once a new node has joined."""
 
 MAX_NAMES = 3
 """Products or resources that a reason names before it counts the rest."""
@@ -90,7 +90,7 @@ def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepReques
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
     grows = right_sizing.rule.when_full is FullCapacityAction.GROW and context.request.queued is None
-    if grows and not queueing_sign(context.pod):  # of a pod in a queue is not known when it will need the node
+    if grows and not queueing_sign(context.pod):  # it is not known when a queued pod needs a node
         choice = _allow_growth(context, need, right_sizing, feasible, choice)
     queued = context.request.queued
     if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
@@ -104,10 +104,10 @@ def _choice_by_second_pass(
     """Predict the choice of a second admission pass for a pod that keeps its request in the first.
 
     By then the pod has the node affinity that policies require of unsized pods. Without this, the second pass would
-    choose an offer and change its own output. No choice where a requirement that is ignored for whole cards would apply
-    to the chosen nodes.
+    choose an offer and change the output of the first. There is no choice if a requirement that is ignored for whole
+    cards would apply to the chosen nodes.
     """
-    feasible = project_without_fit(context, right_sizing.rule.mode)
+    feasible = project_unsized_pod(context, right_sizing.rule.mode)
     if feasible is None:
         return kept
     choice = _smallest_choice(context, need, right_sizing, feasible)
@@ -128,26 +128,26 @@ def _allow_growth(
 ) -> OfferChoice | KeepRequest:
     """Choose an offer that a new node of a node group has, if none is free now.
 
-    No label is required without need, because the template of a new node may lack it.
+    Node labels that need not be required are dropped, because the template of a new node may lack them.
     """
-    if isinstance(choice, KeepRequest) and choice.reason not in _CURED_BY_GROWTH:
+    if isinstance(choice, KeepRequest) and choice.reason not in _REMOVED_BY_NEW_NODE:
         return choice
     new, fleet = project_new_nodes(context, right_sizing.rule.mode), context.view.fleet
     if new is not None and right_sizing.accounting:
         new.nodes &= new.view.fleet.accounting_nodes
     if isinstance(choice, OfferChoice):
-        needless = new is not None and not feasible.ties() and _is_same_everywhere(context, choice, feasible, new)
-        return _without_selectors(choice) if needless else choice
+        any_node = new is not None and not feasible.ties() and _is_suitable_everywhere(context, choice, feasible, new)
+        return _without_selectors(choice) if any_node else choice
     grown = _smallest_choice(context, need, right_sizing, new) if new is not None and new.nodes else choice
-    if new is None or isinstance(grown, KeepRequest) or not _is_same_everywhere(context, grown, feasible, new):
+    if new is None or isinstance(grown, KeepRequest) or not _is_suitable_everywhere(context, grown, feasible, new):
         full = choice.reason is KeepReason.NO_FREE_CAPACITY
         return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
     groups = growing_groups(fleet, context.view.group_sources)
     growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
-    able = [groups[index] for index in growing if new.has_free_node(grown.resource, 1, 1 << index)]
-    if not _has_nodes_left(able, grown.resource, context):
+    suitable = [groups[index] for index in growing if new.has_free_node(grown.resource, 1, 1 << index)]
+    if not _has_nodes_left(suitable, grown.resource, context):
         return KeepRequest(KeepReason.NO_GROWTH, f"{grown.resource}: waiting pods take all nodes that may be added")
-    group = able[0].name
+    group = suitable[0].name
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])
     return _without_selectors(replace(grown, offers=offers, selected=context.feasible.selected, group=group))
@@ -162,10 +162,10 @@ def _has_nodes_left(groups: Sequence[NodeGroup], resource: str, context: GpuPodC
     return context.view.has_fewer_pending(resource, most)
 
 
-def _is_same_everywhere(
+def _is_suitable_everywhere(
     context: GpuPodContext, choice: OfferChoice, feasible: FeasibleNodes, new: FeasibleNodes
 ) -> bool:
-    """Return whether the name of an offer stands for nothing that is unsuitable, on any node or on a new one."""
+    """Return whether every offer with the name of a choice is suitable, on live nodes and on new ones."""
     chosen, need = choice.offers[0], choice.need
     live_offers, new_offers = (nodes.view.fleet.by_resource.get(choice.resource, ()) for nodes in (feasible, new))
     offers = (*live_offers, *new_offers)

@@ -124,7 +124,7 @@ class GpuPodContext(PodContext, frozen=True):
         """Return whether an empty node of a mask can take the whole pod: its GPUs, its CPU and its memory.
 
         Args:
-            pod: The pod, as it came or with additions.
+            pod: The pod, as submitted or with additions.
         """
         return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
 

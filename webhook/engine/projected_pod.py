@@ -1,7 +1,7 @@
-"""The pod with all additions but its size: an offer must fit this pod, not the submitted pod.
+"""The pod with all additions except its size: an offer must fit this pod, not the submitted pod.
 
-Also what it will hold once it has a node, and the labels that identify the pods of one workload, by which an addition
-spreads them over hosts.
+Also what it will hold once it has a node, and the labels that identify the pods of one workload, for spreading them
+over hosts.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> Feasible
 def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
     """Return the new nodes of node groups that could take the pod; None if that is not known.
 
-    A new node has no pods but those of DaemonSets, so pods that need others near them are left out. So is a group whose
-    template lacks a label that selects nodes for the pod, or by which its volumes are reached.
+    A new node has only pods of DaemonSets, so pods that need others near them are excluded. A group is also excluded if
+    its template lacks a label that the pod's node selection or volumes need.
     """
     view, policies, live = context.view, context.policies, context.feasible
     additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
@@ -96,11 +96,11 @@ def _selecting_keys(spec: PodSpec) -> set[str]:
     return {*spec.node_selector, *(one.key for term in terms for one in term.match_expressions)}
 
 
-def project_without_fit(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
+def project_unsized_pod(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
     """Return the nodes to which the pod is restricted if it is not right-sized; None if they are the same.
 
-    Then a requirement that leaves only slices is not added. If another requirement is, and these slices do not match
-    it, the next admission pass would ignore the first one.
+    In that case, a requirement that leaves only slices is not added. If another requirement is added that these slices
+    do not match, the next admission pass would ignore the first one.
     """
     policies, offered = context.policies, context.offer_nodes
     additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions

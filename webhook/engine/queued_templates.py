@@ -159,7 +159,7 @@ def _masks_of_flavor(
 
 
 def _has_slots(feasible: FeasibleNodes, resource: str, nodes: int, pods: int) -> bool:
-    """Return whether empty nodes of a mask can run so many pods at once, each with one unit."""
+    """Return whether empty nodes of a mask can run this many pods at once, each with one unit."""
     fleet, (cpu_milli, memory, others) = feasible.view.fleet, feasible.amounts()
     slots = 0
     for index in bit_positions(nodes):

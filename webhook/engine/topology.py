@@ -38,7 +38,7 @@ class LinkedNodes(NamedTuple):
 
     Attributes:
         nodes: Their mask; 0 if labels show none.
-        expressions: Node affinity expressions that select nodes of which labels show it.
+        expressions: Node affinity expressions that select nodes whose labels show it.
     """
 
     nodes: int

@@ -450,7 +450,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         shared_charges: The part of it for claims that other pods may use too, by name of the claim.
         pending_use: GPUs, CPU and memory that a new pod will hold, after the patch.
         involves_gpus: False if no request and no finding concerns GPUs.
-        templates: Of a workload with several pod templates: path, replicas and decision of each.
+        templates: For a workload with several pod templates: path, replicas and decision of each.
     """
 
     findings: tuple[Finding, ...] = ()

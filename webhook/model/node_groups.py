@@ -336,7 +336,7 @@ def _nodes_of_overlay(overlay: NodeOverlay, fleet: Fleet) -> int:
 
 
 def _group_by_sibling(label: str, name: str, fleet: Fleet, mask: int) -> NodeGroup:
-    """Return a group of which cluster-autoscaler copies a live node."""
+    """Return a group whose live node cluster-autoscaler copies."""
     nodes = [fleet.nodes[index] for index in bit_positions(mask)]
     resources = _common_resources(nodes)
     if fleet.all_advertise_accounting(mask):
@@ -407,7 +407,7 @@ def _nodes_within(
 
 
 def _nano_held(node: FleetNode, name: str) -> int:
-    """Return the nano-units of a limited resource that a live node surely counts for."""
+    """Return the least nano-units of a limited resource that a live node counts for."""
     if name == NODES_LIMIT:
         return NANO
     allocatable = {"cpu": node.cpu_milli * NANO // 1000, "memory": node.memory * NANO}

@@ -196,7 +196,7 @@ class NodeSelectorTerm(ApiStruct, frozen=True):
 
 
 class NodeSelector(ApiStruct, frozen=True):
-    """Terms of which one must match."""
+    """Terms; one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 

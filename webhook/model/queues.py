@@ -1,8 +1,8 @@
 """The queues of Kueue: what the ClusterQueue behind a workload admits, by its resources, flavors and transformations.
 
-Kueue charges the pod templates of a stored workload. Of each resource of a template it drops excluded ones, transforms
-the others, and looks for a flavor with enough quota among those of the resource group that covers the name. A name that
-no group covers makes the workload inadmissible, unless the configuration ignores undeclared resources.
+Kueue charges the pod templates of a stored workload. It drops excluded resources of a template and transforms the
+others. For each, it looks for a flavor with enough quota in the resource group that covers the name. A name that no
+group covers makes the workload inadmissible, unless the configuration ignores undeclared resources.
 
 Source: Kueue 0.19, `pkg/workload`, `pkg/scheduler/flavorassigner`, `apis/kueue/v1beta2`, `apis/config/v1beta2`.
 """

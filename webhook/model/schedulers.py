@@ -1,7 +1,7 @@
 """The configuration of kube-scheduler, as far as it keeps pods off nodes: no API shows it.
 
-Without it, every scheduler counts as one with the default configuration, which keeps a pod off no node by anything but
-the filters in `webhook.model.filters`. What a configuration disables is ignored: more is checked then, never less.
+Without it, every scheduler counts as one with the default configuration, which excludes nodes only by the filters in
+`webhook.model.filters`. What a configuration disables is ignored: more is checked then, never less.
 
 Source: `k8s.io/kube-scheduler/config/v1`.
 """
@@ -125,7 +125,7 @@ class SchedulerRules(NamedTuple):
 
     Attributes:
         spread: Required topology spread of pods that have none of their own.
-        terms: Terms of which one must match a node; None for none. Topology spread does not look at them.
+        terms: Node selector terms, one of which must match; None without any. Topology spread does not look at them.
         unmodeled: What may exclude nodes and is not modeled: a plugin or an extender; "" for nothing.
     """
 

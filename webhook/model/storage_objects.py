@@ -242,7 +242,7 @@ class CSINode(ApiStruct, frozen=True):
 
 
 class StorageObjectMetadata(ApiStruct, frozen=True):
-    """Metadata of which only the name counts."""
+    """Metadata; only the name is used."""
 
     name: str = ""
     namespace: str = ""

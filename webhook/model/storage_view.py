@@ -91,7 +91,7 @@ class PendingStorage(NamedTuple):
     """Storage that pods without a node may take.
 
     Attributes:
-        by_class: Of each class, by binding claims.
+        by_class: Volumes of each class, by binding claims.
         by_driver: How many volumes of each CSI driver they may attach to one node.
     """
 

@@ -166,7 +166,7 @@ def _choice_matrix(size: int, count: int) -> ChoiceArray:
 
 
 def _set_scores(topology: GpuTopology) -> SetArray:
-    """Return the score of every set, shape (2 to the GPUs,). Of a pair, the links that the lower index reports count.
+    """Return the score of every set, shape (2 to the GPUs,). For a pair, the links that the lower index reports count.
 
     An unknown PCIe path scores nothing, as on the original's own test nodes.
     """

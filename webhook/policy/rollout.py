@@ -55,7 +55,7 @@ class Rollout(msgspec.Struct, frozen=True):
     """The share of workloads that a policy applies to.
 
     Attributes:
-        percent: Of the workloads, 0 to 100.
+        percent: Percentage of the workloads, 0 to 100.
         seed: Selects a different set of workloads.
         halt_thresholds: None if the rollout never halts.
     """
@@ -82,7 +82,7 @@ def find_halt(
 
     Args:
         policy: The policy's name.
-        outcomes: Of all GPU pods, including deleted ones.
+        outcomes: Outcomes of all GPU pods, including deleted ones.
         since: When this rollout began, in seconds since 1970; earlier events do not count.
         now: The current time, in seconds since 1970.
     """

@@ -94,7 +94,7 @@ def cost_csv(part: GpuCost, whole: GpuCost) -> int | str:
 
 
 def gpus_lower_bound(known: GpuCost, unknown: GpuCost) -> str:
-    """Format an amount of GPUs of which a part is unknown: the known part is the least that it can be.
+    """Format an amount of GPUs that is partly unknown: the known part is a lower bound.
 
     >>> gpus_lower_bound(GpuCost(2000), GpuCost()), gpus_lower_bound(GpuCost(2000), GpuCost(500))
     ('2', 'at least 2')

@@ -295,7 +295,7 @@ class ClusterLayout(NamedTuple):
         return prices
 
     def product_uses(self) -> list[ProductUse]:
-        """Return the used cards by product, those first of which most are freed."""
+        """Return the used cards by product, the product with the most freed cards first."""
         cards, today, planned = Counter[str](), Counter[str](), Counter[str]()
         for node in self.demand.nodes:
             cards[node.product] += len(node.layouts)

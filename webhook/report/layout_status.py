@@ -27,7 +27,7 @@ class LayoutProgress(NamedTuple):
         sharing: The configuration of the device plugin that it should have, likewise.
         state: A word of the MIG manager, or of this module.
         since: When the label with that state was set, as the API server writes times; "" if unknown.
-        cordoned: Whether new pods are kept off it.
+        cordoned: Whether it is cordoned.
     """
 
     node: str

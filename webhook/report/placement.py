@@ -27,7 +27,7 @@ class GangPlacement(NamedTuple):
     """Pods that run together, and the domains that have capacity for them.
 
     Attributes:
-        name: Of the gang; "" for the pods of one workload.
+        name: Name of the gang; "" for the pods of one workload.
         size: Number of pods; 0 if unknown.
         pending: Those without a node, this pod included, as far as is known.
         label: The node label whose values name domains.

@@ -105,7 +105,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     """One object and the result of its evaluation.
 
     Attributes:
-        location: Of its start.
+        location: Location of its start.
         api_version: As written; "" if the document is not a Kubernetes object.
         kind: As written.
         namespace: The namespace it was evaluated in; "" if it was skipped.

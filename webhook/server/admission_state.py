@@ -82,7 +82,7 @@ class QuotaEscrows:
                 state.kept = max(0, state.kept - milli)
 
     def add_wanted(self, view: ClusterView, namespace: str, weight: GpuWeight, now: float) -> None:
-        """Record a pod that was turned away, so that the quotas are divided anew."""
+        """Record a rejected pod, so that the quotas are redistributed."""
         for pool, milli in self._charges(view, namespace, weight):
             if milli > self._unspent.get(pool, 0):
                 state = self._states.setdefault(pool, EscrowState())
@@ -212,7 +212,7 @@ class UnvalidatedPods:
         self._pods: dict[tuple[str, str, str], tuple[int, float]] = {}
 
     def __len__(self) -> int:
-        """Return the number of names, of which some may have expired."""
+        """Return the number of names, including expired ones."""
         return len(self._pods)
 
     def add(self, name: tuple[str, str, str], expires_at: float, now: float) -> None:
@@ -291,7 +291,7 @@ class AdmissionState:
 
         Args:
             now: Time of day, to compare with creation times of the API server.
-            seconds: Of a clock that is never set: what does not appear expires by it.
+            seconds: Time of a monotonic clock; pods that do not appear expire by it.
             is_final: True at /validate, which counts what /mutate did not: it may have run on another replica.
         """
         pod, use = request.pod, decision.pending_use

@@ -160,7 +160,7 @@ class EscrowKeeper:
         return None
 
     def _may_plan(self) -> bool:
-        """Return False while the view is built anew, so that it is not known how new its pods are."""
+        """Return False while the view is rebuilt and the age of its pods is unknown."""
         own = self._record.get(self.replica)
         return own is None or self.state.view.pod_versions.complete >= own.pods_version
 

@@ -2,7 +2,8 @@
 estimator.
 
 Readers (Prometheus, a recorded file, a trace) divide time into equal bins. A bin without a sample is a gap, not zero
-usage; NaN, infinite and negative readings are gaps too. Of several GPUs the one with the most memory in use counts.
+usage; NaN, infinite and negative readings are gaps too. If there are several GPUs, the one with the most memory in use
+counts.
 
 A window is known once it has ended and enough of it was sampled. If the pod was killed for memory in it, the true peak
 is unknown and counts as more than the card.

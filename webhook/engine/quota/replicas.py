@@ -53,7 +53,7 @@ class ReplicaCharge(NamedTuple):
         return ResourceList({key: Quantity(count) for key, count in charged.items()})
 
     def surely_fits(self, quotas: Sequence[RemainingQuota], replicas: int) -> bool:
-        """Return whether ResourceQuotas surely admit so many, by the fast path: most workloads are far from them."""
+        """Return whether ResourceQuotas surely admit this many replicas, by the fast path that most workloads pass."""
         pod, limits, requests = self.mutation.pod, self.mutation.limits, self.mutation.requests
         return is_surely_admitted(pod, container_amounts(pod.spec, limits, requests), self.ranges, quotas, replicas)
 

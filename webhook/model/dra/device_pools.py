@@ -144,7 +144,7 @@ class DevicePools:
 
     @property
     def names_of_any_node(self) -> Collection[PoolId]:
-        """The pools of which slices name no node."""
+        """The pools whose slices name no node."""
         return self._of_any_node
 
     @property
@@ -157,7 +157,7 @@ class DevicePools:
         return name in self._by_node
 
     def names_of_node(self, node: int) -> Collection[PoolId]:
-        """Return the pools of which slices name a node."""
+        """Return the pools whose slices name a node."""
         return self._by_node.get(self._fleet.nodes[node].name, ())
 
     def pools_of_node(self, node: int) -> tuple[NodePool, ...]:

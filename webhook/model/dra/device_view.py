@@ -35,7 +35,7 @@ class PoolAllocations(NamedTuple):
 
     Attributes:
         whole: Devices that a claim has for itself.
-        shared: Devices of which claims have shares.
+        shared: Devices that claims share.
         consumed: What the shares use up, in nano-units by capacity.
     """
 

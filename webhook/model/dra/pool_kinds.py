@@ -1,4 +1,4 @@
-"""GPUs of pools that are alike: read once for all pools of which the slices share their content.
+"""GPUs of equal pools: read once for all pools whose slices share their content.
 
 Thousands of nodes have equal cards. What their pools offer depends on the content of slices, on the texts that say what
 a part of a card is, and on what claims have of it.

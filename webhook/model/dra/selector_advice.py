@@ -134,7 +134,7 @@ def names_beside(key: DeviceKey, published: Collection[DeviceKey]) -> list[str]:
 
 
 def meant_text(condition: SelectorCondition, texts: Collection[str], devices: Sequence[CelMap]) -> str | None:
-    """Return the one of some texts of which a text in a condition is almost one, if some device then meets it."""
+    """Return the known text that is closest to a text in a condition, if some device then satisfies the condition."""
     folded = {text.casefold(): text for text in texts}
     for literal in (one for one in walk_expression(condition.tree) if isinstance(one, LiteralValue)):
         written = literal.value.casefold()[:MAX_NAME] if isinstance(literal.value, str) else ""

@@ -31,7 +31,7 @@ def other_requests(pod: Pod) -> dict[str, int]:
 
 
 def find_shortages(requested: Amounts, free: Amounts) -> Iterator[tuple[str, str]]:
-    """Yield each resource of which a node has too little free, and how much is free and requested."""
+    """Yield each resource that a node lacks, with the free and the requested amount."""
     for name, amount in requested.items():
         if amount > max(0, free.get(name, 0)):
             detail = f"offers no {name}"

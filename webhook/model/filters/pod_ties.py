@@ -113,7 +113,7 @@ class ClusterPods(NamedTuple):
     nominated: PodGroups = NO_POD_GROUPS
 
     def with_nominated(self, pods: Iterable[Pod], fleet: Fleet) -> ClusterPods:
-        """Return the pods, of which some are nominated ones that count as if they ran."""
+        """Return the pods, including nominated ones, which count as running."""
         return self._replace(nominated=_group_by_node(pods, fleet))
 
     def with_pod_added(self, pod: Pod, node: str, fleet: Fleet, change: int = 1) -> ClusterPods:

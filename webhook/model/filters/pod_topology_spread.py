@@ -8,8 +8,8 @@ it tolerates (`nodeTaintsPolicy`, ignored by default). With fewer domains than `
 
 The pods that the default topology spread of a scheduler counts: those that Services and the controller select.
 
-The selectors of all Services that select a pod are merged, and that of its ReplicaSet or StatefulSet is added. Of a
-ReplicaSet only the label is known that its pods have of their own.
+The selectors of all Services that select a pod are merged, and that of its ReplicaSet or StatefulSet is added. For a
+ReplicaSet, only the label that distinguishes its pods is known.
 
 Source: `DefaultSelector` of kube-scheduler, `pkg/scheduler/framework/plugins/helper/spread.go`.
 """

@@ -152,7 +152,7 @@ def fit_volumes_on_new_nodes(
 
 
 def _reject_by_usual_limits(namespace: str, uses: PodVolumes, storage: StorageView) -> VolumeRejection | None:
-    """Return the driver of which some node of the cluster cannot attach all volumes of a pod, even without others."""
+    """Return the driver whose volumes some node cannot attach for a pod, even without other pods."""
     needed = Counter(volume.driver for volume, _ in new_volumes(namespace, uses, storage))
     for node in storage.objects.csi_nodes.values() if needed else ():
         for driver in node.spec.drivers:

@@ -226,7 +226,7 @@ class NeededDevices(NamedTuple):
 class DeviceValueFinder:
     """Finds the values of nodes for pods, and remembers those of nodes that are alike.
 
-    Devices are searched once for nodes with equal devices of which the same are allocated. What was found counts until
+    Devices are searched once for all nodes with equal devices and equal allocations. What was found counts until
     slices, classes or the weights of profiles change.
     """
 
@@ -237,7 +237,7 @@ class DeviceValueFinder:
     def find(self, needed: NeededDevices, nodes: Iterable[int], fleet: Fleet, profiles: ProfileWeights) -> DeviceValues:
         """Return the values of nodes for a pod; those without devices for it come last.
 
-        So do nodes that differ from all others if there are more than `MAX_SEARCHES`, the emptiest. The next pod of the
+        If there are more than `MAX_SEARCHES` different nodes, the emptiest also come last. The next pod of the
         same shape finds them.
         """
         view = needed.view

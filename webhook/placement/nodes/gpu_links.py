@@ -189,7 +189,7 @@ def _allocated_links(
 
 
 def _combined_quality(requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> LinkQuality:
-    """Of all containers together; one with a single GPU has no pairs."""
+    """Return the quality for all containers together; a container with a single GPU has no pairs."""
     pairs = [one.slowest for (count, _), one in zip(requests, qualities, strict=True) if count > 1]
     return LinkQuality(min(pairs, default=0), sum(one.total for one in qualities))
 

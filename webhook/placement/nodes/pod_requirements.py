@@ -59,8 +59,9 @@ class PodRequirements(msgspec.Struct, frozen=True):
 
 
 def pod_requirements(pod: Pod, fleet: Fleet) -> PodRequirements:
-    """Return the requirements of a pod. Of several GPU resources, nodes are ranked by the one with the most units.
+    """Return the requirements of a pod.
 
+    If it requests several GPU resources, nodes are ranked by the one with the most units.
     Several whole GPUs of one container are assumed to communicate unless the pod's annotation says otherwise.
     """
     requirements = requirements_from_amounts(effective_requests(pod), fleet.all_nodes)
