@@ -93,10 +93,10 @@ def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: 
     found = re.findall(r'<span class="name">(\w+)</span><span class="faint">; (.*?)</span>', page)
     assert dict(found) == {
         "a": "7 pods with GPUs, to be drained",
-        "cordoned": "it is cordoned, not ready or being reconfigured",
-        "shared": "its GPUs are shared",
-        "other": "no MIG profiles of its product are known",
-        "media": "its slices are not those of the mixed strategy, or have media engines",
+        "cordoned": "cordoned",
+        "shared": "GPUs are shared",
+        "other": "the product has no known MIG profiles",
+        "media": "slices are not of the mixed strategy, or have media engines",
     }
 
 
@@ -134,7 +134,7 @@ def test_what_can_change_without_drains_is_said(planned: Any) -> None:
     text = planned([hopper("a")], pods, "-o", "table")
 
     assert document["withoutDrains"] == {"cardsUsed": 7, "cardsChanged": 0, "unserved": 0, "nodes": []}
-    assert "Without drains         7 of 8, 7 today: 0 GPUs freed; changes none\n" in text
+    assert "Without drains         no layout changes\n" in text
 
 
 def test_a_plan_of_idle_nodes_has_no_other_without_drains(planned: Any) -> None:
@@ -168,9 +168,9 @@ def test_nodes_that_are_not_planned_are_named_with_the_reason(planned: Any) -> N
     lines = planned([hopper("a"), many, unlabeled, without], [], "-o", "table").splitlines()
 
     assert [line for line in lines if line.startswith("Not planned")] == [
-        "Not planned            1 node (without): it advertises no GPUs",
-        "Not planned            1 node (unlabeled): it has no label nvidia.com/gpu.product",
-        "Not planned            1 node (many): it reports more GPUs than any node can have",
+        "Not planned            1 node (without): advertises no GPUs",
+        "Not planned            1 node (unlabeled): has no label nvidia.com/gpu.product",
+        "Not planned            1 node (many): reports more GPUs than any node can have",
     ]
 
 
@@ -181,8 +181,8 @@ def test_nodes_that_cannot_be_as_they_advertise_are_not_planned(planned: Any) ->
     found = planned([hopper("a"), many, bogus], [])
 
     assert found["nodesNotPlanned"] == [
-        {"node": "many", "reason": "what it advertises needs 3 cards, and nvidia.com/gpu.count is 2"},
-        {"node": "bogus", "reason": "it advertises nvidia.com/mig-bogus, which is no MIG profile"},
+        {"node": "many", "reason": "advertises the GPUs of 3 cards, and nvidia.com/gpu.count is 2"},
+        {"node": "bogus", "reason": "advertises nvidia.com/mig-bogus, which is no MIG profile"},
     ]
     assert [row["cards"] for row in found["products"]] == [8]
 
@@ -224,6 +224,29 @@ def test_a_file_without_a_cluster_is_an_error(rightslice: Run, tmp_path: Path, t
 
     assert (result.code, result.out) == (2, "")
     assert f"error: {tmp_path}/cluster.yaml: {message}" in result.err
+
+
+def test_whole_cards_of_waiting_pods_are_not_those_that_stay(planned: Any) -> None:
+    pods = [make_pod("run").gpus(2).spec(nodeName="a"), make_pod("wait").gpus(4)]
+    found, text = planned([hopper("a")], pods), planned([hopper("a")], pods, "--no-color")
+
+    assert (found["keptWhole"], found["waitingWhole"]) == ({"MultipleGPUs": 2}, {"MultipleGPUs": 4})
+    assert found["cardsUsed"]["planned"] == 6
+    assert "Whole cards that stay  2 (2 MultipleGPUs), with running pods\n" in text
+    assert "Wait for whole cards   4 (4 MultipleGPUs), for waiting pods\n" in text
+
+
+def test_only_cards_with_mig_profiles_can_be_partitioned(rightslice: Run) -> None:
+    page = rightslice("layout", "--cluster", "demo", "-o", "html").out
+
+    assert "with 56 cards, 40 of which can be partitioned" in page  # the others are V100, L4 and L40S
+
+
+def test_a_demand_of_the_past_without_drains_says_why_more_cards_are_used(rightslice: Run) -> None:
+    text = rightslice("layout", "--cluster", "demo", "--quantile", "0.95", "--headroom", "20", "--no-color").out
+
+    assert "Without drains         no layout changes; the demand then uses 50 cards, 43 today; 5 more requests" in text
+    assert "Headroom               20 % more requests of each need, rounded up\n" in text
 
 
 def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
@@ -347,9 +370,9 @@ def test_a_cluster_without_cards_to_partition(planned: Any) -> None:
 
     assert planned([node, *cordoned], [running("p", "8Gi", "c0")], "--no-color").splitlines() == [
         "No node has cards whose layouts can be planned.",
-        "Not planned            2 nodes (c0, c1): it is cordoned, not ready or being reconfigured",
-        "Not planned            1 node (t4): no MIG profiles of its product are known",
-        "Not planned            1 pod with GPUs on other nodes, or waiting for them",
+        "Not planned            2 nodes (c0, c1): cordoned",
+        "Not planned            1 node (t4): the product has no known MIG profiles",
+        "Not planned            1 pod with GPUs on nodes that are not planned, or waiting for such nodes",
     ]
 
 

@@ -180,7 +180,7 @@ class DemandCollector:
         Those that no node has free now get their cards together or none, if a node has enough that running pods do
         not keep, other such pods counted; else they cannot be served.
         """
-        nodes, needs, kept = dict(self._nodes), Counter(self._needs), Counter(self._kept)
+        nodes, needs = dict(self._nodes), Counter(self._needs)
         held, reserved = Counter(self._held), Counter[int]()
         for each in sorted(self._sets, key=lambda each: -each.gpus):
             possible = [index for index in bit_positions(each.nodes) if index in nodes]
@@ -190,7 +190,6 @@ class DemandCollector:
             }
             if (index := self._smallest_node(free, each.gpus)) is not None:
                 held[index] += each.gpus
-                kept[each.reason] += each.gpus
                 nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
             elif (index := self._smallest_node(later, each.gpus)) is not None:
                 needs[each.need._replace(together=each.gpus)] += each.gpus
@@ -201,7 +200,7 @@ class DemandCollector:
         return LayoutDemand(
             tuple(nodes.values()),
             needs,
-            kept,
+            self._kept,
             self._allocated,
             self._waiting,
             self._elsewhere,

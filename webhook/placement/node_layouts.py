@@ -127,7 +127,7 @@ def unplanned_nodes(fleet: Fleet, planned: Container[int]) -> tuple[UnplannedNod
             node.name,
             node.labels.get(PRODUCT_LABEL, ""),
             tuple(_advertised_gpus(fleet, index)),
-            _unplanned_reason(fleet, index) or "it advertises no GPUs",
+            _unplanned_reason(fleet, index) or "advertises no GPUs",
         )
         for index, node in others
     )
@@ -144,20 +144,20 @@ def _unplanned_reason(fleet: Fleet, index: int) -> str:
     node = fleet.nodes[index]
     geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
     if node.implausible_gpus and not node.gpus:
-        return "it reports more GPUs than any node can have"
+        return "reports more GPUs than any node can have"
     if not node.usable:
-        return "it is cordoned, not ready or being reconfigured"
+        return "cordoned" if node.cordoned else "not ready, or being reconfigured"
     if PRODUCT_LABEL not in node.labels:
-        return f"it has no label {PRODUCT_LABEL}"
+        return f"has no label {PRODUCT_LABEL}"
     offers = {resource: fleet.offer_on(resource, index) for resource in node.gpus}
     if any(offer and offer.replicas > 1 for offer in offers.values()):
-        return "its GPUs are shared"
+        return "GPUs are shared"
     if geometry is None:
-        return "no MIG profiles of its product are known"
+        return "the product has no known MIG profiles"
     names = {profile.name for profile in geometry.profiles}
     if all(offer and _is_plannable(resource, offer, names) for resource, offer in offers.items()):
         return ""
-    return "its slices are not those of the mixed strategy, or have media engines"
+    return "slices are not of the mixed strategy, or have media engines"
 
 
 def _is_plannable(resource: str, offer: GpuOffer, profiles: Container[str]) -> bool:

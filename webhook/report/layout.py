@@ -14,7 +14,7 @@ from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import card_product
 from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
-from webhook.placement.mig import MigLayout
+from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
 from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_text
 from webhook.report.tables import Column, Table
@@ -105,14 +105,15 @@ class LayoutDemand(NamedTuple):
     """The needs of the pods of a cluster, and the nodes to serve them.
 
     Attributes:
-        nodes: The nodes that can be partitioned, with their pods.
+        nodes: The nodes whose layouts are planned, with their pods.
         needs: Requests by what they need, without the whole cards that are kept.
-        kept_whole: Whole cards that running pods keep, or that a waiting pod needs on one node, by the reason's word.
+        kept_whole: Whole cards that running pods keep, by the reason's word.
         allocated_cards: Whole cards that running pods hold today, kept or not, by product.
         waiting_pods: Pods without a node among those that need units.
         pods_elsewhere: Pods with GPUs that run on other nodes, or wait and can only run there.
         waiting_whole: Whole cards that waiting pods need, by the reason's word.
         resized_pods: Running pods that get a smaller GPU when they are created again.
+        headroom: Percent by which the requests are increased.
         record: The time that the needs were computed from; None if they are those of today's pods.
     """
 
@@ -125,10 +126,12 @@ class LayoutDemand(NamedTuple):
     record: DemandRecord | None = None
     waiting_whole: Mapping[str, int] = {}
     resized_pods: int = 0
+    headroom: int = 0
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
-        return self._replace(needs={need: need.increase(count, percent) for need, count in self.needs.items()})
+        needs = {need: need.increase(count, percent) for need, count in self.needs.items()}
+        return self._replace(needs=needs, headroom=percent)
 
 
 class LayoutRow(NamedTuple):
@@ -264,8 +267,13 @@ class ClusterLayout(NamedTuple):
 
     @property
     def cards(self) -> int:
-        """All cards of the nodes that can be partitioned."""
+        """All cards of the nodes whose layouts are planned."""
         return sum(len(node.layouts) for node in self.demand.nodes)
+
+    @property
+    def mig_cards(self) -> int:
+        """Those of them that can be partitioned; the others can only be shared."""
+        return sum(len(node.layouts) for node in self.demand.nodes if mig_geometry(node.product))
 
     @property
     def used_today(self) -> int:
@@ -366,13 +374,22 @@ def _served_text(row: NeedRow) -> str:
     return ", ".join(f"{requests} by {unit_text(unit)}" for unit, requests in sorted(row.served.items()))
 
 
+def _change_text(change: int) -> str:
+    """Format a difference.
+
+    >>> _change_text(3), _change_text(-1), _change_text(0)
+    ('+3', '-1', '0')
+    """
+    return f"{change:+d}" if change else "0"
+
+
 LAYOUTS = Table[LayoutRow](
     (
         Column("product", lambda row: row.product, "Product"),
         Column("layout", lambda row: dict(row.layout), "Layout", lambda row: layout_text(row.layout)),
         Column("today", lambda row: row.today, "Today", numeric=True),
         Column("planned", lambda row: row.planned, "Planned", numeric=True),
-        Column("", lambda row: row.planned - row.today, "Change", lambda row: f"{row.planned - row.today:+d}"),
+        Column("", lambda row: row.planned - row.today, "Change", lambda row: _change_text(row.planned - row.today)),
     )
 )
 
@@ -458,10 +475,8 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
     yield f"Cards used             {used_text(layout)}"
     yield f"Lower bound            {layout.lower_bound}: {proof_text(layout)}"
     yield f"Changes                {changes_text(layout)}"
-    if (idle := layout.without_drains) is not None:
-        more = idle.plan.unserved.value - layout.plan.unserved.value
-        unserved = f"; {pluralize(more, 'more request')} unserved" if more else ""
-        yield f"Without drains         {used_text(idle)}; changes {changes_text(idle)}{unserved}"
+    if layout.without_drains is not None:
+        yield f"Without drains         {_without_drains_text(layout, layout.without_drains)}"
     requests = pluralize(sum(layout.demand.needs.values()), "request")
     yield f"Unserved               {layout.plan.unserved.value} of {requests}"
     yield from note_lines(layout)
@@ -472,16 +487,29 @@ def used_text(layout: ClusterLayout) -> str:
     return f"{layout.used_planned} of {layout.cards}, {layout.used_today} today: {freed_text(layout)}"
 
 
+def _without_drains_text(layout: ClusterLayout, idle: ClusterLayout) -> str:
+    """Return what changes without drains, the cards that are used then, and the requests that are not served."""
+    more = idle.plan.unserved.value - layout.plan.unserved.value
+    unserved = f"; {pluralize(more, 'more request')} unserved, if all pods are created again" if more else ""
+    if idle.changes:
+        return f"{used_text(idle)}; changes {changes_text(idle)}{unserved}"
+    used = idle.used_planned
+    cards = f"; the demand then uses {used} cards, {idle.used_today} today" if used != idle.used_today else ""
+    return f"no layout changes{cards}{unserved}"
+
+
 def note_lines(layout: ClusterLayout) -> Iterator[str]:
     """Yield further facts about the plan."""
     if layout.demand.record:
         yield from _record_lines(layout.demand.record)
+    if layout.demand.headroom:
+        yield f"Headroom               {layout.demand.headroom} % more requests of each need, rounded up"
     if layout.demand.waiting_pods:
-        yield f"Waiting pods           {layout.demand.waiting_pods}, whose needs count in the plan, but not today"
+        yield f"Waiting pods           {layout.demand.waiting_pods}: what they need is used in the plan, but not today"
     if layout.demand.waiting_whole:
-        yield f"Wait for whole cards   {_reasons_text(layout.demand.waiting_whole)}"
+        yield f"Wait for whole cards   {_reasons_text(layout.demand.waiting_whole)}, for waiting pods"
     if layout.demand.kept_whole:
-        yield f"Whole cards that stay  {_reasons_text(layout.demand.kept_whole)}"
+        yield f"Whole cards that stay  {_reasons_text(layout.demand.kept_whole)}, with running pods"
     if layout.demand.resized_pods:
         pods = pluralize(layout.demand.resized_pods, "running pod")
         yield f"To be recreated        {pods}: only new pods get a smaller GPU"
@@ -497,9 +525,10 @@ def _reasons_text(cards: Mapping[str, int]) -> str:
     """Format a number of cards by reason, the most first.
 
     >>> _reasons_text({"NoEvidence": 1, "MultipleGPUs": 4})
-    '4 MultipleGPUs, 1 NoEvidence'
+    '5 (4 MultipleGPUs, 1 NoEvidence)'
     """
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(cards.items(), key=lambda each: (-each[1], each)))
+    ordered = sorted(cards.items(), key=lambda each: (-each[1], each))
+    return f"{sum(cards.values())} ({', '.join(f'{count} {reason}' for reason, count in ordered)})"
 
 
 def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -515,7 +544,7 @@ def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
 def _unplanned_pods(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.pods_elsewhere:
         pods = pluralize(layout.demand.pods_elsewhere, "pod")
-        yield f"Not planned            {pods} with GPUs on other nodes, or waiting for them"
+        yield f"Not planned            {pods} with GPUs on nodes that are not planned, or waiting for such nodes"
     if layout.unplanned_pods:
         pods, names = pluralize(len(layout.unplanned_pods), "pod"), sanitize(abbreviate_names(layout.unplanned_pods))
         yield f"Not planned            {pods} ({names}): with GPUs of ResourceClaims, or of unknown resource names"

@@ -332,9 +332,9 @@ def _implausible_reason(node: FleetNode, layout: NodeLayout) -> str:
     cards = parse_count(node.labels.get(GPU_COUNT_LABEL))
     unknown = [name for name in node.others if name.startswith(MIG_PREFIX)]
     if unknown:
-        return f"it advertises {abbreviate_names(sorted(unknown))}, which is no MIG profile"
+        return f"advertises {abbreviate_names(sorted(unknown))}, which is no MIG profile"
     if cards and len(layout.layouts) > cards:
-        return f"what it advertises needs {len(layout.layouts)} cards, and {GPU_COUNT_LABEL} is {cards}"
+        return f"advertises the GPUs of {len(layout.layouts)} cards, and {GPU_COUNT_LABEL} is {cards}"
     return ""
 
 
