@@ -72,7 +72,7 @@ class Replica:
             self.seconds += STEP
             for route in self.routes:
                 start = time.thread_time()
-                response = route.handle(HttpRequest(body, "", 0.0, API_SERVER))
+                response = route.handle(HttpRequest(body, "", 0.0, {"User-Agent": API_SERVER}))
                 assert response.status == 200
                 assert response.after_send is not None
                 response.after_send()

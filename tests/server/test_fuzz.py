@@ -209,7 +209,9 @@ UNUSUAL_AMOUNTS: dict[str, tuple[bytes, tuple[int, int]]] = {
 def test_an_unusual_amount_gets_an_answer(body: bytes, statuses: tuple[int, int]) -> None:
     for route, handler in routes(bounded_view()).items():
         with patience():
-            replies = [handler.handle(HttpRequest(body, "", 0.0, sender)) for sender in (API_SERVER, "curl")]
+            replies = [
+                handler.handle(HttpRequest(body, "", 0.0, {"User-Agent": sender})) for sender in (API_SERVER, "curl")
+            ]
         assert {reply.status for reply in replies} <= {*statuses}
         assert replies[1].status == statuses[1], route
         for reply in replies:
@@ -225,7 +227,7 @@ def test_every_mutated_review_gets_a_valid_response() -> None:
         route, sender = chance.choice(("mutate", "validate")), chance.choice((API_SERVER, "curl"))
         try:
             with patience():
-                reply = chance.choice(servers)[route].handle(HttpRequest(mutated.body, "", 0.0, sender))
+                reply = chance.choice(servers)[route].handle(HttpRequest(mutated.body, "", 0.0, {"User-Agent": sender}))
                 check(route, mutated, reply)
                 if reply.after_send is not None:
                     reply.after_send()

@@ -189,7 +189,7 @@ def handler_of(*texts: str) -> tuple[PolicyAdmissionHandler, list[float]]:
 def is_accepted(handler: PolicyAdmissionHandler, data: Json, **request: Any) -> bool:
     """Return whether an object is accepted."""
     body = encoded(of(data, **request))
-    answer = handler.handle(HttpRequest(body, "", 0.0, ""))
+    answer = handler.handle(HttpRequest(body, "", 0.0, {}))
     return bool(json.loads(answer.body)["response"]["allowed"])
 
 

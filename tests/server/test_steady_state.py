@@ -45,7 +45,7 @@ def respond(state: AdmissionState, route: str, body: bytes, now: datetime) -> by
     """Return the response to a review at this time."""
     telemetry = Telemetry(make_logger("error", io.StringIO()))
     handler = AdmissionHandler(route, state, lambda: now, decide, telemetry, 5.0, CpuLimit())
-    response = handler.handle(HttpRequest(body, "", 0.0, ""))
+    response = handler.handle(HttpRequest(body, "", 0.0, {}))
     assert response.status == 200
     return response.body
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time_ns
 
 from webhook.engine.decision_cache import DecisionCache
 from webhook.engine.object_limits import (
@@ -45,6 +45,7 @@ from webhook.server.admission_response import (
 from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.policy_admission import ROUTE_NAME, PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
+from webhook.telemetry.tracing import ReviewTracer, TracedReview
 from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
@@ -102,15 +103,35 @@ class AdmissionHandler:
     cpu_limit: CpuLimit
     cache_budget: CacheBudget = field(default_factory=CacheBudget)
     _request: AdmissionRequest | None = field(init=False, default=None)
+    _decision: Decision | None = field(init=False, default=None)
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
         """Evaluate one review, or stop it."""
         try:
+            if self.telemetry.tracer is None:
+                return self._answer(http_request)
+            return self._answer_traced(http_request, self.telemetry.tracer)
+        finally:
+            self._request = self._decision = None
+
+    def _answer_traced(self, http_request: HttpRequest, tracer: ReviewTracer) -> HttpResponse:
+        begun = time_ns()
+        response = self._answer(http_request)
+        request, decision, headers = self._request, self._decision, http_request.headers
+        review = TracedReview(self.route, headers, response.status, request, decision, begun, time_ns())
+
+        def record() -> None:
+            tracer.record(review)
+            if response.after_send is not None:
+                response.after_send()
+
+        return response._replace(after_send=record)
+
+    def _answer(self, http_request: HttpRequest) -> HttpResponse:
+        try:
             return self.cpu_limit.run(self._review, http_request)
         except CpuLimitError:
             return self._reject_stopped(self._request, is_small=len(http_request.body) <= SMALL_BODY)
-        finally:
-            self._request = None
 
     def _review(self, http_request: HttpRequest) -> HttpResponse:
         start = perf_counter()
@@ -202,6 +223,7 @@ class AdmissionHandler:
     def _respond(
         self, request: AdmissionRequest, decision: Decision, policies: PolicySet, start: float
     ) -> HttpResponse:
+        self._decision = decision
         render = render_mutation if self.route == MUTATE else render_validation
         content = render(request, decision, policies.digest)
 
@@ -226,7 +248,7 @@ def parse_body(http_request: HttpRequest) -> AdmissionRequest:
         ReviewError: the body is not a review.
     """
     body = http_request.body
-    return parse_api_server_review(body) if http_request.user_agent == API_SERVER else parse_review(body)
+    return parse_api_server_review(body) if http_request.headers.get("User-Agent") == API_SERVER else parse_review(body)
 
 
 def admission_checks(state: AdmissionState, extra: Sequence[HealthCheck], *, draining: bool) -> list[HealthCheck]:

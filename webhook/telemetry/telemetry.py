@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from prometheus_client.core import Metric
@@ -35,6 +35,9 @@ from webhook.telemetry.metrics import (
 )
 from webhook.telemetry.server_telemetry import ServerTelemetry
 
+if TYPE_CHECKING:
+    from webhook.telemetry.tracing import ReviewTracer
+
 MAX_POLICY_SERIES = 100
 """Admins can create and delete any number of policies."""
 
@@ -47,7 +50,11 @@ OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 class Telemetry(ServerTelemetry):
-    """Metrics, log and pending Events of one webhook process."""
+    """Metrics, log and pending Events of one webhook process.
+
+    Attributes:
+        tracer: Records a span for each review; None if tracing is off.
+    """
 
     def __init__(self, log: StructuredLogger) -> None:
         super().__init__(log)
@@ -55,6 +62,7 @@ class Telemetry(ServerTelemetry):
         self.owner_events = OwnerEventQueue()
         self.metrics.events_dropped = lambda: self.owner_events.dropped
         self.metrics_text = MetricsPage(self, self.metrics).render
+        self.tracer: ReviewTracer | None = None
 
     def record_decision(self, route: str, request: AdmissionRequest, decision: Decision, seconds: float) -> None:
         """Count an answered review, and log it: denials at info, others at debug."""

@@ -263,9 +263,8 @@ class HttpConnection(asyncio.Protocol):
     def _answer(self, payload: StreamReader) -> None:
         assert self._route is not None
         assert self._head is not None
-        user_agent = self._head.headers.get("User-Agent", "")
-        elapsed = self._loop.time() - self._started_at
-        self._send_response(self._route.handle(HttpRequest(payload.read_nowait(), self._query, elapsed, user_agent)))
+        elapsed, headers = self._loop.time() - self._started_at, self._head.headers
+        self._send_response(self._route.handle(HttpRequest(payload.read_nowait(), self._query, elapsed, headers)))
 
     def _reject(self, reason: str, response: HttpResponse) -> bool:
         """Reject a request and return False; the connection stays open if the request was received completely."""

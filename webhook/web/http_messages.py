@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -22,12 +22,13 @@ class HttpRequest(NamedTuple):
 
     Attributes:
         elapsed: Seconds since its first byte.
+        headers: Their names in any case.
     """
 
     body: bytes
     query: str
     elapsed: float
-    user_agent: str
+    headers: Mapping[str, str]
 
 
 class HttpResponse(NamedTuple):

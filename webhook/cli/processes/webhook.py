@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -50,6 +51,7 @@ from webhook.server.usage_refresh import UsageRefresher
 from webhook.settings import WebhookSettings
 from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.telemetry.tracing import TracingError, make_tracer
 from webhook.usage.loader import UsageRequest
 from webhook.usage.prometheus_source import PrometheusSource
 from webhook.web.health import HealthChecks
@@ -73,6 +75,7 @@ async def _serve_webhook(settings: WebhookSettings) -> None:
     server = build_webhook_server(settings, log)
     follow_usage(server, settings)
     async with AsyncExitStack() as stack:
+        _trace_reviews(server.telemetry, stack)
         stack.enter_context(server.cpu_limit.installed())
         if settings.uses_api_server:
             api = await stack.enter_async_context(await KubeClient.connect(settings.kubeconfig, settings.context))
@@ -85,6 +88,16 @@ async def _serve_webhook(settings: WebhookSettings) -> None:
         policies = server.state.policies
         log.info("serving", listen=f"{settings.host}:{port}", policies=len(policies.policies), digest=policies.digest)
         await serve_until_signal(server, settings.drain_period, log)
+
+
+def _trace_reviews(telemetry: Telemetry, stack: AsyncExitStack) -> None:
+    """Export spans of reviews, if the environment says where to. Pods are admitted whatever is wrong with that."""
+    try:
+        telemetry.tracer = make_tracer(os.environ, telemetry.log)
+    except TracingError as error:
+        telemetry.log.warning("tracing is off", reason=str(error))
+    if telemetry.tracer is not None:
+        stack.callback(telemetry.tracer.close)
 
 
 def _join_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings, stack: AsyncExitStack) -> None:

@@ -1,0 +1,145 @@
+"""OpenTelemetry spans of reviews, with the extra `tracing`, where the usual variables name an exporter.
+
+A span continues the trace of the API server. A thread of the SDK exports spans in batches; at most 2,048 wait
+(`OTEL_BSP_MAX_QUEUE_SIZE`), and further ones are dropped. Without an exporter nothing of OpenTelemetry is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+
+from webhook import __version__
+from webhook.model.admission import AdmissionRequest
+from webhook.model.decisions import Decision
+from webhook.telemetry.logs import StructuredLogger
+from webhook.telemetry.telemetry import response_result
+from webhook.well_known import APP_NAME
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+HTTP_PROTOCOL = "http/protobuf"
+
+MAX_UID_LENGTH = 64
+"""Characters. An API server writes 36; the parser of reviews bounds the other texts."""
+
+
+class TracingError(Exception):
+    """Tracing is configured and cannot be used."""
+
+
+class TracedReview(NamedTuple):
+    """An answered review.
+
+    Attributes:
+        route: The path without its slash.
+        headers: Those of the request.
+        status: The HTTP status of the response.
+        begun, ended: Unix times in nanoseconds.
+    """
+
+    route: str
+    headers: Mapping[str, str]
+    status: int
+    request: AdmissionRequest | None
+    decision: Decision | None
+    begun: int
+    ended: int
+
+
+class ReviewTracer:
+    """Records a server span for each review."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        """Prepare spans; the provider has a span processor."""
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider, self._tracer = provider, provider.get_tracer(APP_NAME, __version__)
+        self._extract, self._server = TraceContextTextMapPropagator().extract, SpanKind.SERVER
+        self._failed = Status(StatusCode.ERROR)
+
+    def record(self, review: TracedReview) -> None:
+        """Record the span of a review."""
+        headers = {name: review.headers[name] for name in ("traceparent", "tracestate") if name in review.headers}
+        context, name = self._extract(headers), f"POST /{review.route}"
+        span = self._tracer.start_span(name, context, self._server, start_time=review.begun)
+        if span.is_recording():  # else the API server, or the sampler, does not want it
+            span.set_attributes(_attributes(review))
+        if review.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            span.set_status(self._failed)
+        span.end(review.ended)
+
+    def close(self) -> None:
+        """Export what waits; the exporter gives up after `OTEL_EXPORTER_OTLP_TIMEOUT`, 10 seconds."""
+        self._provider.shutdown()
+
+
+def _attributes(review: TracedReview) -> dict[str, str | int | list[str]]:
+    """Return what a span says, by OpenTelemetry's names where it has some."""
+    found: dict[str, str | int | list[str]] = {
+        "http.request.method": "POST",
+        "http.response.status_code": review.status,
+        "url.path": f"/{review.route}",
+    }
+    if review.request is not None:
+        request = review.request
+        found |= {
+            "k8s.namespace.name": request.namespace,
+            "rightslice.kind": request.kind,
+            "rightslice.name": request.name,
+            "rightslice.operation": request.operation,
+            "rightslice.uid": request.uid[:MAX_UID_LENGTH],
+        }
+    if review.decision is not None:
+        workload = review.request is not None and review.request.pod is None
+        found["rightslice.decision"] = response_result(review.route, review.decision, workload=workload)
+        found["rightslice.codes"] = sorted({each.code for each in review.decision.findings})
+        if review.decision.keep_reason:
+            found["rightslice.keep_reason"] = review.decision.keep_reason
+    return found
+
+
+class _ExporterLog(logging.Handler):
+    """Logs what the exporter says, for example that it does not reach the collector."""
+
+    def __init__(self, log: StructuredLogger) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.warning("spans not exported", error=record.getMessage())
+
+
+def make_tracer(environment: Mapping[str, str], log: StructuredLogger) -> ReviewTracer | None:
+    """Return a tracer that exports to the endpoint of the environment; None without one, or if it is switched off.
+
+    Raises:
+        TracingError: The extra `tracing` is not installed, or the protocol is not HTTP.
+    """
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp")
+    is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter == "none"
+    if is_off or not any(environment.get(name) for name in ENDPOINTS):
+        return None
+    protocol = next((environment[name] for name in PROTOCOLS if environment.get(name)), HTTP_PROTOCOL)
+    if exporter != "otlp" or protocol != HTTP_PROTOCOL:
+        required = f"only the exporter otlp with protocol {HTTP_PROTOCOL} is supported"
+        raise TracingError(f"{required}, found {exporter} with {protocol}")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise TracingError(f"install the extra: pip install '{APP_NAME}[tracing]' ({error})") from error
+    library = logging.getLogger("opentelemetry")
+    library.handlers, library.propagate = [_ExporterLog(log)], False
+    named = {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: APP_NAME}
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return ReviewTracer(provider)
