@@ -113,6 +113,7 @@ def test_the_chart_renders_what_kustomize_builds(
 
 COMPONENTS = {
     "prometheus": ["--set=prometheus.enabled=true"],
+    "tracing": ["--set=tracing.enabled=true"],
     "prometheus-secured": documented("upgrade", CHART, "docs/usage.md")[6:],
 }
 """Components, and values that add the same."""

@@ -18,6 +18,7 @@ from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.manifests.generated import BUILT
+from tests.telemetry.test_tracing import ENDPOINT
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import api_path
 from webhook.settings import WebhookSettings
@@ -287,8 +288,27 @@ def node_without_gpus(node: Json, index: int) -> Json:
     }
 
 
-@pytest.mark.parametrize("component", ["prometheus", "prometheus-secured"])
-def test_the_prometheus_component_requires_the_webhook(plane: Plane, tmp_path: Path, component: str) -> None:
+def test_with_tracing_the_webhook_has_its_collector_and_network_access(
+    plane: Plane, system_namespace: None, tmp_path: Path
+) -> None:
+    copy_manifests(MANIFESTS, tmp_path)
+    (tmp_path / "ours").mkdir()
+    text = "resources: [../overlays/enforce]\ncomponents: [../components/tracing]\n"
+    (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")
+    built = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
+
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=built)
+    objects = by_name([document.data for document in read_documents(built, "ours", aliases=True)])
+    [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    address = urlsplit(variables[ENDPOINT])
+    [egress_rule] = objects["NetworkPolicy rightslice-tracing"]["spec"]["egress"]
+    assert egress_rule["ports"] == [{"port": address.port, "protocol": "TCP"}]
+    assert [*egress_rule["to"][0]["namespaceSelector"]["matchLabels"].values()] == [str(address.hostname).split(".")[1]]
+
+
+@pytest.mark.parametrize("component", ["prometheus", "prometheus-secured", "tracing"])
+def test_the_component_requires_the_webhook(plane: Plane, tmp_path: Path, component: str) -> None:
     copy_manifests(MANIFESTS, tmp_path)
     (tmp_path / "ours").mkdir()
     text = f"resources: [../overlays/out-of-cluster]\ncomponents: [../components/{component}]\n"

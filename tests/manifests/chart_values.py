@@ -68,6 +68,7 @@ _RESOURCES = {"properties": {"requests": _AMOUNTS, "limits": _AMOUNTS}, "additio
 _SETTINGS = ("drain_seconds", "log_level", "max_connections", "max_in_flight", "prometheus_days",
              "prometheus_selector", "usage_minutes")  # fmt: skip
 """Settings of the webhook that neither the chart sets nor need a file."""
+_SERVICE_URL = {"pattern": "^https?://[a-z0-9-]+[.][a-z0-9-]+([.][a-z0-9.-]+)?(:[0-9]+)?(/.*)?$"}
 _FILES = ("kueue_config", "node_groups", "scheduler_config")
 """Settings whose value is a file."""
 
@@ -97,7 +98,8 @@ def _constraints() -> dict[str, Json]:
         "webhook.resources": _RESOURCES,
         "webhook.nodeSelector": _STRINGS,
         "webhook.tolerations": {"items": {"type": "object"}},
-        "prometheus.url": {"pattern": "^https?://[a-z0-9-]+[.][a-z0-9-]+([.][a-z0-9.-]+)?(:[0-9]+)?(/.*)?$"},
+        "prometheus.url": _SERVICE_URL,
+        "tracing.endpoint": _SERVICE_URL,
         "agent.nodeSelector": _STRINGS,
         "agent.resources": _RESOURCES,
         "extender.resources": _RESOURCES,

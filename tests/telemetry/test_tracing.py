@@ -12,6 +12,7 @@ from tests.builders import make_pod
 from tests.server.site import Site, encoded, post, review, serve_site
 from tests.telemetry.collector import Collector, attributes_of, run_collector
 from webhook.engine.decide import decide
+from webhook.model.decisions import Decision
 from webhook.server.admission_state import Decide
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.tracing import ReviewTracer, TracingError, make_tracer
@@ -79,10 +80,11 @@ def test_a_review_that_the_api_server_does_not_sample_has_no_span(collector: Col
 
 
 def test_reviews_that_are_not_evaluated_have_spans_too(collector: Collector) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object) -> Decision:
         raise RuntimeError
 
-    assert traced(collector, post("/mutate", b"{}"), post("/mutate", encoded(review())), decision=fail) == [400, 500]  # type: ignore[arg-type]
+    requests = post("/mutate", b"{}"), post("/mutate", encoded(review()))
+    assert traced(collector, *requests, decision=fail) == [400, 500]
     found = [
         (attributes_of(span)["http.response.status_code"], span.status.code) for span in collector.spans["rightslice"]
     ]
