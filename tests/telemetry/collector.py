@@ -70,7 +70,7 @@ def run_collector() -> Iterator[Collector]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     remote = grpc.server(ThreadPoolExecutor(2))
-    add_TraceServiceServicer_to_server(collector, remote)  # type: ignore[no-untyped-call] -- generated
+    add_TraceServiceServicer_to_server(collector, remote)  # type: ignore[no-untyped-call]  # generated code
     collector.grpc_address = f"127.0.0.1:{remote.add_insecure_port('127.0.0.1:0')}"
     collector.http_url = f"http://127.0.0.1:{server.server_address[1]}"
     remote.start()

@@ -25,9 +25,6 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP_PROTOCOL = "http/protobuf"
 
-MAX_UID_LENGTH = 64
-"""Characters. An API server writes 36; the parser of reviews bounds the other texts."""
-
 
 class TracingError(Exception):
     """Tracing is configured and cannot be used."""
@@ -81,7 +78,7 @@ class ReviewTracer:
 
 
 def _attributes(review: TracedReview) -> dict[str, str | int | list[str]]:
-    """Return what a span says, by OpenTelemetry's names where it has some."""
+    """Return what a span says, by OpenTelemetry's names where it has some; the parser bounds all texts."""
     found: dict[str, str | int | list[str]] = {
         "http.request.method": "POST",
         "http.response.status_code": review.status,
@@ -94,7 +91,7 @@ def _attributes(review: TracedReview) -> dict[str, str | int | list[str]]:
             "rightslice.kind": request.kind,
             "rightslice.name": request.name,
             "rightslice.operation": request.operation,
-            "rightslice.uid": request.uid[:MAX_UID_LENGTH],
+            "rightslice.uid": request.uid,
         }
     if review.decision is not None:
         workload = review.request is not None and review.request.pod is None
