@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.builders import make_pod
+from tests.builders import Json, make_pod
 from tests.server.site import Site, encoded, post, review, serve_site
 from tests.telemetry.collector import Collector, attributes_of, run_collector
 from webhook.engine.decide import decide
@@ -99,7 +99,7 @@ def test_a_trace_context_that_is_none_begins_a_new_trace(collector: Collector, h
 
 
 def test_a_span_holds_no_long_text_of_a_client(collector: Collector) -> None:
-    long = [{"uid": "u" * 100_000}, {"name": "n" * 1000}, {"namespace": "n" * 1000}]
+    long: list[Json] = [{"uid": "u" * 100_000}, {"name": "n" * 1000}, {"namespace": "n" * 1000}]
     traced(collector, *[post("/validate", encoded(review(**each))) for each in long])
     assert [span.ByteSize() < 1000 for span in collector.spans["rightslice"]] == [True] * 3
 
