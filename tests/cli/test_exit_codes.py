@@ -243,7 +243,7 @@ def test_lint_names_policies_that_match_no_pod(rightslice: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(("namespace", "text"), [("nobody-*", "namespaces fits match"), ("team-*", "")])
+@pytest.mark.parametrize(("namespace", "text"), [("nobody-*", "namespaces satisfies match"), ("team-*", "")])
 def test_policy_lint_of_a_cluster_notes_a_policy_that_matches_nothing_there(
     rightslice: Run, namespace: str, text: str
 ) -> None:

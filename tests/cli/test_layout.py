@@ -123,7 +123,7 @@ def test_a_waiting_pod_of_several_gpus_takes_no_card_if_too_few_are_left(planned
     rows = [(row["requests"], row["together"], row["unserved"], row["reason"]) for row in found["demand"]]
     assert rows == [
         (8, 1, 0, ""),
-        (6, 6, 6, "fewer cards that could serve it are left than a pod needs together"),
+        (6, 6, 6, "too few suitable cards are left for all GPUs of the pod together"),
         (4, 1, 0, ""),
     ]
 

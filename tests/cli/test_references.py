@@ -91,7 +91,7 @@ def test_the_cluster_is_by_default_that_of_the_context(
 def test_a_context_is_no_snapshot(rightslice: Run) -> None:
     result = rightslice("audit", "--cluster", "prod-eu")
     assert result.code == 2
-    assert "found 'prod-eu', which is no file. For a context of the kubeconfig write --context prod-eu" in result.err
+    assert "found 'prod-eu', which is not a file. For a context of the kubeconfig write --context prod-eu" in result.err
 
 
 @pytest.mark.parametrize("command", [("audit", "cluster.yaml"), ("lint", "traps.yaml"), ("check", "deploy")])

@@ -46,7 +46,7 @@ def found_by(data: Json, *objects: Json, policy: str = POLICY) -> list[str]:
 
 
 ONE = make_pod().gpus(1)
-NO_MORE = "the nodes that they may use have GPUs for no more"
+NO_MORE = "the nodes that they may use have too few GPUs for more"
 EXCLUDING = "they exclude each other by their anti-affinity"
 DAEMON = "its controller also creates pods on nodes without 1 nvidia.com/gpu"
 CPU_NODE = make_node("cpu", {})

@@ -247,12 +247,12 @@ NODES = [make_node("n1", {"nvidia.com/gpu.product": "NVIDIA-H100"}, **{"nvidia.c
 WITHOUT_EFFECT: dict[str, tuple[Json, str]] = {
     "a namespace that does not exist": (
         {"namespaces": ["team-b", "x-*"]},
-        "none of the cluster's 3 namespaces fits match",
+        "none of the cluster's 3 namespaces satisfies match",
     ),
     "only namespaces that are excluded by default": ({"namespaces": ["kube-system"]}, "excludes all of match.namesp"),
     "a label that no namespace has": (
         {"namespaceSelector": {"matchLabels": {"tier": "silver"}}},
-        "none of the cluster's 3 namespaces fits match",
+        "none of the cluster's 3 namespaces satisfies match",
     ),
     "labels that exclude each other": (
         {"objectSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}},

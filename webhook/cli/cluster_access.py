@@ -50,7 +50,7 @@ def choose_cluster(cluster: str | None, files: Sequence[str] = ()) -> str | None
     from webhook.cache.snapshot import DEMO  # its objects are slow to import
 
     if cluster and cluster.replace("-", "").isalnum() and cluster not in (LIVE, DEMO) and not Path(cluster).exists():
-        must = f"must be live, demo or a snapshot, found {sanitize(cluster)!r}, which is no file"
+        must = f"must be live, demo or a snapshot, found {sanitize(cluster)!r}, which is not a file"
         exit_with_error(f"--cluster: {must}. For a context of the kubeconfig write --context {sanitize(cluster)}")
     if cluster or files:
         return cluster

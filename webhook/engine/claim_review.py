@@ -217,7 +217,9 @@ def replica_device_findings(
     if (found := known.get(key)) is None:
         most = _count_served(specs, nodes, replicas, view) if specs and pools else None
         number = f"at most {most} of" if most else "none of"
-        message = f"{number} {replicas} pods would run at once: the nodes that they may use have devices for no more"
+        message = (
+            f"{number} {replicas} pods would run at once: the nodes that they may use have too few devices for more"
+        )
         fix = f"Run at most {most} of them at once." if most else "Request fewer devices."
         path: FieldPath = ("spec", "resourceClaims")
         found = known.store(key, [] if most is None else [_warning("GPU-T206", path, message, fix)])

@@ -236,7 +236,7 @@ def _reason_by_others(context: _ClaimContext) -> KeepRequest | None:
 def _size_reason(choices: Sequence[Mapping[str, Any]], metadata: ObjectMeta) -> KeepRequest | None:
     """Return why the API server might not store a claim with these choices: it limits selectors and annotations."""
     if any(len(one.get("selectors") or ()) > MAX_SELECTORS for one in choices):
-        return KeepRequest(KeepReason.CONSTRAINED_CLAIM, f"{MAX_SELECTORS} selectors leave no place for another")
+        return KeepRequest(KeepReason.CONSTRAINED_CLAIM, f"{MAX_SELECTORS} selectors: the API server allows no more")
     record = len(msgspec.json.encode(choices)) * ESCAPED_BYTES
     fits = len(msgspec.json.encode(metadata.annotations)) + record <= MAX_ANNOTATION_BYTES
     return None if fits else KeepRequest(KeepReason.RECORD_TOO_LARGE)

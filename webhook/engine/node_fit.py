@@ -312,7 +312,7 @@ def _excluding_keys(context: GpuPodContext) -> tuple[str, ...]:
 def _too_many_replicas(most: int, free: int, context: GpuPodContext) -> PolicyFinding:
     request = max(context.gpu_requests.requests, key=lambda one: one.count)
     resource, replicas = request.resource.name, context.request.replicas
-    why, fix = "the nodes that they may use have GPUs for no more", f"Run at most {most} of them at once."
+    why, fix = "the nodes that they may use have too few GPUs for more", f"Run at most {most} of them at once."
     if is_daemon_pod(context.pod):
         why = f"its controller also creates pods on nodes without {request.count} {resource}"
         fix = f"Select the nodes with {resource}, and tolerate their taints, in the template: its controller chooses "

@@ -124,8 +124,8 @@ class KeepReason(StrEnum):
     )
     OTHER_POD_SET = (
         "OtherPodSetKept",
-        "templates of a workload are changed all or none, and another one keeps its request",
-        "Make the other template's need known, or put it into a workload of its own.",
+        "all templates of a workload are changed or none, and another one keeps its request",
+        "Declare the other template's need, or move it to a separate workload.",
     )
     POD_UNKNOWN = ("PodUnknown", "some fields of its pods are unknown until they are created")
     SCHEDULING_GATED = (
@@ -165,7 +165,7 @@ class KeepReason(StrEnum):
         "Ask the admin to allow it in rightSizing.forms and rightSizing.isolation.",
     )
     SAVING_TOO_SMALL = ("SavingTooSmall", "the GPUs that cover the need save less than the policy requires")
-    KUBERNETES_TOO_OLD = ("KubernetesTooOld", "requests of claims have no choices before Kubernetes 1.34")
+    KUBERNETES_TOO_OLD = ("KubernetesTooOld", "claims have no choices (firstAvailable) before Kubernetes 1.34")
     SELECTORS = (
         "ExcludedBySelectors",
         "smaller devices cover the need, but a selector of the request excludes them",
@@ -173,7 +173,7 @@ class KeepReason(StrEnum):
     )
     NO_DEVICE = (
         "NoDevice",
-        "no device is known that the request may get",
+        "it is unknown which devices the request may get",
         "Correct the claim if another warning says what is wrong with it.",
     )
     CONSTRAINED_CLAIM = (
@@ -182,7 +182,7 @@ class KeepReason(StrEnum):
     )
     OTHER_DRIVER = ("OtherDriver", "only claims for devices of NVIDIA's driver are right-sized")
     NOTHING_SMALLER = ("NothingSmaller", "it requests a part of a GPU, and no smaller one covers the need")
-    KARPENTER = ("Karpenter", "Karpenter adds nodes to this cluster, and takes no choices in claims")
+    KARPENTER = ("Karpenter", "Karpenter adds nodes to this cluster, and does not support choices in claims")
     AMBIGUOUS_NAME = (
         "AmbiguousResourceName",
         "the same resource name stands for other GPUs too, and no label distinguishes them",
@@ -190,7 +190,7 @@ class KeepReason(StrEnum):
     )
     NO_FREE_CAPACITY = (
         "NoFreeCapacity",
-        "no node that accepts this pod has a slice or share free that covers the need, with all else that it requests",
+        "no node that accepts this pod has a free slice or share that covers the need, and its other resources",
         "For admins: rightSizing.whenFull: grow lets node groups grow for it, wait lets the pod wait.",
     )
     NO_GROWTH = (
@@ -264,7 +264,7 @@ class KeepReason(StrEnum):
     )
     POD_AFFINITY = (
         "ExcludedByAffinity",
-        "it has required affinity to pods that run near no such slice or share, or to none but pods like itself",
+        "it has required affinity to pods that do not run near such a slice or share, or only to pods like itself",
     )
     TOPOLOGY_SPREAD = (
         "ExcludedByTopologySpread",

@@ -30,7 +30,7 @@ from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpre
 
 EVALUATED_RESOURCES = "nvidia.com/*"
 CLAIMED_RESOURCES = "amd.com/*"
-IGNORED_RESOURCES_NOTE = "GPUs of other vendors are evaluated in resource claims alone"
+IGNORED_RESOURCES_NOTE = "GPUs of other vendors are evaluated only in resource claims"
 
 
 CONFLICT_CODE = "GPU-P104"
@@ -107,7 +107,7 @@ def _unmatched_in(match: MatchSpec, view: ClusterView) -> Iterator[str]:
     namespaces = view.all_namespaces()
     if namespaces and not any(compiled.namespace(each, found.metadata.labels) for each, found in namespaces.items()):
         written = "namespaces, excludeNamespaces and namespaceSelector"
-        yield f"none of the cluster's {len(namespaces)} namespaces fits match ({written})"
+        yield f"none of the cluster's {len(namespaces)} namespaces satisfies match ({written})"
     offered = view.fleet.resources() if view.devices is NO_DEVICES else ()  # claims may get other names
     if offered and compiled.resource is not None and not any(map(compiled.resource, offered)):
         written, present = ", ".join((match.resources or ())[:3]), ", ".join(offered[:5])

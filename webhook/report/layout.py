@@ -25,8 +25,8 @@ WHOLE_TEXT = "whole"
 
 NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have such a slice"
-NO_LARGE_NODE = "no node that it may use has so many GPUs beside those of other pods, or so much memory in each"
-FEW_CARDS = "fewer cards that could serve it are left than a pod needs together"
+NO_LARGE_NODE = "no node that it may use has enough GPUs besides those of other pods, or enough memory per GPU"
+FEW_CARDS = "too few suitable cards are left for all GPUs of the pod together"
 NO_CARD = "all cards that could serve it are used"
 NO_IDLE_CARD = "all cards that could serve it are used, or on nodes with pods, which keep their layouts"
 
@@ -558,7 +558,7 @@ def _record_lines(record: DemandRecord) -> Iterator[str]:
         yield f"Not recorded           {pluralize(record.unrecorded_pods, 'running pod')}, which count at any time"
     held = record.held_out
     if held is None:
-        yield "Not used to plan       nothing: the record is too short to plan with one part and test with the other"
+        yield "Not used to plan       -: the record is too short to plan with one part and test with the other"
         return
     later, earlier = _share_text(held.served, held.requests), _share_text(held.earlier_served, held.earlier_requests)
     yield f"Not used to plan       {later} served from {_time_text(held.start)} on by a plan from the time before"

@@ -29,7 +29,7 @@ AUDIT_MODE_FIX = "Set rightSizing.mode: enforce in the policy that would right-s
 
 _OTHER_REASONS = {
     AUDIT_MODE: (AUDIT_MODE_MESSAGE, AUDIT_MODE_FIX),
-    DENIED: ("its policies would deny it now", "Change it or the policy by its findings."),
+    DENIED: ("its policies would deny it now", "Change the pod or the policy as its findings say."),
 }
 
 _REASONS = {reason.value: reason for reason in KeepReason}
