@@ -161,6 +161,13 @@ CORPUS = {
     "runai-hami: pods in queues of KAI": CorpusCase(
         "runai-hami", "*-kai-scheduler-*", OPTED_IN, {"ChargedAsWholeGPUs": 8}
     ),
+    "gke: samples of GKE": CorpusCase(
+        "gke",
+        "*-kubernetes-engine-samples-*",
+        "--policies policies/right-sizing.yaml --cluster cluster.yaml"
+        " --namespace-labels rightslice.dev/right-sizing=enforced",
+        {"MultipleGPUs": 26, "NoEvidence": 15, "PodUnknown": 3, "GangMember": 3, "QueuedWorkload": 2},
+    ),
     "ray: workers of one GPU and of several": CorpusCase("ray", "ray*", OPTED_IN, {"GangMember": 6, "MultipleGPUs": 7}),
     "ray: workers that say that they do not wait for each other": CorpusCase(
         "ray",

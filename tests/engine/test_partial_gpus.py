@@ -104,6 +104,29 @@ def test_unsuitable_partial_gpus_are_excluded_without_making_the_pod_pending(cas
     assert (excluded_products(spec), avoided_products(spec)) == ((case.want, ()) if several else ((), case.want))
 
 
+GKE = {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"}
+GKE_NODES = (
+    make_node("gke-mig", GKE | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, **{GPU: 14}),
+    make_node("gke-whole", GKE, **{GPU: 2}),
+)
+
+
+def test_nodes_of_gke_with_slices_are_excluded_by_their_label() -> None:
+    pod = make_pod().gpus(2)
+    once = apply_patch(pod, review(pod, AUTO, nodes=GKE_NODES))
+    (term,) = once["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+    assert term["matchExpressions"] == [{"key": "cloud.google.com/gke-gpu-partition-size", "operator": "DoesNotExist"}]
+    assert review(once, AUTO, nodes=GKE_NODES).patch == ()
+    assert codes(review(pod, AUTO, nodes=GKE_NODES)) == ["audit GPU-I101"]
+
+
+def test_labels_of_gke_that_whole_cards_have_too_exclude_nothing() -> None:
+    odd = make_node("odd", GKE | {"cloud.google.com/gke-gpu-sharing-strategy": "none"}, **{GPU: 2})
+
+    assert review(make_pod().gpus(2), AUTO, nodes=(*GKE_NODES, odd)).patch == ()
+
+
 def test_a_second_pass_adds_nothing() -> None:
     for pod in (make_pod().gpus(4), needing("8Gi")):
         once = apply_patch(pod, review(pod, AUTO, nodes=CLUSTER))

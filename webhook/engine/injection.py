@@ -249,10 +249,10 @@ def _hint_conflict(path: tuple[str, ...], hint: str) -> PolicyFinding:
 
 
 def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:
-    """Return the expression that excludes products whose partial GPUs do not suffice for a request for whole cards.
+    """Return the expressions that exclude nodes whose partial GPUs do not suffice for a request for whole cards.
 
     Partial GPUs do not suffice for a request for several GPUs, which have to communicate, nor for a larger declared
-    need. Several GPUs are never served by parts: the expression is required where a remaining node is large enough. A
+    need. Several GPUs are never served by parts: the expressions are required where a remaining node is large enough. A
     pod with one GPU must not wait because of it, whatever is free when it is scheduled: it is only preferred.
 
     Args:
@@ -265,11 +265,13 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         products = tuple(
             sorted({each.product for each in partial if each.memory_mib and each.memory_mib < (need or 0)})
         )
-    if not products:
-        return ()
-    expression = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products)
+    expressions: tuple[NodeSelectorRequirement, ...] = ()
+    if products:
+        expressions = (NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products),)
     if count == 1:
-        return (expression,)
+        return expressions
+    if not expressions:
+        expressions = tuple([NodeSelectorRequirement(key, "DoesNotExist") for key in fleet.partial_gpu_labels])
     feasible = project_feasible_nodes(context, mode)
-    remaining = feasible.matching_nodes((expression,)) & feasible.tolerated
-    return (expression,) if context.fits_empty_node(feasible.pod, remaining) else ()
+    remaining = feasible.matching_nodes(expressions) & feasible.tolerated
+    return expressions if expressions and context.fits_empty_node(feasible.pod, remaining) else ()

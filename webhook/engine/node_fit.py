@@ -245,12 +245,14 @@ def _partial_gpu_violation(
     A warning if that would do harm: to several GPUs, which could not access each other, to a larger declared need, or
     to a framework that takes the memory it sees.
     """
-    if any(one.key == PRODUCT_LABEL and one.operator == "NotIn" for one in mutation.required_node_affinity):
+    fleet, added = context.view.fleet, mutation.required_node_affinity
+    if any((one.key, one.operator) == (PRODUCT_LABEL, "NotIn") or one.key in fleet.partial_gpu_labels for one in added):
         return []
-    products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label"
+    products = ", ".join(fleet.partial_gpu_products or fleet.partial_gpu_labels) or "no product label"
     several = "partial GPUs, which cannot access each other," if count > 1 else "a partial GPU"
     message = f"may be {several} on nodes with {products}"
-    fix = f"Add a node affinity on {PRODUCT_LABEL} to get whole GPUs only."
+    label = PRODUCT_LABEL if fleet.partial_gpu_products else " and ".join(fleet.partial_gpu_labels) or PRODUCT_LABEL
+    fix = f"Add a node affinity on {label} to get whole GPUs only."
     need = context.declared_need.memory_mib
     too_small = need is not None and any(
         offer.form is not GpuForm.WHOLE and (offer.memory_mib is None or offer.memory_mib < need)

@@ -18,7 +18,7 @@ from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.filters.node_declared_features import SCHEDULING_FEATURES
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU, parse_gpu_resource
 from webhook.model.mig_catalogue import mig_card_spec
-from webhook.model.node_labels import PRODUCT_LABEL, Labels
+from webhook.model.node_labels import GKE_PARTIAL, PRODUCT_LABEL, Labels
 from webhook.model.node_masks import (
     EMPTY_INDEX,
     LabelIndex,
@@ -133,6 +133,7 @@ class Fleet:
         by_name: Index of a node by its name.
         partial_gpu_nodes: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
         partial_gpu_products: Their product labels; () if nodes with whole cards have one of them too.
+        partial_gpu_labels: The labels of GKE that all of them have, by one of these, and no node with whole cards.
         nodes_by_taint: Every hard taint, with the mask of its nodes.
         extended_resources: Names that nodes advertise, other than CPU, memory and the like.
         other_resources: Names of `FleetNode.others` of nodes that have GPUs, or whose kubelet may get devices for pods.
@@ -179,6 +180,9 @@ class Fleet:
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
         distinct = "" not in products and products.isdisjoint({o.product for o in whole if o.form is GpuForm.WHOLE})
         self.partial_gpu_products = tuple(sorted(products)) if distinct else ()
+        self.partial_gpu_labels = tuple(key for key in GKE_PARTIAL if self.nodes_with_label(key))
+        if union_masks(map(self.nodes_with_label, self.partial_gpu_labels)) & self.gpu_nodes != self.partial_gpu_nodes:
+            self.partial_gpu_labels = ()
         taints = sorted({taint for node in self.nodes for taint in node.taints}, key=taint_sort_key)
         self.nodes_by_taint = tuple(
             (taint, union_masks(mask for carried, mask in self._by_taints.items() if taint in carried))

@@ -99,6 +99,9 @@ GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_COUNT = "cloud.google.com/gke-accelerator-count"
 GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
 GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
+GKE_PARTIAL = (GKE_PARTITION, GKE_SHARING)
+"""Labels of nodes of GKE whose GPUs are slices or shares."""
+
 GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 EC2_PREFIXES = ("karpenter.k8s.aws/instance-gpu-", "eks.amazonaws.com/instance-gpu-")
 COREWEAVE_MODEL = "gpu.nvidia.com/model"
