@@ -145,11 +145,18 @@ def usage_error_message(error: Any) -> str:
         return _value_error_message(error)
     if (flag := getattr(error, "option_name", "")) and error.message.startswith("No such"):
         hint = f"Did you mean {error.possibilities[0]}?" if error.possibilities else _known_flags(error.ctx)
+        renamed = FORMER_FLAGS.get(flag, "")
+        if any(renamed in each.opts for each in error.ctx.command.params):
+            hint = f"It was renamed. Write {renamed}"
         return f"unknown flag: {sanitize(flag)}. {hint}"
     if flag:
         return f"{flag}: must have a value, found none"
     message = str(error.format_message())
     return message[:1].lower() + message[1:].removesuffix(".")
+
+
+FORMER_FLAGS = {"--policy": "--strategy"}
+"""Flags before 0.1, and their names since."""
 
 
 def _known_flags(context: Any) -> str:

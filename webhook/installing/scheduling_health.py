@@ -33,6 +33,8 @@ IGNORE_ADVICE = (
     "or let the agents of all GPU nodes advertise it (--gpu-milli)"
 )
 AGENT_PODS_COMMAND = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
+AGENT_RESTART_COMMAND = f"update the agents: kubectl -n {AGENT_NAMESPACE} rollout restart daemonset/rightslice-agent"
+FORMER_GPUNODE_FIELDS = {"driver", "cuda", "nvlinkRate", "alone", "ailments", "memory", "numa", "pci", "linksDown"}
 EXTENDER_PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component=extender"
 
 
@@ -163,9 +165,19 @@ def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResul
             AGENT_PODS_COMMAND,
         )
     yield from _lease_results(facts.agents, facts.leases, now)
+    former = [name for name, status in statuses.items() if is_former_report(status)]
+    if former:
+        summary = f"{pluralize(len(former), 'GPUNode')} in the format before 0.1: {abbreviate_names(former)}"
+        yield DiagnosticResult.warn(f"{summary}; NVLink errors and memory are not read", AGENT_RESTART_COMMAND)
     for name, status in statuses.items():
         if status.get("message"):
             yield DiagnosticResult.warn(f"GPUNode {name}: {status['message']}", "see the log of its agent")
+
+
+def is_former_report(status: Json) -> bool:
+    """Return whether the status of a GPUNode has field names of agents before 0.1."""
+    fields = {*status, *(name for gpu in status.get("gpus") or () for name in gpu)}
+    return not FORMER_GPUNODE_FIELDS.isdisjoint(fields)
 
 
 def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime) -> Iterator[DiagnosticResult]:

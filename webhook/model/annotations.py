@@ -7,6 +7,7 @@ never changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -105,6 +106,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
         return tuple(name for names in self.changed_by for name in names.split(", ")) or self.policies
 
 
+FORMER_RECORD_KEYS = {"offer": "resource", "milli": "gpuMilli", "by": "changedBy"}
+"""Keys of the record before 0.1, and their names since; pods that were created then still have them."""
+
 _decision = msgspec.json.Decoder(DecisionRecord)
 _original = msgspec.json.Decoder(dict[str, ResourceRequirements])
 
@@ -113,10 +117,17 @@ def parse_decision_record(text: str) -> DecisionRecord | None:
     """Parse the decision record; None if Rightslice would not write it."""
     try:
         record = _decision.decode(text)
+        if not record.resource and '"offer"' in text:
+            record = _decode_former_record(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
     digits = all(letter in "0123456789abcdef" for letter in record.digest)
     return record if digits and len(record.digest) == DIGEST_LENGTH else None
+
+
+def _decode_former_record(text: str) -> DecisionRecord:
+    former = msgspec.json.decode(text, type=dict[str, Any])
+    return msgspec.convert({FORMER_RECORD_KEYS.get(key, key): value for key, value in former.items()}, DecisionRecord)
 
 
 def parse_original_resources(text: str) -> Mapping[str, ResourceRequirements] | None:

@@ -316,10 +316,16 @@ def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecMo
     section = next(
         (step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind", "this file")
     )
-    likely = closest_word(field, known)
-    hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
+    renamed = FORMER_FIELDS.get(field, "")
+    likely = renamed if renamed in known else closest_word(field, known)
+    asked = "It was renamed." if likely == renamed else f"Did you mean {likely}?"
+    hint = f"{asked} Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
     message = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
     return PolicyFileError(document.locate_key(path), message, UNKNOWN_FIELD, format_path(path))
+
+
+FORMER_FIELDS = {"others": "defaultWeight"}
+"""Fields of policies before 0.1, and their names since."""
 
 
 def _field_alias(name: str, model: type[SpecModel]) -> str:

@@ -1,0 +1,5 @@
+"""The commands, run as in the tests of the command line."""
+
+from tests.cli.conftest import rightslice
+
+__all__ = ["rightslice"]
