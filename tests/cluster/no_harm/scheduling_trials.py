@@ -30,9 +30,18 @@ CLIENTS = 8
 
 SLICE_NODES, CARD_NODES = 5, 8
 SLICES_PER_NODE, CARDS_PER_NODE = 7, 8
+
+
+def _zoned(index: int, name: str, labels: dict[str, str], **resources: int) -> Json:
+    """Return a node of the trials in one of three zones."""
+    return make_node(name, labels | TRIAL | {ZONE: f"zone-{index % 3}", HOST: name}, **resources)
+
+
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TRIAL_NODES = [
-    *(make_node(f"burst-slices-{i}", MIXED | TRIAL, **{SLICE: SLICES_PER_NODE}) for i in range(SLICE_NODES)),
-    *(make_node(f"burst-cards-{i}", A100 | TRIAL, **{GPU: CARDS_PER_NODE}) for i in range(CARD_NODES)),
+    *(_zoned(i, f"burst-slices-{i}", MIXED, **{SLICE: SLICES_PER_NODE}) for i in range(SLICE_NODES)),
+    *(_zoned(i, f"burst-cards-{i}", A100, **{GPU: CARDS_PER_NODE}) for i in range(CARD_NODES)),
 ]
 
 
@@ -85,6 +94,29 @@ def random_burst(random: Random, namespace: str, count: int) -> list[Json]:
             maker.requests("cpu", random.choice(("1", "4", "12")))
         pods.append(maker.build())
     return pods
+
+
+def random_tied_burst(random: Random, namespace: str, count: int) -> list[Json]:
+    """Return pods of a few applications that are tied to others of them in random ways, or to none."""
+    pods = []
+    for number, pod in enumerate(random_burst(random, namespace, count)):
+        app = f"app-{random.randrange(4)}"
+        pod["metadata"].setdefault("labels", {})["app"] = app
+        if number % 3:
+            pod["spec"] |= _random_ties(random, random.choice((app, f"app-{random.randrange(4)}")))
+        pods.append(pod)
+    return pods
+
+
+def _random_ties(random: Random, app: str) -> Json:
+    """Return affinity, anti-affinity or spread among the pods of an application."""
+    term = {"topologyKey": random.choice((ZONE, HOST)), "labelSelector": {"matchLabels": {"app": app}}}
+    kind = random.choice(("podAffinity", "podAntiAffinity", "spread", "spread"))
+    if kind != "spread":
+        return {"affinity": {kind: {REQUIRED: [term]}}}
+    rule = {"maxSkew": random.choice((1, 2)), "whenUnsatisfiable": "DoNotSchedule"}
+    taints = {"nodeTaintsPolicy": random.choice(("Honor", "Ignore"))}
+    return {"topologySpreadConstraints": [term | rule | taints]}
 
 
 def fillers(namespace: str, slices: int, cards: int) -> list[Json]:

@@ -20,6 +20,7 @@ from tests.cluster.no_harm.scheduling_trials import (
     fillers,
     namespace_for_bursts,
     random_burst,
+    random_tied_burst,
     run_burst,
     trial_nodes,
 )
@@ -47,10 +48,11 @@ def team(burst_site: Installation) -> Iterator[str]:
 
 
 def run_bursts(plane: Plane, team: str, bursts: int) -> BurstResult:
+    """Run bursts; in every second one, most pods are tied to others."""
     random, total = Random(SEED), BurstResult()
-    for _ in range(bursts):
+    for number in range(bursts):
         free = random.randrange(36), random.randrange(PODS // 2, 65)
-        pods = random_burst(random, team, PODS)
+        pods = (random_burst, random_tied_burst)[number % 2](random, team, PODS)
         total = total.plus(run_burst(plane, pods, fillers(team, *free)))
     return total
 

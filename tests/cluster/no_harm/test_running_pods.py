@@ -7,6 +7,7 @@ import secrets
 from tests.builders import Json
 from tests.cluster.installation import Installation
 from tests.cluster.no_harm.scheduling_trials import (
+    REQUIRED,
     SLICE,
     SLICE_NODES,
     BurstResult,
@@ -15,8 +16,6 @@ from tests.cluster.no_harm.scheduling_trials import (
     run_burst,
     trial_nodes,
 )
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def quiet_pod(name: str, namespace: str, slices: int) -> Json:
