@@ -97,6 +97,17 @@ def replace_all(file: Path, edits: Mapping[str, str]) -> str:
 VARIANTS = {
     "karpenter-eks: without a NodeOverlay": ("karpenter-eks", {"kind: NodeOverlay": "kind: Other"}, ["NoGroupGrows"]),
     "karpenter-eks: at the limit of the NodePool": ("karpenter-eks", {'"480"': '"100"'}, ["NoGroupGrows"]),
+    "aks: without the labels of GPU feature discovery": (
+        "aks",
+        {"nvidia.com/gpu.": "other/gpu.", "nvidia.com/mig-1g.10gb.memory": "other/memory"},
+        ["OfferSizeUnknown"],
+    ),
+    "aks: a pool of spot nodes": (
+        "aks",
+        {"key: sku, value: gpu": "key: kubernetes.azure.com/scalesetpriority, value: spot"},
+        ["NoReachableNode"],
+    ),
+    "openshift: a kind that no policy names": ("openshift", {"kind: DeploymentConfig,": "kind: Other,"}, []),
     "kserve-vllm: with the fraction that the message asks for": (
         "kserve-vllm",
         {"utilization=0.1": "utilization=0.85"},
@@ -167,6 +178,12 @@ CORPUS = {
         "--policies policies/right-sizing.yaml --cluster cluster.yaml"
         " --namespace-labels rightslice.dev/right-sizing=enforced",
         {"MultipleGPUs": 26, "NoEvidence": 15, "PodUnknown": 3, "GangMember": 3, "QueuedWorkload": 2},
+    ),
+    "openshift: an InferenceService of MicroShift": CorpusCase(
+        "openshift",
+        "*-microshift-*",
+        OPTED_IN,
+        {"PodUnknown": 1},
     ),
     "ray: workers of one GPU and of several": CorpusCase("ray", "ray*", OPTED_IN, {"GangMember": 6, "MultipleGPUs": 7}),
     "ray: workers that say that they do not wait for each other": CorpusCase(
