@@ -249,6 +249,38 @@ def test_a_demand_of_the_past_without_drains_says_why_more_cards_are_used(rights
     assert "Headroom               20 % more requests of each need, rounded up\n" in text
 
 
+def test_each_change_says_what_it_frees(rightslice: Run) -> None:
+    plan = orjson.loads(rightslice("layout", "--cluster", "demo", "--now", JUNE, "-o", "json").out)
+    steps, freed = plan["steps"], plan["freed"]
+
+    assert [each["nodes"] for each in steps] == [[], *([each["node"]] for each in plan["nodes"])]
+    assert [each["pods"] for each in steps] == [0, *(each["pods"] for each in plan["nodes"])]
+    assert sum(each["freed"] for each in steps) == freed["gpus"] == 12
+    assert sum(each["freedMicroPerHour"] for each in steps) == freed["microPerHour"]
+    assert (steps[0]["unserved"], steps[-1]["unserved"]) == (2, plan["unserved"]["requests"])
+
+
+def test_equal_nodes_that_change_alike_are_one_step(planned: Any) -> None:
+    pods = [make_pod(f"p{i}").requests("nvidia.com/mig-1g.10gb", "1") for i in range(14)]
+    nodes = [hopper(name, **{"nvidia.com/gpu": 1}) for name in "ab"]
+
+    assert [(each["nodes"], each["freed"], each["unserved"]) for each in planned(nodes, pods)["steps"]] == [
+        ([], 0, 14),
+        (["a", "b"], -2, 0),
+    ]
+
+
+def test_a_plan_for_today_says_what_share_of_the_recorded_demand_it_serves(rightslice: Run, planned: Any) -> None:
+    demo = ("layout", "--cluster", "demo", "--now", JUNE)
+    plan = orjson.loads(rightslice(*demo, "-o", "json").out)
+
+    assert (plan["recorded"]["pods"], plan["record"]) == (323, None)
+    assert 0.5 < plan["recorded"]["servedShare"] < 1
+    assert "Recorded demand        the used cards serve 8" in rightslice(*demo, "--no-color").out
+    assert orjson.loads(rightslice(*demo, "--quantile", "0.9", "-o", "json").out)["recorded"] is None
+    assert planned([hopper("a")], [])["recorded"] is None
+
+
 def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
     pods = [*(running(f"p{i}", "8Gi", "a") for i in range(7)), running("q", "30Gi", "a")]
     found = planned([hopper("a")], pods, "-o", "json", "--headroom", "20")

@@ -104,11 +104,11 @@ def steps(max_unavailable: int, *changes: NodeChange) -> list[str]:
     return [f"{step} {node}" for step, node, _ in found]
 
 
-def test_at_most_some_nodes_change_at_the_same_time_and_idle_ones_first() -> None:
-    found = steps(2, change("a", SEVEN, pods=3), change("b", SEVEN), change("c", SEVEN))
+def test_at_most_some_nodes_change_at_the_same_time_in_the_order_of_the_plan_and_idle_ones_first() -> None:
+    found = steps(2, change("a", SEVEN, pods=3), change("c", SEVEN), change("b", SEVEN))
 
     assert found == [
-        *("reserve b", "reserve c", "set_layout b", "set_layout c", "finish b", "finish c"),
+        *("reserve c", "reserve b", "set_layout c", "set_layout b", "finish c", "finish b"),
         *("drain a", "set_layout a", "finish a"),
     ]
 

@@ -27,7 +27,7 @@ from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
 from webhook.placement.layout_plan import CardGroup, most_served, plan_layouts
 from webhook.placement.node_layouts import card_groups, equal_nodes
-from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, UnitNeed
+from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, RecordedService, UnitNeed
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
 from webhook.well_known import Json
@@ -94,23 +94,43 @@ def record_demand(
         collector: The needs of today's pods.
         context: Against which pods that the cluster does not have any more are evaluated.
     """
+    series, pods, unrecorded = _recorded_series(demand, collector, record, context)
+    found = DemandRecord(
+        quantile,
+        series.start,
+        int(record.now),
+        series.bins,
+        pods,
+        unrecorded,
+        demand.needs,
+        _test_plan(demand, series, quantile, headroom),
+    )
+    return demand._replace(needs=series.quantile(quantile), record=found).increased_by(headroom)
+
+
+def serve_record(
+    cards: Sequence[CardGroup],
+    demand: LayoutDemand,
+    collector: DemandCollector,
+    record: UsageRecord,
+    context: EvaluationContext,
+) -> RecordedService:
+    """Return how much of what recorded pods needed some cards serve. The other arguments are as of `record_demand`."""
+    series, pods, _ = _recorded_series(demand, collector, record, context)
+    return RecordedService(series.start, int(record.now), pods, *serve_series(cards, series))
+
+
+def _recorded_series(
+    demand: LayoutDemand, collector: DemandCollector, record: UsageRecord, context: EvaluationContext
+) -> tuple[DemandSeries, int, int]:
+    """Return the needs over the recorded time, the number of recorded pods, and that of running ones without record."""
     pods = [list(some) for _, some in groupby(sorted(record.histories, key=_pod_key), _pod_key)]
     kept = sum((Counter(pod.kept) for pod in collector.pods.values()), Counter[UnitNeed]())
     recorded = {_pod_key(some[0]) for some in pods}
     unrecorded = [pod for key, pod in collector.pods.items() if pod.runs and key not in recorded]
     lives = list(zip(pods, _needs_of_pods(pods, collector, context), strict=True))
     series = build_series(lives, unrecorded, Counter(demand.needs) + kept, kept, record.now)
-    found = DemandRecord(
-        quantile,
-        series.start,
-        int(record.now),
-        series.bins,
-        len(pods),
-        len(unrecorded),
-        demand.needs,
-        _test_plan(demand, series, quantile, headroom),
-    )
-    return demand._replace(needs=series.quantile(quantile), record=found).increased_by(headroom)
+    return series, len(pods), len(unrecorded)
 
 
 def _pod_key(history: UsageHistory) -> tuple[str, str]:

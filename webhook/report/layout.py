@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
@@ -20,6 +20,8 @@ from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_te
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, pluralize, sanitize, without_style
 from webhook.well_known import Json
+
+RowT = TypeVar("RowT")
 
 WHOLE_TEXT = "whole"
 
@@ -99,6 +101,22 @@ class DemandRecord(NamedTuple):
     unrecorded_pods: int
     now: Mapping[UnitNeed, int]
     held_out: HeldOutShare | None
+
+
+class RecordedService(NamedTuple):
+    """The recorded requests that are served by cards which were planned without the record.
+
+    Attributes:
+        start, end: Unix seconds.
+        pods: Recorded pods.
+        requests, served: Sums over all bins.
+    """
+
+    start: int
+    end: int
+    pods: int
+    requests: int
+    served: int
 
 
 class LayoutDemand(NamedTuple):
@@ -202,6 +220,24 @@ class ProductUse(NamedTuple):
     freed: GpuCost
 
 
+class ChangeStep(NamedTuple):
+    """Nodes that change alike, after the steps before, and what that frees.
+
+    Attributes:
+        number: 0 for what the demand uses before any change.
+        nodes: Their names.
+        pods: Running pods with GPUs on them.
+        freed: Negative if more is used than before.
+        unserved: Requests without a unit after this step.
+    """
+
+    number: int
+    nodes: Sequence[str]
+    pods: int
+    freed: GpuCost
+    unserved: int
+
+
 class ClusterLayout(NamedTuple):
     """The layouts of a cluster, with the demand and the nodes that change.
 
@@ -212,6 +248,8 @@ class ClusterLayout(NamedTuple):
         unplanned: Nodes with GPUs that keep what they advertise.
         unplanned_pods: Names of pods with GPUs that are no cards, slices or shares of the device plugin.
         without_drains: The best plan in which nodes that run pods with GPUs keep their layouts, if this one is better.
+        steps: The changes in their order.
+        recorded: How the plan serves recorded pods; None without a record, or if the demand is that of the record.
     """
 
     demand: LayoutDemand
@@ -223,6 +261,8 @@ class ClusterLayout(NamedTuple):
     unplanned: Sequence[UnplannedNode] = ()
     unplanned_pods: Sequence[str] = ()
     without_drains: ClusterLayout | None = None
+    steps: Sequence[ChangeStep] = ()
+    recorded: RecordedService | None = None
 
     def layout_rows(self) -> list[LayoutRow]:
         """Return the cards by product and layout, whole cards first."""
@@ -304,19 +344,32 @@ class ClusterLayout(NamedTuple):
 
     def product_uses(self) -> list[ProductUse]:
         """Return the used cards by product, the product with the most freed cards first."""
-        cards, today, planned = Counter[str](), Counter[str](), Counter[str]()
+        cards, today, planned = Counter[str](), Counter[str](), self.used_by_product()
         for node in self.demand.nodes:
             cards[node.product] += len(node.layouts)
         for use in self.card_uses():
             today[use.product] += use.today
-            planned[use.product] += use.planned
-        prices = self._card_prices()
-        rows = []
-        for product in cards:
-            count, price = today[product] - planned[product], prices.get(card_product(product))
-            freed = GpuCost(count * CARD_MILLI, count * (price or 0), count * CARD_MILLI if price is None else 0)
-            rows.append(ProductUse(product, cards[product], today[product], planned[product], freed))
+        rows = [
+            ProductUse(product, count, today[product], planned[product], freed)
+            for product, count in cards.items()
+            for freed in [self.cost_of({product: today[product] - planned[product]})]
+        ]
         return sorted(rows, key=lambda row: (-row.freed.milli, row.product))
+
+    def used_by_product(self) -> Counter[str]:
+        """Return the cards that the plan uses, by product."""
+        planned = Counter[str]()
+        for use in self.card_uses():
+            planned[use.product] += use.planned
+        return planned
+
+    def cost_of(self, cards: Mapping[str, int]) -> GpuCost:
+        """Return the cost of numbers of cards by product."""
+        prices, total = self._card_prices(), NO_COST
+        for product, count in cards.items():
+            price = prices.get(card_product(product))
+            total += GpuCost(count * CARD_MILLI, count * (price or 0), count * CARD_MILLI if price is None else 0)
+        return total
 
     def freed(self) -> GpuCost:
         """Return the GPUs that the plan frees, with their price; negative if it needs more than today."""
@@ -393,20 +446,43 @@ LAYOUTS = Table[LayoutRow](
     )
 )
 
+
+def _freed_columns(freed: Callable[[RowT], GpuCost]) -> tuple[Column[RowT], Column[RowT]]:
+    """Return the columns of freed GPUs, and of their price."""
+    return (
+        Column("freed", lambda row: freed(row).milli // CARD_MILLI, "Freed", numeric=True),
+        Column(
+            "freedMicroPerHour",
+            lambda row: None if freed(row).unpriced_milli else freed(row).micro,
+            "Freed per hour",
+            lambda row: NO_PRICE if freed(row).unpriced_milli else money_text(freed(row).micro),
+            numeric=True,
+        ),
+    )
+
+
 PRODUCTS = Table[ProductUse](
     (
         Column("product", lambda row: row.product, "Product"),
         Column("cards", lambda row: row.cards, "Cards", numeric=True),
         Column("usedToday", lambda row: row.today, "Used today", numeric=True),
         Column("usedPlanned", lambda row: row.planned, "Used as planned", numeric=True),
-        Column("freed", lambda row: row.freed.milli // CARD_MILLI, "Freed", numeric=True),
+        *_freed_columns(lambda row: row.freed),
+    )
+)
+
+STEPS = Table[ChangeStep](
+    (
+        Column("step", lambda row: row.number, "Step", numeric=True),
         Column(
-            "freedMicroPerHour",
-            lambda row: None if row.freed.unpriced_milli else row.freed.micro,
-            "Freed per hour",
-            lambda row: NO_PRICE if row.freed.unpriced_milli else money_text(row.freed.micro),
-            numeric=True,
+            "nodes",
+            lambda row: list(row.nodes),
+            "Nodes",
+            lambda row: abbreviate_names(row.nodes) or "today's layouts, all pods created again",
         ),
+        Column("pods", lambda row: row.pods, "Evicts", numeric=True),
+        *_freed_columns(lambda row: row.freed),
+        Column("unserved", lambda row: row.unserved, "Unserved", numeric=True),
     )
 )
 
@@ -466,6 +542,9 @@ def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterato
     if layout.demand.needs:
         yield ""
         yield from NEEDS.to_lines(layout.need_rows(), paint)
+    if layout.steps:
+        yield ""
+        yield from STEPS.to_lines(layout.steps, paint)
     if layout.changes:
         yield ""
         yield from CHANGES.to_lines(layout.changes, paint)
@@ -502,6 +581,8 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     """Yield further facts about the plan."""
     if layout.demand.record:
         yield from _record_lines(layout.demand.record)
+    if layout.recorded:
+        yield f"Recorded demand        {_recorded_text(layout.recorded)}"
     if layout.demand.headroom:
         yield f"Headroom               {layout.demand.headroom} % more requests of each need, rounded up"
     if layout.demand.waiting_pods:
@@ -519,6 +600,12 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _recorded_text(recorded: RecordedService) -> str:
+    served, pods = _share_text(recorded.served, recorded.requests), pluralize(recorded.pods, "recorded pod")
+    period = f"from {_time_text(recorded.start)} to {_time_text(recorded.end)}"
+    return f"the used cards serve {served} of what {pods} needed {period}; see --quantile"
 
 
 def _reasons_text(cards: Mapping[str, int]) -> str:
@@ -646,6 +733,8 @@ def layout_document(layout: ClusterLayout) -> Json:
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],
         "record": _record_document(layout.demand.record) if layout.demand.record else None,
         "products": list(map(PRODUCTS.to_document, layout.product_uses())),
+        "recorded": layout.recorded and _recorded_document(layout.recorded),
+        "steps": list(map(STEPS.to_document, layout.steps)),
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
         "demand": list(map(NEEDS.to_document, layout.need_rows())),
         "nodes": list(map(CHANGES.to_document, layout.changes)),
@@ -658,6 +747,15 @@ def _without_drains_document(layout: ClusterLayout) -> Json:
         "cardsChanged": layout.changed_cards,
         "unserved": layout.plan.unserved.value,
         "nodes": [change.node.node for change in layout.changes],
+    }
+
+
+def _recorded_document(recorded: RecordedService) -> Json:
+    return {
+        "start": _time_text(recorded.start),
+        "end": _time_text(recorded.end),
+        "pods": recorded.pods,
+        "servedShare": recorded.served / recorded.requests if recorded.requests else 1.0,
     }
 
 

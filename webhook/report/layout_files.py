@@ -164,7 +164,7 @@ def _config_map(name: str, files: Json) -> str:
 
 
 def _script_text(changes: Sequence[NodeChange], max_unavailable: int, files: Container[str]) -> str:
-    ordered = sorted(changes, key=lambda change: (change.node.pods, change.node.node))
+    ordered = sorted(changes, key=lambda change: change.node.pods)
     batches = (ordered[first : first + max_unavailable] for first in range(0, len(ordered), max_unavailable))
     names = {
         "FILE": CONFIG_MAP_FILE if CONFIG_MAP_FILE in files else "",

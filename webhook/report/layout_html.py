@@ -25,6 +25,7 @@ from webhook.report.layout import (
     LAYOUTS,
     NEEDS,
     PRODUCTS,
+    STEPS,
     CardUse,
     ClusterLayout,
     changes_text,
@@ -95,6 +96,7 @@ def layout_page(layout: ClusterLayout, moment: datetime, version: str) -> str:
         "products": PRODUCTS.to_html(layout.product_uses()[:MAX_ROWS]),
         "layouts": LAYOUTS.to_html(layout.layout_rows()[:MAX_ROWS]),
         "needs": NEEDS.to_html(layout.need_rows()[:MAX_ROWS]),
+        "steps": STEPS.to_html(layout.steps),
         "changed": CHANGES.to_html(layout.changes[:MAX_ROWS]),
         "max_rows": MAX_ROWS,
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -50,6 +52,7 @@ from webhook.model.node_labels import parse_count
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import plan_layouts
 from webhook.placement.node_layouts import (
+    NodeChange,
     NodeLayout,
     UnplannedNode,
     assign_layouts,
@@ -58,7 +61,7 @@ from webhook.placement.node_layouts import (
     node_layouts,
     unplanned_nodes,
 )
-from webhook.report.layout import ClusterLayout, LayoutDemand, layout_document, layout_lines
+from webhook.report.layout import ChangeStep, ClusterLayout, LayoutDemand, layout_document, layout_lines
 from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, PlannedNode, layout_files, planned_nodes
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
 from webhook.report.results import CheckResult
@@ -67,6 +70,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from webhook.kube.api import KubeClient
+    from webhook.usage.record_file import UsageRecord
 
 FORMATS = ("table", "json", "yaml", "html")
 
@@ -137,6 +141,9 @@ StatusOutput = Annotated[list[str] | None, flags.output_option(STATUS_FORMATS)]
 UNOFFERED_RESOURCE = "GPU-T201"
 """The finding that no node advertises a resource."""
 
+MAX_STEPS = 12
+"""Different changes whose effects are computed each; what the others free is one sum."""
+
 POLL_SECONDS = 2.0
 """Time between two reads of the nodes."""
 
@@ -180,7 +187,7 @@ def layout_command(
         exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
     if quantile is not None and not 0 < quantile <= 1:
         exit_with_error(f"--quantile: must be above 0 and at most 1, found {quantile:g}. Write --quantile 0.95")
-    audited = AuditFlags(
+    audited = LayoutFlags(
         paths=None,
         policies=policies,
         cluster=choose_cluster(cluster),
@@ -271,6 +278,18 @@ def _replace_files(folder: Path, files: Mapping[str, str], older: Collection[str
             (Path(temporary) / name).replace(folder / name)
 
 
+class LayoutFlags(AuditFlags, frozen=True, kw_only=True):
+    """The flags of an audit, which reads the recorded usage once."""
+
+    records: list[UsageRecord | None] = msgspec.field(default_factory=list)
+
+    def read_record(self) -> UsageRecord | None:
+        """Read the recorded usage, the first time."""
+        if not self.records:
+            self.records.append(super().read_record())
+        return self.records[0]
+
+
 class DemandOptions(NamedTuple):
     """The flags that change a demand.
 
@@ -321,6 +340,12 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         unplanned=unplanned,
         unplanned_pods=list(_unplanned_pods(audit.results)),
     )
+    if options.quantile is None and (record := audited.read_record()) and record.histories:
+        from webhook.audit.recorded_demand import serve_record  # numpy is slow to import
+
+        recorded = serve_record(layout.plan.used_cards(), collector.demand(), collector, record, context)
+        layout = layout._replace(recorded=recorded)
+    layout = layout._replace(steps=list(_change_steps(layout)))
     if any(change.node.pods for change in layout.changes):
         idle = _plan_demand(_with_fixed_nodes(demand))._replace(prices=audit.prices)
         layout = layout._replace(without_drains=idle)
@@ -350,6 +375,25 @@ def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
     wanted = [need.demand(requests) for need, requests in demand.needs.items()]
     plan = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes))
     return ClusterLayout(demand, plan, assign_layouts(demand.nodes, plan.cards, plan.sharing), None)
+
+
+def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
+    """Yield what each change frees, when those before are done; equal ones that follow each other together."""
+    alike = [list(some) for _, some in groupby(layout.changes, _change_kind)]
+    groups = [*alike[:MAX_STEPS], [each for some in alike[MAX_STEPS:] for each in some]] if layout.changes else []
+    nodes = {node.node: node._replace(fixed=True) for node in layout.demand.nodes}
+    used = Counter({use.product: use.today for use in layout.product_uses()})
+    for number, changes in enumerate([[], *filter(None, groups)] if groups else ()):
+        nodes |= {each.node.node: each.node._replace(layouts=each.layouts, fixed=True) for each in changes}
+        step = _plan_demand(layout.demand._replace(nodes=tuple(nodes.values())))
+        before, used = used, step.used_by_product()
+        freed = layout.cost_of({product: before[product] - used[product] for product in before | used})
+        pods = sum(each.node.pods for each in changes)
+        yield ChangeStep(number, [each.node.node for each in changes], pods, freed, step.plan.unserved.value)
+
+
+def _change_kind(change: NodeChange) -> tuple[object, ...]:
+    return change.node.product, bool(change.node.pods), Counter(change.node.layouts), Counter(change.layouts)
 
 
 def _with_fixed_nodes(demand: LayoutDemand) -> LayoutDemand:
