@@ -130,3 +130,49 @@ def test_only_selected_quotas_and_limit_ranges_are_linted(rightslice: Run) -> No
     assert rightslice("lint", "--cluster", "demo").code == 1
     result = rightslice("lint", "--cluster", "demo", "-l", "no=such-label")
     assert (result.code, result.out.strip()) == (0, "")
+
+
+def test_explain_takes_the_pods_that_a_selector_selects(rightslice: Run) -> None:
+    ran = rightslice("explain", "-n", "team-vision", "-l", "app=embed", "--cluster", "demo")
+
+    assert ran.code == 0, ran.err
+    titles = [line.split("  ")[0] for line in ran.out.splitlines() if line.startswith("Pod ")]
+    assert titles == [f"Pod team-vision/embed-{number}" for number in range(3)]
+
+
+def test_undo_takes_the_objects_of_a_file_that_a_selector_selects(rightslice: Run) -> None:
+    assert rightslice("undo", "-f", "cluster.yaml", "-l", "app=none").code == 1
+
+
+ONE_OF_BOTH = {
+    "a code and -l": (("explain", "GPU-L102", "-l", "app=a"), "explain takes GPU-L102 or -l, found both"),
+    "a pod and a file": (("undo", "a", "-f", "cluster.yaml"), "undo takes a pod of the cluster, -l or -f FILE, found"),
+    "nothing": (("undo",), "undo takes a pod of the cluster, -l or -f FILE, found none"),
+    "no such pods": (("explain", "-l", "app=none", "--cluster", "demo"), "no pods in namespace default with labels"),
+}
+
+
+@pytest.mark.parametrize(("call", "error"), ONE_OF_BOTH.values(), ids=ONE_OF_BOTH)
+def test_what_is_selected_is_said_once(rightslice: Run, call: tuple[str, ...], error: str) -> None:
+    ran = rightslice(*call)
+
+    assert ran.code == 2
+    assert f"error: {error}" in ran.err
+
+
+NAMES = {
+    "place: the node of each pod": (("place", "batch/sweep-0"), "node/"),
+    "layout: the nodes that change": (("layout",), "node/"),
+    "policy diff: the workloads that differ": (("policy", "diff", "trial", "policies"), ""),
+}
+
+
+@pytest.mark.parametrize(("call", "kind"), NAMES.values(), ids=NAMES)
+def test_names_are_printed_one_a_line(rightslice: Run, call: tuple[str, ...], kind: str) -> None:
+    ran = rightslice(*call, "--cluster", "demo", "-o", "name")
+
+    assert ran.code in (0, 1), ran.err
+    lines = ran.out.splitlines()
+    assert lines
+    assert len(lines) == len(set(lines))
+    assert all(line.startswith(kind) and line.count("/") == 1 and " " not in line for line in lines)

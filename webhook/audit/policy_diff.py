@@ -58,6 +58,12 @@ class WorkloadPolicyDiff(NamedTuple):
     codes: tuple[str, ...]
     gpu_milli_saved: int
 
+    @property
+    def object_name(self) -> str:
+        """Its name as kubectl takes it: deployment/serve."""
+        kind, slash, name = self.workload.partition("/")
+        return f"{kind.lower()}{slash}{name}"
+
 
 CHANGE_KINDS = {
     "denied": "newly denied",

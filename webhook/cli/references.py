@@ -12,6 +12,7 @@ from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import is_active_pod, is_pod
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.output import exit_with_error, print_note
+from webhook.cli.selection import ObjectSelection, select_objects
 from webhook.documents.reader import DOCUMENT_SUFFIXES
 from webhook.errors import ApiError
 from webhook.model.field_paths import map_at
@@ -119,6 +120,28 @@ def read_pods(cluster: str, access: ClusterFlags, references: Sequence[PodRefere
         return [read_snapshot_pod(cluster, each) for each in references]
     with open_live_cluster(access) as live:
         return [read_live_pod(live, each) for each in references]
+
+
+def select_live_pods(cluster: ClusterReader, namespace: str | None, selector: str) -> list[SourceObject]:
+    """Return the pods that -l selects, by default in the namespace of the context. Exits if there is none."""
+    selection = select_objects(namespace or cluster.namespace, selector=selector)
+    found = selection.choose(cluster.pods(selection.namespace))
+    return _some_pods([each for each in found if isinstance(each, SourceObject)], selection)
+
+
+def select_snapshot_pods(cluster: str, namespace: str | None, selector: str) -> list[SourceObject]:
+    """Return the pods of a snapshot that -l selects. Exits if there is none."""
+    from webhook.cli.audit_inputs import audit_sources  # reports are slow to import
+
+    selection = select_objects(namespace or DEFAULT_NAMESPACE, selector=selector)
+    found = selection.choose(read_objects(audit_sources(None, cluster)))
+    return _some_pods([each for each in found if isinstance(each, SourceObject) and is_pod(each.data)], selection)
+
+
+def _some_pods(pods: list[SourceObject], selection: ObjectSelection) -> list[SourceObject]:
+    if not pods:
+        exit_with_error(sanitize(f"no pods {selection}. Name another namespace with -n"))
+    return pods
 
 
 def read_live_object(cluster: ClusterReader, reference: PodReference) -> SourceObject:

@@ -22,7 +22,14 @@ from webhook.cli.inputs import (
     read_live_view,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
-from webhook.cli.references import parse_reference, read_live_pod, read_snapshot_pod
+from webhook.cli.references import (
+    parse_reference,
+    read_live_pod,
+    read_snapshot_pod,
+    select_live_pods,
+    select_snapshot_pods,
+)
+from webhook.cli.selection import select_objects
 from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
@@ -65,6 +72,7 @@ def explain_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     namespace: flags.PodNamespace = None,
+    selector: flags.Selector = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     scheduler_config: flags.SchedulerConfig = None,
@@ -74,16 +82,19 @@ def explain_command(
 ) -> None:
     """Explain a finding code, a reason, or an evaluation.
 
-    With -f, or for a pod of a cluster, shows the evaluation step by step.
+    With -f, -l, or for a pod of a cluster, shows the evaluation step by step.
 
     Exit code: 0, 2 invalid input or an unknown code, 3 the cluster did not answer.
     """
     if every:
         print_result(codes_markdown())
         return
-    if cluster is None and code is not None and "/" in code:
+    if selector and code is not None:
+        exit_with_error(f"explain takes {sanitize(code)} or -l, found both. Write explain -l {sanitize(selector)}")
+    if cluster is None and ((selector and not file) or (code is not None and "/" in code)):
         cluster = choose_cluster(cluster, file or ())
-    names_pod = cluster is not None and code is not None and code.upper() not in CODES and not find_keep_reason(code)
+    is_other = code is not None and code.upper() not in CODES and not find_keep_reason(code)
+    names_pod = cluster is not None and (is_other or bool(selector and not file))
     if not file and not names_pod:
         print_result(code_page_lines(code))
         return
@@ -104,25 +115,29 @@ def explain_command(
     )
     observed = given.read_usage()
     reference = parse_reference(str(code), namespace)
-    events: list[str] = []
+    events: list[list[str]] = []
     if names_pod and cluster == LIVE:
         with open_live_cluster(given.access) as live:
-            pod = read_live_pod(live, reference)
-            events = pod_event_lines(live, pod)
+            pods = select_live_pods(live, namespace, selector) if selector else [read_live_pod(live, reference)]
+            events = [pod_event_lines(live, pod) for pod in pods]
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
             view = read_live_view(live, given.labels, scheduler_config, verbose=verbose)
         evaluation = EvaluationContext(known, view, given.now, observed, given.namespace)
-        results = [audit_pod(pod, evaluation, without_right_sizing(known))]
+        results = [audit_pod(pod, evaluation, without_right_sizing(known)) for pod in pods]
     else:
         evaluation = read_evaluation_context(given, observed)
         if names_pod:
-            pod = read_snapshot_pod(str(cluster), reference)
-            results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies))]
+            named = str(cluster)
+            pods = (
+                select_snapshot_pods(named, namespace, selector) if selector else [read_snapshot_pod(named, reference)]
+            )
+            results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies)) for pod in pods]
         else:
-            results = list(evaluate_for_explain(read_objects(file or []), evaluation))
+            chosen = select_objects(selector=selector).choose(read_objects(file or []))
+            results = list(evaluate_for_explain(chosen, evaluation))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
-        print_result([*([""] if i else []), *explain_lines(result, paint, events)])
+        print_result([*([""] if i else []), *explain_lines(result, paint, events[i] if events else [])])
     raise typer.Exit(exit_code_of_checks(results, flags.FailOn.NEVER))
 
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from webhook.kube.api import KubeClient
     from webhook.usage.record_file import UsageRecord
 
-FORMATS = ("table", "json", "yaml", "html")
+FORMATS = ("table", "name", "json", "yaml", "html")
 
 LayoutOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 Headroom = Annotated[
@@ -209,6 +209,7 @@ def layout_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines(layout_lines(layout, paint)),
+        "name": lambda: join_lines(sanitize(f"node/{change.node.node}") for change in layout.changes),
         "html": lambda: _render_html(layout, audited.now),
         **document_reports(lambda: layout_document(layout)),
     }

@@ -29,9 +29,10 @@ from webhook.cli.references import is_reference, parse_reference, read_pods
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import placement_document, placement_lines
+from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
-FORMATS = ("table", "json", "yaml")
+FORMATS = ("table", "name", "json", "yaml")
 PlaceOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 
@@ -82,6 +83,9 @@ def place_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines([line for each in results for line in [*placement_lines(each, paint), ""]][:-1]),
+        "name": lambda: join_lines(
+            sanitize(f"node/{each.node_name(each.feasible[0].node)}") for each in results if each.feasible
+        ),
         **document_reports(lambda: {"pods": [placement_document(each) for each in results]}),
     }
     write_reports(targets, reports)

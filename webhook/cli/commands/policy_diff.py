@@ -41,7 +41,7 @@ from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
 
-FORMATS = ("table", "json", "yaml")
+FORMATS = ("table", "name", "json", "yaml")
 OldPolicies = Annotated[
     str, typer.Argument(metavar="OLD", help="A policy file or folder; an empty folder means no policies.")
 ]
@@ -97,6 +97,7 @@ def diff_policies(
     changes = policy_diffs_by_workload(each for each in diffs if isinstance(each, PodPolicyDiff))
     reports = {
         "table": lambda: join_lines(policy_diff_table(names, changes)),
+        "name": lambda: join_lines(dict.fromkeys(sanitize(change.object_name) for change in changes)),
         **document_reports(lambda: policy_diff_document(names, changes)),
     }
     write_reports(targets, reports)

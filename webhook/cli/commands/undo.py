@@ -22,7 +22,8 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
-from webhook.cli.references import parse_reference, read_live_object
+from webhook.cli.references import parse_reference, read_live_object, select_live_pods
+from webhook.cli.selection import select_objects
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -70,6 +71,7 @@ def undo_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     namespace: flags.PodNamespace = None,
+    selector: flags.Selector = "",
 ) -> None:
     """Print the original resources of a changed pod or claim.
 
@@ -78,15 +80,21 @@ def undo_command(
     Exit code: 0 printed, 1 Rightslice changed no GPUs or the original request is unknown, 2 invalid input or no such
     pod, 3 the cluster did not answer.
     """
-    if (pod is None) == (not file):
-        found = "neither" if pod is None else "both"
-        exit_with_error(f"undo takes a pod of the cluster or -f FILE, found {found}. Write undo team-vision/notebook-0")
-    if pod is not None:
+    if bool(pod) + bool(file) + bool(selector and not file) != 1:
+        found = "several" if pod else "none"
+        must = "undo takes a pod of the cluster, -l or -f FILE"
+        exit_with_error(f"{must}, found {found}. Write undo team-vision/notebook-0")
+    if not file:
         with open_live_cluster(ClusterFlags(kubeconfig, context)) as cluster:
-            sources = [read_live_object(cluster, parse_reference(pod, namespace))]
+            sources = (
+                [read_live_object(cluster, parse_reference(pod, namespace))]
+                if pod
+                else select_live_pods(cluster, namespace, selector)
+            )
         broken = False
     else:
-        documents = list(map(check_pod_document, read_objects(file or [])))
+        chosen = select_objects(selector=selector).choose(read_objects(file))
+        documents = list(map(check_pod_document, chosen))
         sources = [each for each in documents if isinstance(each, SourceObject) and _may_be_changed(each.data)]
         broken = report_broken_files(documents)
     originals = [original for source in sources if (original := original_yaml(source.data))]
