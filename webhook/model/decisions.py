@@ -127,7 +127,11 @@ class KeepReason(StrEnum):
         "all templates of a workload are changed or none, and another one keeps its request",
         "Declare the other template's need, or move it to a separate workload.",
     )
-    POD_UNKNOWN = ("PodUnknown", "some fields of its pods are unknown until they are created")
+    POD_UNKNOWN = (
+        "PodUnknown",
+        "some fields of its pods are unknown until they are created",
+        "Check one of its pods. An InferenceService can be checked together with its ServingRuntime.",
+    )
     SCHEDULING_GATED = (
         "SchedulingGated",
         "a scheduling gate delays the pod, so the current free capacity does not count",
