@@ -10,6 +10,7 @@ from typing import Any
 from tests.conftest import ROOT
 from tests.manifests.chart_values import values_page, values_schema
 from tests.manifests.field_descriptions import add_field_descriptions
+from tests.release.publisher import example_files
 from webhook.manifests.backstop import backstop_policies
 from webhook.manifests.scheduler_config import (
     claims_scheduler_config,
@@ -62,4 +63,5 @@ def files() -> dict[str, str]:
         "base/policies/guard.yaml": guard(),
         "../charts/rightslice/values.schema.json": values_schema(),
         "../docs/helm-values.md": values_page(),
+        **{f"../{name}": text for name, text in example_files().items()},
     }

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.release.image import write_image
 from tests.release.krew import write_krew_files
 from tests.release.lock_files import read_lock_file
 from tests.release.runtime import LOCK, add_rightslice, build_base
-from tests.release.sbom import bill_of_materials
+from tests.release.sbom import SystemPackage, bill_of_materials, read_system_packages
 from tests.release.standalone import standalone_file
 from webhook import __version__
 from webhook.report.serialization import json_text
@@ -35,15 +35,20 @@ MANIFESTS = ("install.yaml", "install-enforce.yaml")
 CHECKSUMS = "SHA256SUMS"
 BINARY = f"rightslice-{__version__}-linux-amd64"
 IMAGE = f"rightslice-{__version__}-oci.tar"
+BILL = f"rightslice-{__version__}.cdx.json"
+"""Bill of materials of what we install: for the image of the Dockerfile, whose bases have their own."""
+RUNTIME_BILL = f"{BINARY}.cdx.json"
+"""Bill of materials of the file without Python and of the image of `make image`, with Debian's packages."""
 
 
-def build_release(folder: Path, time: datetime, standalone: bytes) -> list[Path]:
+def build_release(folder: Path, time: datetime, standalone: bytes, system: Sequence[SystemPackage] = ()) -> list[Path]:
     """Write all files into an empty folder, and return their paths; the checksums are the last.
 
     Args:
         folder: It must not exist.
         time: The time of the files in archives.
         standalone: The file that needs no Python.
+        system: The packages of Debian or Ubuntu in it.
     """
     folder.mkdir(parents=True)
     build_packages(folder, time)
@@ -52,13 +57,18 @@ def build_release(folder: Path, time: datetime, standalone: bytes) -> list[Path]
     for name in MANIFESTS:
         shutil.copyfile(ROOT / "manifests" / name, folder / name)
     write_chart(folder, time)
-    packages = read_lock_file(LOCK)
-    document = bill_of_materials("rightslice", __version__, "Apache-2.0", packages, time)
-    (folder / f"rightslice-{__version__}.cdx.json").write_text(json_text(document), encoding="utf-8")
+    write_bill(folder / BILL, time)
+    write_bill(folder / RUNTIME_BILL, time, system)
     files = sorted(folder.iterdir())
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
     return [*files, folder / CHECKSUMS]
+
+
+def write_bill(file: Path, time: datetime, system: Sequence[SystemPackage] = ()) -> None:
+    """Write the bill of materials of the locked packages, and of those of Debian or Ubuntu beside them."""
+    document = bill_of_materials("rightslice", __version__, "Apache-2.0", read_lock_file(LOCK), time, system)
+    file.write_text(json_text(document), encoding="utf-8")
 
 
 def build_packages(folder: Path, time: datetime, *targets: str) -> None:
@@ -118,15 +128,17 @@ def main(folder: Path, target: str) -> list[str]:
     """Write the files of a target of make, and return their paths."""
     time = commit_time()
     with runtime(time) as tree:
+        system = read_system_packages(tree)
         if target == "image":
             size = write_image(tree, folder / IMAGE, time)
-            return [f"{folder / IMAGE}: {size / 1e6:.0f} MB compressed"]
+            write_bill(folder / RUNTIME_BILL, time, system)
+            return [f"{folder / IMAGE}: {size / 1e6:.0f} MB compressed", str(folder / RUNTIME_BILL)]
         standalone = standalone_file(tree, round(time.timestamp()))
     if target == "binary":
         write_program(folder / BINARY, standalone)
         return [str(folder / BINARY)]
     shutil.rmtree(folder, ignore_errors=True)
-    return list(map(str, build_release(folder, time, standalone)))
+    return list(map(str, build_release(folder, time, standalone, system)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import tarfile
 from pathlib import Path
 
@@ -15,12 +14,11 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.release.archive import add_text
+from tests.release.publisher import repository_address
 from webhook import __version__
 
 ARCHIVE = f"rightslice-{__version__}-linux-amd64.tar.gz"
 MANIFEST = "rightslice-krew.yaml"
-REPOSITORY = "rightslice/rightslice"
-"""The repository if the workflow names none."""
 
 
 def write_krew_files(folder: Path, standalone: bytes, seconds: int) -> None:
@@ -36,7 +34,7 @@ def write_krew_files(folder: Path, standalone: bytes, seconds: int) -> None:
 
 
 def _manifest(checksum: str) -> dict[str, object]:
-    homepage = f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', REPOSITORY)}"
+    homepage = repository_address()
     platform = {
         "selector": {"matchLabels": {"os": "linux", "arch": "amd64"}},
         "uri": f"{homepage}/releases/download/v{__version__}/{ARCHIVE}",

@@ -28,6 +28,9 @@ PYTHON = "usr/bin/python3"
 SITE = "usr/lib/python3/dist-packages"
 """Where Debian's Python looks for packages."""
 
+STATUS_FOLDER = "var/lib/dpkg/status.d"
+"""Control files of the packages, where scanners of images read them."""
+
 AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
 USER = 65532
 FILES = {
@@ -164,7 +167,7 @@ def _write_settings(stage: Path, tree: Path) -> None:
 
 def _record_packages(packages: Iterable[Path], stage: Path, tree: Path) -> None:
     """Write the licence and the control file of each package with a file in the runtime, where scanners read them."""
-    status = tree / "var/lib/dpkg/status.d"
+    status = tree / STATUS_FOLDER
     status.mkdir(parents=True)
     for package in packages:
         names = [line.split()[5] for line in _run("dpkg-deb", "--contents", package).splitlines()]

@@ -14,10 +14,12 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.release.__main__ import build_release
+from tests.release.__main__ import BILL, RUNTIME_BILL, build_release
+from tests.release.krew import MANIFEST, write_krew_files
 from tests.release.lock_files import read_lock_file
-from tests.release.runtime import LOCK
-from tests.release.sbom import bill_of_materials
+from tests.release.publisher import EXAMPLES, name_repository, repository_address
+from tests.release.runtime import LOCK, STATUS_FOLDER
+from tests.release.sbom import bill_of_materials, read_system_packages
 
 TIME = datetime(2026, 6, 1, tzinfo=UTC)
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -100,6 +102,41 @@ def test_the_files_of_a_release_match_their_checksums_and_can_be_built_again(tmp
     )
     assert [file.name for file in files if file.suffix == ".whl"]
     assert json.loads((tmp_path / "dist" / "rightslice-0.1.0.cdx.json").read_text())["components"]
+
+
+CONTROL = "Package: libstdc++6\nVersion: 1:12.2.0-14+deb12u1\nArchitecture: amd64\nDescription: library\n more\n"
+
+
+def test_the_packages_of_debian_in_a_runtime_are_components_of_its_bill(tmp_path: Path) -> None:
+    status = tmp_path / "tree" / STATUS_FOLDER
+    status.mkdir(parents=True)
+    (status / "libstdc++6").write_text(CONTROL)
+    system = read_system_packages(tmp_path / "tree")
+    vendor, release = system[0].distribution
+    build_release(tmp_path / "dist", TIME, b"program", system)
+    plain, full = (json.loads((tmp_path / "dist" / name).read_text()) for name in (BILL, RUNTIME_BILL))
+    [added] = [each for each in full["components"] if each not in plain["components"]]
+
+    assert added["purl"] == (
+        f"pkg:deb/{vendor}/libstdc%2B%2B6@1%3A12.2.0-14%2Bdeb12u1?arch=amd64&distro={vendor}-{release}"
+    )
+    assert (added["name"], added["version"]) == ("libstdc++6", "1:12.2.0-14+deb12u1")
+    assert added["purl"] in full["dependencies"][0]["dependsOn"]
+    assert {"ref": added["purl"], "dependsOn": []} in full["dependencies"]
+
+
+def test_one_setting_names_the_repository(tmp_path: Path) -> None:
+    """A publisher changes it in pyproject.toml, and `make manifests` writes the examples."""
+    write_krew_files(tmp_path, b"program", 0)
+    manifest = yaml.safe_load((tmp_path / MANIFEST).read_text())
+    texts = [(ROOT / name).read_text() for name in EXAMPLES]
+    renamed = [name_repository(text, "https://github.com/acme/rightslice") for text in texts]
+
+    assert manifest["spec"]["homepage"] == repository_address()
+    assert [name_repository(text, repository_address()) for text in texts] == texts
+    assert all("acme/rightslice" in text and "example/rightslice" not in text for text in renamed)
+    assert "actions/checkout@v4" in renamed[1]
+    assert "Repository =" in next(step["run"] for step in steps_of("release") if "Repository" in step.get("run", ""))
 
 
 def steps_of(workflow: str) -> list[dict[str, Any]]:

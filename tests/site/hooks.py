@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
 
+from tests.release.publisher import repository_address
 from tests.site.pages import OUTSIDE_DOCS, adapt_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -40,7 +41,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _address(path: str) -> str:
     """Return the address of a file or folder of the checkout in the repository."""
     kind = "tree" if (ROOT / path).is_dir() else "blob"
-    return f"{_project()['urls']['Repository']}/{kind}/v{_project()['version']}/{path}"
+    return f"{repository_address()}/{kind}/v{_project()['version']}/{path}"
 
 
 def _project() -> dict[str, Any]:
