@@ -281,6 +281,18 @@ def test_a_plan_for_today_says_what_share_of_the_recorded_demand_it_serves(right
     assert planned([hopper("a")], [])["recorded"] is None
 
 
+def test_a_plan_of_a_part_of_a_file_is_an_error(planned: Any, rightslice: Run, tmp_path: Path) -> None:
+    planned([hopper("a")], [])
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(f"{cluster.read_text()}---\nkind: Node\nkind: Node\n")
+
+    result = rightslice("layout", "--cluster", str(cluster), "--policies", str(tmp_path / "policy.yaml"))
+
+    assert (result.code, result.out) == (2, "")
+    assert f"error: {cluster}:" in result.err
+    assert "must have each key once, found 'kind' again" in result.err
+
+
 def test_headroom_plans_for_more_requests_of_each_need(planned: Any) -> None:
     pods = [*(running(f"p{i}", "8Gi", "a") for i in range(7)), running("q", "30Gi", "a")]
     found = planned([hopper("a")], pods, "-o", "json", "--headroom", "20")
@@ -482,11 +494,14 @@ def test_written_policies_right_size_the_planned_pods_and_no_others(rightslice: 
     assert sized == {f"Pod/p{i}" for i in range(5)}
 
 
-def test_nothing_is_written_if_no_node_changes(planned: Any, tmp_path: Path) -> None:
+def test_nothing_is_written_if_no_node_changes(planned: Any, rightslice: Run, tmp_path: Path) -> None:
     nodes, pods = busy_and_idle()
-    planned(nodes[:1], pods, "--no-color", "--write", str(tmp_path / "out"))
+    planned(nodes[:1], pods)
+    files = ("--cluster", str(tmp_path / "cluster.yaml"), "--policies", str(tmp_path / "policy.yaml"))
+    result = rightslice("layout", *files, "--write", str(tmp_path / "out"))
 
     assert not (tmp_path / "out").exists()
+    assert "note: no layout changes, as nodes with GPU pods keep their layouts without --allow-drain" in result.err
 
 
 def test_files_of_an_earlier_plan_are_removed_and_those_of_others_stay(planned: Any, tmp_path: Path) -> None:

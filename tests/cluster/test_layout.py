@@ -25,6 +25,7 @@ from webhook.report.layout_files import CONFIG_MAP, SHARING_CONFIG_MAP, config_n
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SEVEN: MigLayout = (("1g.10gb", 7),)
+MAPS = (CONFIG_MAP, SHARING_CONFIG_MAP)
 SHARES = {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "4"}
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
@@ -235,11 +236,16 @@ def test_a_node_that_failed_stays_cordoned_and_is_retried(
     managers.results = {"card-a": ["failed", "failed"]}
     runs = [run_script(operator, tmp_path, change("card-a")) for _ in range(2)]
     state = node_state(operator, "card-a")
+    command = [sys.executable, "-m", "webhook.cli", "layout", "status", str(tmp_path)]
+    environment = operator.kubectl_environment()
+    status = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     last = run_script(operator, tmp_path, change("card-a"))
 
     assert [run.returncode for run in runs] == [1, 1]
     assert all("the MIG manager failed on card-a, which stays cordoned" in run.stderr for run in runs)
     assert state == (DONE[0], "failed", True)
+    assert (status.returncode, status.stdout.splitlines()[1].split()[3]) == (1, "failed")
+    assert "note: the MIG manager failed on card-a. Read its log, then run apply.sh again" in status.stderr
     assert (last.returncode, cordoning_steps(last.stdout)) == (0, ["uncordoned card-a"]), last.stderr
     assert managers.requests["card-a"] == [DONE[0]] * 3
     assert node_state(operator, "card-a") == DONE
@@ -282,6 +288,27 @@ def test_a_card_is_partitioned_and_the_other_is_shared(operator: Plane, cards: l
     path = f"/api/v1/namespaces/gpu-operator/configmaps/{SHARING_CONFIG_MAP}"
     assert list(operator.api.get(path)["data"]) == ["time-slicing-4"]
     assert (again.returncode, "card-a cordoned" in again.stdout) == (0, False), again.stderr
+
+
+def test_a_later_plan_keeps_the_configurations_of_other_nodes(
+    operator: Plane, cards: list[str], tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    shares, halves = (("timeSlicing/4", 4),), (("3g.40gb", 2),)
+    earlier = run_script(operator, first, NodeChange(NodeLayout("card-a", H100, ((), ())), (SEVEN, shares)))
+    fewer = NodeChange(NodeLayout("card-b", H100, ((), shares)), (halves, ()))
+
+    later = run_script(operator, second, fewer)
+
+    assert (earlier.returncode, later.returncode) == (0, 0), earlier.stderr + later.stderr
+    maps = [operator.api.get(f"/api/v1/namespaces/gpu-operator/configmaps/{name}")["data"] for name in MAPS]
+    assert yaml.safe_load(maps[0]["config.yaml"])["mig-configs"].keys() == {
+        *("all-disabled", DONE[0], config_name((halves, ())))
+    }
+    assert maps[1].keys() == {"time-slicing-4", "not-shared"}
+    assert yaml.safe_load(maps[1]["time-slicing-4"])["sharing"]["timeSlicing"]["resources"][0]["replicas"] == 4
 
 
 def test_the_status_follows_the_script(operator: Plane, cards: list[str], tmp_path: Path) -> None:

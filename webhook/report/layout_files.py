@@ -376,15 +376,31 @@ pause() {
   waited=$((waited + 5))
 }
 
+has_config() {
+  grep -Eq "^ +\"?$2\"?:" "$1"
+}
+
+# Copies a configuration of an earlier plan from the ConfigMap in the cluster to a file, if it is there.
+keep_config() {
+  if [ "$1" = "$FILE" ]; then
+    kubectl get configmap -n "$NAMESPACE" "$CONFIG_MAP" --ignore-not-found -o 'jsonpath={.data.config\.yaml}' |
+      awk -v head="  $2:" '/^  [^ -]/ { found = $0 == head } found { print "    " $0 }' >>"$1"
+  else
+    kubectl get configmap -n "$NAMESPACE" "$SHARING_CONFIG_MAP" --ignore-not-found -o "jsonpath={.data['$2']}" |
+      awk -v head="  $2: |" 'NR == 1 { print head } { print "    " $0 }' >>"$1"
+  fi
+}
+
 # Stops if a file lacks a configuration that nodes are labeled with, or that the GPU Operator gives to all others.
 check_configs() {
   names='{range .items[*]}{.metadata.labels.nvidia\.com/'"$2"'}{"\n"}{end}'
   for config in $(kubectl get nodes -o "jsonpath=$names" | sort -u); do
-    grep -Eq "^ +\"?$config\"?:" "$1" ||
+    has_config "$1" "$config" || keep_config "$1" "$config"
+    has_config "$1" "$config" ||
       fail "nodes have the label nvidia.com/$3=$config. Copy this configuration from your ConfigMap to $1"
   done
   default=$(kubectl get clusterpolicies.nvidia.com -o "jsonpath={.items[*].spec.$4.config.default}")
-  [ -z "$default" ] || grep -Eq "^ +\"?$default\"?:" "$1" ||
+  [ -z "$default" ] || has_config "$1" "$default" ||
     fail "the GPU Operator has $4.config.default=$default. Copy this configuration from your ConfigMap to $1"
 }
 

@@ -244,8 +244,10 @@ def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> N
         print_note(f"removed: {sanitize(str(folder / name))} of an earlier plan")
     for name in files:
         print_note(f"written: {sanitize(str(folder / name))}")
-    if not files:
-        print_note(f"note: nothing changes, so nothing is written to {sanitize(str(folder))}")
+    if SCRIPT_FILE not in files:
+        drained = layout.demand.nodes and any(node.fixed for node in layout.demand.nodes)
+        hint = ", as nodes with GPU pods keep their layouts without --allow-drain" * bool(drained)
+        print_note(f"note: no layout changes{hint}: {sanitize(str(folder))} has no {SCRIPT_FILE}")
 
 
 def _older_plan(folder: Path, files: Collection[str]) -> set[str]:
@@ -329,6 +331,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         return evaluated[0]
 
     audit = run_audit(audited, offer_slices)
+    _report_invalid(audit.results)
     collector = DemandCollector(evaluated[0].fleet, nodes, audit.context.policies, by_namespace=options.by_namespace)
     for result in audit.results:
         collector.add(result)
@@ -351,6 +354,15 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         idle = _plan_demand(_with_fixed_nodes(demand))._replace(prices=audit.prices)
         layout = layout._replace(without_drains=idle)
     return layout, any(each.invalid for each in audit.results)
+
+
+def _report_invalid(results: Iterable[CheckResult]) -> None:
+    """Print what cannot be read. Exits if that is more than a pod: the plan would be of a part of the cluster."""
+    invalid = [each for each in results if each.invalid]
+    for each in invalid:
+        print_note(sanitize(f"error: {each.location}: {each.reason}"))
+    if not all(each.kind for each in invalid):
+        raise typer.Exit(EXIT_INVALID_INPUT)
 
 
 def _implausible_reason(node: FleetNode, layout: NodeLayout) -> str:
@@ -470,6 +482,9 @@ def show_status(
         print_note("no node has the label nvidia.com/mig.config or nvidia.com/device-plugin.config")
     if not follows and (rows or [target.form for target in targets] != ["table"]):
         write_reports(targets, reports)
+    if failed := [row.node for row in rows if row.state == FAILED]:
+        names = sanitize(abbreviate_names(failed))
+        print_note(f"note: the MIG manager failed on {names}. Read its log, then run apply.sh again: it retries")
     raise typer.Exit(EXIT_OK if all(row.state == SUCCESS for row in rows) else EXIT_FINDINGS)
 
 
@@ -479,7 +494,8 @@ def _read_planned_nodes(folder: Path) -> dict[str, PlannedNode]:
     try:
         planned = planned_nodes(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        exit_with_error(f"{sanitize(str(file))}: cannot be read: {getattr(error, 'strerror', error)}")
+        reason, fix = getattr(error, "strerror", error), "Name the folder of layout --write"
+        exit_with_error(f"{sanitize(str(file))}: cannot be read: {reason}. {fix}")
     if not planned:
         exit_with_error(f"{sanitize(str(file))}: must be a script of layout --write that changes nodes. Write it again")
     return planned
