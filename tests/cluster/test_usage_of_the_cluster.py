@@ -62,6 +62,14 @@ def service(plane: Plane, namespace: str, prometheus: PrometheusServer) -> Itera
             "ports": [{"name": "http-web", "port": listening}],
         }
         plane.api.create(f"/api/v1/namespaces/{namespace}/endpoints", {"metadata": metadata, "subsets": [subset]})
+        # From Kubernetes 1.37 on, the proxy of the API server reads EndpointSlices instead.
+        endpoints = {
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "prometheus"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}, "targetRef": target}],
+            "ports": [{"name": "http-web", "port": listening, "protocol": "TCP"}],
+        }
+        plane.api.create(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", endpoints)
         ready = f"/api/v1/namespaces/{namespace}/services/prometheus:{PORT}/proxy/api/v1/status/buildinfo"
         eventually(lambda: is_served(plane, ready))  # the API server reads endpoints from a cache
         yield f"{namespace}/prometheus:{PORT}"

@@ -8,10 +8,17 @@ from tests.filters.device_cases import CASES, NODE, DeviceCase, exactly, partiti
 from tests.filters.device_comparison import COMPARED_PLUGINS, our_allocations
 from tests.filters.device_selection import SHARED
 from tests.filters.scheduler import SchedulerFilters
-from webhook.model.dra.allocator import SHARED_POOL_NAME, TOO_MANY_STEPS, AllocationOutcome
+from webhook.model.dra.allocator import DERIVED_ATTRIBUTES, SHARED_POOL_NAME, TOO_MANY_STEPS, AllocationOutcome
 from webhook.model.dra.pod_devices import CANNOT_FIT
 
+DERIVED = {"name": "derived/numa", "expression": "device.attributes['gpu.nvidia.com'].numaNode"}
 NOT_KNOWN: dict[str, DeviceCase] = {
+    DERIVED_ATTRIBUTES: DeviceCase(
+        [pool({"name": "gpu-0"}, {"name": "gpu-1"})],
+        [exactly("any", count=2, derivedAttributes=[DERIVED])],
+        "unknown",
+        constraints=[{"matchAttribute": "derived/numa"}],
+    ),
     SHARED_POOL_NAME: DeviceCase(
         [
             *partitionable(),

@@ -62,7 +62,12 @@ class CapacityRequests(ApiStruct, frozen=True):
 
 
 class DeviceRequest(ApiStruct, frozen=True):
-    """Devices of one class; the name is that of a choice, and "" in a request without choices."""
+    """Devices of one class; the name is that of a choice, and "" in a request without choices.
+
+    Attributes:
+        derived_attributes: Values that constraints compare, by CEL expressions that are not evaluated here; alpha in
+            Kubernetes 1.37, behind the feature gate DRADerivedAttributes.
+    """
 
     name: str = ""
     device_class_name: str = ""
@@ -72,6 +77,7 @@ class DeviceRequest(ApiStruct, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
     capacity: CapacityRequests = CapacityRequests()
+    derived_attributes: tuple[dict[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.count:  # the API server's default for 0, too

@@ -202,13 +202,15 @@ _CLAIM_FIELDS = {
     "DeviceRequest": "exactly:ExactDeviceRequest firstAvailable:DeviceSubRequest name",
     "ExactDeviceRequest": """
         adminAccess allocationMode=DeviceAllocationMode capacity:CapacityRequirements count deviceClassName
-        selectors:DeviceSelector tolerations:DeviceToleration
+        derivedAttributes:DeviceDerivedAttribute selectors:DeviceSelector tolerations:DeviceToleration
     """,
     "DeviceSubRequest": """
-        allocationMode=DeviceAllocationMode capacity:CapacityRequirements count deviceClassName name
-        selectors:DeviceSelector tolerations:DeviceToleration
+        allocationMode=DeviceAllocationMode capacity:CapacityRequirements count
+        derivedAttributes:DeviceDerivedAttribute deviceClassName name selectors:DeviceSelector
+        tolerations:DeviceToleration
     """,
     "CapacityRequirements": "requests",
+    "DeviceDerivedAttribute": "expression name",
     "DeviceSelector": "cel:CELDeviceSelector",
     "CELDeviceSelector": "expression",
     "DeviceToleration": "effect=DeviceTaintEffect key operator=DeviceTolerationOperator tolerationSeconds value",

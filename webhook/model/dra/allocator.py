@@ -37,6 +37,7 @@ CANNOT_ALLOCATE = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 TOO_MANY_STEPS = "the search for devices takes too long"
 SHARED_POOL_NAME = "pools of several drivers have one name"
+DERIVED_ATTRIBUTES = "constraints may be on derived attributes"
 
 SelectDevice = Callable[[str, str, Device], bool]
 """Function that evaluates a CEL expression on a device of a driver; `SelectorRuntimeError` if that fails."""
@@ -230,6 +231,9 @@ class _Search:
 
     def _constraints_of_claim(self, claim: NamedClaim) -> list[ConstraintState]:
         constraints = claim.spec.devices.constraints
+        choices = (choice for request in claim.spec.devices.requests for choice in request.choices)
+        if constraints and any(choice.derived_attributes for choice in choices):
+            raise _UnknownError(DERIVED_ATTRIBUTES)
         for number, each in enumerate(constraints):
             if each.match_attribute is None and each.distinct_attribute is None:
                 raise _AllocationError(
