@@ -373,6 +373,26 @@ def test_a_node_with_a_whole_card_that_stays_is_not_shared(planned: Any) -> None
     assert (found["cardsUsed"]["planned"], found["nodes"]) == (4, [])
 
 
+def test_of_equal_nodes_the_one_that_is_shared_today_stays_shared(
+    planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swap of the layouts of both would serve as much, and drain one of them."""
+    rules = {"isolation": "none", "forms": ["mps", "timeSlicing"], "evidence": ["declared"]}
+    monkeypatch.setitem(POLICY["spec"], "rightSizing", rules)
+    product, memory = "NVIDIA-A100-SXM4-80GB", {"nvidia.com/gpu.memory": "81920", "nvidia.com/gpu.count": "4"}
+    sharing = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}
+    labels = {"nvidia.com/gpu.product": f"{product}-SHARED", **sharing}
+    n1 = make_node("n1", {**labels, **memory}, **{"nvidia.com/gpu.shared": 16})
+    n2 = make_node("n2", {"nvidia.com/gpu.product": product, **memory}, **{"nvidia.com/gpu": 4})
+    pods = [
+        make_pod(f"p{i}").requests("nvidia.com/gpu.shared", "1").needs("15Gi", "20%").spec(nodeName="n1")
+        for i in range(3)
+    ]
+
+    changed = {node["node"] for node in planned([n1, n2], pods)["nodes"]}
+    assert "n2" not in changed
+
+
 @pytest.mark.usefixtures("shares")
 def test_shares_are_not_planned_where_files_are_written(planned: Any, tmp_path: Path) -> None:
     pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="a") for i in range(4)]

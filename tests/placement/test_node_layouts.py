@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from webhook.placement.layout_plan import WHOLE_CARD, CardGroup
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, UnitDemand, plan_layouts
 from webhook.placement.mig import MigLayout, legal_layouts, mig_geometry
-from webhook.placement.node_layouts import NodeLayout, assign_layouts, card_groups, split_slices
+from webhook.placement.node_layouts import NodeLayout, assign_layouts, group_nodes, split_slices
 
 A100 = "NVIDIA-A100-SXM4-80GB"
 BALANCED: MigLayout = (("1g.10gb", 2), ("2g.20gb", 1), ("3g.40gb", 1))
@@ -66,45 +66,69 @@ def node(name: str, *layouts: MigLayout, pods: int = 0, kept: int = 0) -> NodeLa
     return NodeLayout(name, A100, layouts, kept, pods)
 
 
-def planned(*layouts: MigLayout) -> list[CardGroup]:
-    """Cards with new layouts."""
-    return [CardGroup(A100, layout, cards) for layout, cards in Counter(layouts).items()]
+def slices(count: int, *profiles: str) -> UnitDemand:
+    """Requests that any of some slices serves."""
+    return UnitDemand(count, tuple(CardUnit(A100, profile) for profile in profiles))
+
+
+def whole(count: int, together: int = 1) -> UnitDemand:
+    """Requests of whole cards."""
+    return UnitDemand(count, (CardUnit(A100, ""),), together)
 
 
 WHOLE_2 = (WHOLE_CARD, WHOLE_CARD)
-ASSIGNMENTS: dict[str, tuple[list[NodeLayout], list[CardGroup], dict[str, list[MigLayout]]]] = {
-    "nothing changes": ([node("a", SEVEN, WHOLE_CARD)], planned(SEVEN, WHOLE_CARD), {}),
+ASSIGNMENTS: dict[str, tuple[list[NodeLayout], list[UnitDemand], dict[str, list[MigLayout]]]] = {
+    "nothing changes": ([node("a", SEVEN, WHOLE_CARD)], [slices(7, "1g.10gb")], {}),
     "the idle node changes": (
         [node("a", *WHOLE_2, pods=1), node("b", *WHOLE_2)],
-        planned(SEVEN, SEVEN, *WHOLE_2),
+        [slices(14, "1g.10gb")],
         {"b": [SEVEN, SEVEN]},
     ),
     "a node that is partitioned already changes before one with whole cards": (
         [node("a", *WHOLE_2), node("b", SEVEN, WHOLE_CARD)],
-        planned(SEVEN, SEVEN, *WHOLE_2),
+        [slices(14, "1g.10gb")],
         {"b": [SEVEN, SEVEN]},
+    ),
+    "nodes with one card change before one with eight": (
+        [node("a", *WHOLE_2 * 4), node("b", WHOLE_CARD), node("c", WHOLE_CARD)],
+        [slices(14, "1g.10gb")],
+        {"b": [SEVEN], "c": [SEVEN]},
+    ),
+    "one of two nodes with eight cards changes, not both": (
+        [node("a", *WHOLE_2 * 4), node("b", *WHOLE_2 * 4)],
+        [slices(14, "1g.10gb")],
+        {"b": [SEVEN, SEVEN, *WHOLE_2 * 3]},
     ),
     "cards that pods keep do not change": (
         [node("a", *WHOLE_2, kept=1), node("b", *WHOLE_2, kept=1)],
-        planned(SEVEN, SEVEN),
+        [slices(14, "1g.10gb")],
         {"a": [SEVEN, WHOLE_CARD], "b": [SEVEN, WHOLE_CARD]},
     ),
     "a node whose cards are fixed does not change": (
         [node("a", *WHOLE_2)._replace(fixed=True), node("b", *WHOLE_2, pods=1)],
-        planned(SEVEN, *WHOLE_2, WHOLE_CARD),
+        [slices(7, "1g.10gb")],
         {"b": [SEVEN, WHOLE_CARD]},
     ),
     "an unused card becomes whole": (
         [node("a", BALANCED, SEVEN)],
-        planned(WHOLE_CARD, SEVEN),
+        [slices(7, "1g.10gb")],
         {"a": [WHOLE_CARD, SEVEN]},
+    ),
+    "a pod of two cards gets both of one node": (
+        [node("a", SEVEN, WHOLE_CARD), node("b", SEVEN, WHOLE_CARD)],
+        [whole(2, together=2)],
+        {"a": [*WHOLE_2], "b": [*WHOLE_2]},
     ),
 }
 
 
-@pytest.mark.parametrize(("nodes", "plan", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS.keys())
-def test_assigned_layouts(nodes: list[NodeLayout], plan: list[CardGroup], expected: dict[str, list[MigLayout]]) -> None:
-    changes = assign_layouts(nodes, plan)
+@pytest.mark.parametrize(("nodes", "demands", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS.keys())
+def test_assigned_layouts(
+    nodes: list[NodeLayout], demands: list[UnitDemand], expected: dict[str, list[MigLayout]]
+) -> None:
+    groups = group_nodes(nodes, demands)
+
+    changes = assign_layouts(groups, plan_layouts([group for group, _ in groups], demands))
 
     assert {change.node.node: sorted(change.layouts) for change in changes} == {
         name: sorted(layouts) for name, layouts in expected.items()
@@ -114,20 +138,24 @@ def test_assigned_layouts(nodes: list[NodeLayout], plan: list[CardGroup], expect
 def test_assigned_layouts_are_those_of_the_plan() -> None:
     rng = random.Random(7)
     layouts: list[MigLayout] = [WHOLE_CARD, BALANCED, SEVEN, HALVES]
-    for _ in range(200):
+    for _ in range(30):
         nodes = []
         for index in range(rng.randint(1, 6)):
             cards = rng.choices(layouts, k=rng.randint(1, 4))
             nodes.append(
                 node(f"n{index}", *cards, pods=rng.randint(0, 2), kept=rng.randint(0, cards.count(WHOLE_CARD)))
             )
-        free = sum(group.cards for group in card_groups(nodes))
-        wanted = rng.choices(layouts, k=free)
-        changes = {change.node.node: change.layouts for change in assign_layouts(nodes, planned(*wanted))}
+        demands = [slices(rng.randint(0, 9), profile) for profile in ("1g.10gb", "2g.20gb", "3g.40gb")]
+        demands.append(whole(rng.randint(0, 3)))
+        groups = group_nodes(nodes, demands)
+        plan = plan_layouts([group for group, _ in groups], demands)
+        changes = {change.node.node: change.layouts for change in assign_layouts(groups, plan)}
         after = Counter(layout for each in nodes for layout in changes.get(each.node, each.layouts))
         after[WHOLE_CARD] -= sum(each.kept_whole for each in nodes)
 
-        assert +after == Counter(wanted)
+        assert +after == Counter({group.layout: group.cards for group in plan.cards})
+        changed = [Counter(changes[each.node]) - Counter(each.layouts) for each in nodes if each.node in changes]
+        assert sum(each.total() for each in changed) == plan.changed
         for each in nodes:
             assert Counter(changes.get(each.node, each.layouts))[WHOLE_CARD] >= each.kept_whole
             assert len(changes.get(each.node, each.layouts)) == len(each.layouts)

@@ -25,8 +25,8 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
-from webhook.placement.layout_plan import CardGroup, most_served, plan_layouts
-from webhook.placement.node_layouts import card_groups, equal_nodes
+from webhook.placement.layout_plan import NodeGroup, most_served, plan_layouts
+from webhook.placement.node_layouts import group_nodes
 from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, RecordedService, UnitNeed
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
@@ -254,15 +254,16 @@ def _test_plan(demand: LayoutDemand, series: DemandSeries, quantile: float, head
     earlier, later = series.part(0, split), series.part(split, series.bins)
     planned = demand._replace(needs=earlier.quantile(quantile)).increased_by(headroom)
     wanted = [need.demand(requests) for need, requests in planned.needs.items()]
-    cards = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes)).used_cards()
-    return HeldOutShare(later.start, *serve_series(cards, later), *serve_series(cards, earlier))
+    every = [need.demand(1) for need in series.requests]
+    used = plan_layouts([group for group, _ in group_nodes(demand.nodes, [*wanted, *every])], wanted).used_nodes
+    return HeldOutShare(later.start, *serve_series(used, later), *serve_series(used, earlier))
 
 
-def serve_series(cards: Sequence[CardGroup], series: DemandSeries) -> tuple[int, int]:
-    """Return how many requests a series has, over all bins, and how many of them cards can serve."""
+def serve_series(nodes: Sequence[NodeGroup], series: DemandSeries) -> tuple[int, int]:
+    """Return how many requests a series has, over all bins, and how many of them nodes can serve as they are."""
     requested = served = 0
     for mix, bins in series.mixes().items():
         wanted = [need.demand(requests) for need, requests in zip(series.requests, mix, strict=True)]
         requested += bins * sum(mix)
-        served += bins * most_served(cards, wanted)
+        served += bins * most_served(nodes, wanted)
     return requested, served

@@ -74,6 +74,9 @@ class IntegerProgram:
         values: Sequence[int] = [start.get(index, 0) for index in range(len(self._limits))]
         rows, found = list(self._rows), list[ObjectiveValue]()
         for terms in objectives:
+            if not terms:
+                found.append(ObjectiveValue(0, 0))
+                continue
             solver = self._load_solver(rows, terms, values)
             solver.setOptionValue("time_limit", seconds)
             solver.run()

@@ -1,4 +1,4 @@
-"""MIG layouts by node: today's, from what the nodes advertise, and those of a plan, on the fewest nodes.
+"""MIG layouts by node: today's, from what the nodes advertise, and those of a plan.
 
 A node takes part if its cards are whole, or partitioned and not shared. Nodes advertise slices and not cards, so the
 layout of each card is inferred: as many equal cards as its label tells, otherwise the fewest, equal if possible.
@@ -6,8 +6,8 @@ layout of each card is inferred: as many equal cards as its label tells, otherwi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,23 +15,30 @@ from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, SHARED_MARK, parse_count
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import (
     SHARE_FORMS,
     WHOLE_CARD,
-    CardGroup,
-    EqualNodes,
+    LayoutPlan,
+    NodeGroup,
+    UnitDemand,
     is_shared,
     share_of,
     share_profile,
     shared_layout,
 )
 from webhook.placement.mig import MigGeometry, MigLayout, legal_layouts, mig_geometry
+from webhook.placement.topology import assumed_topology
 
 SPLIT_SECONDS = 5.0
 """Time to infer the layouts of one node."""
+
+
+MOST_LINKED_CARDS = 16
+"""As many cards as NVLink connects in one node."""
 
 
 class NodeLayout(NamedTuple):
@@ -43,6 +50,7 @@ class NodeLayout(NamedTuple):
         kept_whole: Whole cards among them that pods hold and keep, or that a waiting pod needs.
         pods: Running pods with GPUs.
         fixed: True if no card may change.
+        bit: Its place in masks of nodes.
     """
 
     node: str
@@ -51,6 +59,7 @@ class NodeLayout(NamedTuple):
     kept_whole: int = 0
     pods: int = 0
     fixed: bool = False
+    bit: int = 0
 
     @property
     def shared(self) -> MigLayout:
@@ -62,10 +71,6 @@ class NodeLayout(NamedTuple):
         found = Counter(self.layouts)
         found[WHOLE_CARD] -= min(self.kept_whole, found[WHOLE_CARD])
         return +found
-
-    def free_layouts(self) -> Counter[MigLayout]:
-        """Return how many of them may change."""
-        return Counter() if self.fixed else self.planned_layouts()
 
 
 class AdvertisedGpus(NamedTuple):
@@ -179,7 +184,8 @@ def _node_layout(fleet: Fleet, index: int, *, sharing: bool) -> NodeLayout | Non
     slices = tuple(sorted((profile, units) for profile, units in counts.items() if profile and not share_of(profile)))
     layouts = [layout for profile, units in counts.items() for layout in _unsliced_cards(profile, units)]
     partitioned = split_slices(geometry, slices, _label_count(node) - len(layouts)) if geometry else ()
-    return NodeLayout(node.name, product, (*partitioned, *layouts)) if partitioned or layouts else None
+    cards = (*partitioned, *layouts)
+    return NodeLayout(node.name, product, cards, bit=index) if cards else None
 
 
 def _unit_profile(offer: GpuOffer | None, resource: str, geometry: MigGeometry | None, *, sharing: bool) -> str | None:
@@ -244,104 +250,53 @@ def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[Mig
     return tuple(layout for layout, index in cards.items() for _ in range(values[index]))
 
 
-def card_groups(nodes: Iterable[NodeLayout]) -> list[CardGroup]:
-    """Return the cards of nodes that serve the demand, by product and layout."""
-    found, fixed = Counter[tuple[str, MigLayout]](), Counter[tuple[str, MigLayout]]()
+def group_nodes(nodes: Iterable[NodeLayout], demands: Iterable[UnitDemand]) -> list[tuple[NodeGroup, list[NodeLayout]]]:
+    """Return the nodes with cards that serve the demand, equal ones together, those first that should change last."""
+    nodes = sorted(nodes, key=lambda node: (-node.pods, node.node))
+    classes = _node_classes([node.bit for node in nodes], {each.nodes for each in demands})
+    groups: defaultdict[NodeGroup, list[NodeLayout]] = defaultdict(list)
     for node in nodes:
-        each = {(node.product, layout): cards for layout, cards in node.planned_layouts().items()}
-        found.update(each)
-        fixed.update(each if node.fixed else {})
-    return [CardGroup(*key, cards, fixed[key]) for key, cards in sorted(found.items())]
+        cards = tuple(sorted(node.planned_layouts().elements()))
+        kept, drain = len(node.layouts) - len(cards), int(node.pods > 0)
+        links = _link_value(node.product, len(node.layouts))
+        group = NodeGroup(node.product, cards, 0, classes[node.bit], kept, node.fixed, drain, links)
+        if cards:
+            groups[group].append(node)
+    return [(group._replace(nodes=len(equal)), equal) for group, equal in sorted(groups.items())]
 
 
-def equal_nodes(nodes: Iterable[NodeLayout]) -> list[EqualNodes]:
-    """Return the nodes whose cards may all change, by product, number of cards and their shares today."""
-    free = [node for node in nodes if not node.fixed and not node.kept_whole]
-    kinds = Counter((node.product, len(node.layouts), node.shared) for node in free)
-    return [EqualNodes(product, cards, number, shared) for (product, cards, shared), number in sorted(kinds.items())]
+def _node_classes(indexes: Iterable[int], masks: Iterable[int]) -> dict[int, int]:
+    """Return for each node the first one that is in the same masks."""
+    classes = [union_masks(1 << index for index in indexes)]
+    for mask in masks:
+        parts = ((nodes & mask, nodes & ~mask) for nodes in classes)
+        classes = [part for both in parts for part in both if part]
+    return {index: (nodes & -nodes).bit_length() - 1 for nodes in classes for index in bit_positions(nodes)}
 
 
-NO_SHARING: Mapping[tuple[EqualNodes, MigLayout], int] = {}
+@lru_cache(maxsize=1024)
+def _link_value(product: str, cards: int) -> int:
+    """Return the value of two whole cards on one node: more if NVLink is known to connect them."""
+    links = assumed_topology(product, min(cards, MOST_LINKED_CARDS)).nvlinks
+    return 1 + max((max(row) for row in links), default=0)
 
 
-def assign_layouts(
-    nodes: Iterable[NodeLayout],
-    planned: Iterable[CardGroup],
-    sharing: Mapping[tuple[EqualNodes, MigLayout], int] = NO_SHARING,
-) -> list[NodeChange]:
-    """Return the nodes that change, so that together they have the planned layouts.
-
-    Nodes get shared cards first, those before that have some. Then idle nodes change first, then those that are
-    partitioned already, then those with the most cards to change, so that few nodes change and sets of linked whole
-    cards stay.
-    """
-    missing, nodes = Counter[tuple[str, MigLayout]](), list(nodes)
-    for group in planned:
-        missing[group.product, group.layout] += group.cards
-    for group in card_groups(node for node in nodes if node.fixed):
-        missing[group.product, group.layout] -= group.cards
-    shared = _share_cards(nodes, sharing, missing)
-    for group in card_groups(node for node in nodes if not node.fixed and node.node not in shared):
-        missing[group.product, group.layout] -= group.cards
+def assign_layouts(groups: Iterable[tuple[NodeGroup, Sequence[NodeLayout]]], plan: LayoutPlan) -> list[NodeChange]:
+    """Return the nodes that change, idle ones first."""
     changes = []
-    for node in sorted(nodes, key=lambda node: _change_order(node, missing)):
-        layouts = shared.get(node.node) or tuple(_new_layouts(node, missing))
-        if Counter(layouts) != Counter(node.layouts):
-            changes.append(NodeChange(node, layouts))
-    return changes
+    for (_, nodes), layouts in zip(groups, plan.layouts, strict=True):
+        for node, cards in zip(nodes, layouts, strict=True):
+            new = Counter(cards) + Counter(node.layouts) - node.planned_layouts()
+            if new != Counter(node.layouts):
+                changes.append(NodeChange(node, _align(node.layouts, new)))
+    return sorted(changes, key=lambda change: (change.node.pods, change.node.node))
 
 
-def _share_cards(
-    nodes: Sequence[NodeLayout],
-    sharing: Mapping[tuple[EqualNodes, MigLayout], int],
-    missing: Counter[tuple[str, MigLayout]],
-) -> dict[str, tuple[MigLayout, ...]]:
-    """Return the layouts of the nodes that have shared cards, and count them as no longer missing."""
-    found: dict[str, tuple[MigLayout, ...]] = {}
-    for group, layout in sorted(sharing, key=lambda key: key[0].shared != key[1]):
-        alike = [node for node in nodes if node.node not in found and [group._replace(nodes=1)] == equal_nodes([node])]
-        alike.sort(key=lambda node: (node.pods, _partitioned(node) == 0, node.node))
-        for node in alike[: sharing[group, layout]]:
-            found[node.node] = _layouts_with_shares(node, layout, missing)
-            missing.subtract((node.product, each) for each in found[node.node])
-    return found
-
-
-def _partitioned(node: NodeLayout) -> int:
-    return sum(layout != WHOLE_CARD for layout in node.layouts)
-
-
-def _layouts_with_shares(
-    node: NodeLayout, shared: MigLayout, missing: Mapping[tuple[str, MigLayout], int]
-) -> tuple[MigLayout, ...]:
-    """Return the layouts of a node with as many shared cards as are missing; the others are partitioned."""
-    cards = min(len(node.layouts), missing[node.product, shared])
-    left = Counter[MigLayout]()
-    for (product, layout), count in missing.items():
-        if product == node.product and layout != WHOLE_CARD and not is_shared(layout):
-            left[layout] += max(0, count)
-    kept = list((Counter(node.layouts) & left).elements())[: len(node.layouts) - cards]
-    others = list((left - Counter(kept)).elements())[: len(node.layouts) - cards - len(kept)]
-    return (*[shared] * cards, *kept, *others)
-
-
-def _change_order(node: NodeLayout, missing: Counter[tuple[str, MigLayout]]) -> tuple[object, ...]:
-    changing = sum(min(cards, max(0, -missing[node.product, layout])) for layout, cards in node.free_layouts().items())
-    return node.pods, all(layout == WHOLE_CARD for layout in node.layouts), -changing, node.node
-
-
-def _new_layouts(node: NodeLayout, missing: Counter[tuple[str, MigLayout]]) -> Iterator[MigLayout]:
-    """Yield the new layout of each card, and count it as no longer missing."""
-    free = node.free_layouts()
-    for layout in node.layouts:
-        if missing[node.product, layout] >= 0 or not free[layout]:
-            yield layout
-            continue
-        free[layout] -= 1
-        wanted = [
-            (count, other) for (product, other), count in missing.items() if product == node.product and count > 0
-        ]
-        _, new = max(wanted)
-        missing[node.product, layout] += 1
-        missing[node.product, new] -= 1
-        yield new
+def _align(today: Sequence[MigLayout], new: Counter[MigLayout]) -> tuple[MigLayout, ...]:
+    """Return new layouts in the order of the cards, so that most keep theirs."""
+    left, kept = Counter(new), list[bool]()
+    for layout in today:
+        kept.append(left[layout] > 0)
+        left[layout] -= kept[-1]
+    others = iter(sorted((+left).elements()))
+    return tuple(layout if stays else next(others) for layout, stays in zip(today, kept, strict=True))

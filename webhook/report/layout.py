@@ -13,7 +13,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import card_product
 from webhook.model.prices import NodePrices
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
+from webhook.placement.layout_plan import EVERY_NODE, WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
 from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
 from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_text
@@ -48,16 +48,18 @@ class UnitNeed(NamedTuple):
     Attributes:
         namespace: The namespace of the pods; "" if the needs of all are counted together.
         together: The requests of one pod, which gets all or none.
+        nodes: Mask of the nodes that the pods may use.
     """
 
     units: tuple[CardUnit, ...]
     origin: RequestOrigin
     namespace: str = ""
     together: int = 1
+    nodes: int = EVERY_NODE
 
     def demand(self, requests: int) -> UnitDemand:
         """Return so many requests as the demand of a plan."""
-        return UnitDemand(requests, self.units, self.together)
+        return UnitDemand(requests, self.units, self.together, self.nodes)
 
     def increase(self, requests: int, percent: int) -> int:
         """Return more requests, rounded up to those of whole pods."""

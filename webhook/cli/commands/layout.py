@@ -56,8 +56,7 @@ from webhook.placement.node_layouts import (
     NodeLayout,
     UnplannedNode,
     assign_layouts,
-    card_groups,
-    equal_nodes,
+    group_nodes,
     node_layouts,
     unplanned_nodes,
 )
@@ -386,8 +385,9 @@ def _unplanned_pods(results: Iterable[CheckResult]) -> Iterator[str]:
 
 def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
     wanted = [need.demand(requests) for need, requests in demand.needs.items()]
-    plan = plan_layouts(card_groups(demand.nodes), wanted, nodes=equal_nodes(demand.nodes))
-    return ClusterLayout(demand, plan, assign_layouts(demand.nodes, plan.cards, plan.sharing), None)
+    groups = group_nodes(demand.nodes, wanted)
+    plan = plan_layouts([group for group, _ in groups], wanted)
+    return ClusterLayout(demand, plan, assign_layouts(groups, plan), None)
 
 
 def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
