@@ -13,6 +13,7 @@ import yaml
 
 from tests.builders import PodMaker, make_node, make_pod
 from tests.cli.conftest import JUNE, CommandResult, Run
+from webhook.report.layout import NO_CARD
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 POLICY: dict[str, Any] = {
@@ -371,6 +372,56 @@ def test_a_node_with_a_whole_card_that_stays_is_not_shared(planned: Any) -> None
     found = planned([turing("a")], [*pods, make_pod("big").gpus(1).spec(nodeName="a")])
 
     assert (found["cardsUsed"]["planned"], found["nodes"]) == (4, [])
+
+
+def pool_node(name: str, pool: str) -> dict[str, Any]:
+    """Return a node of a pool, by label and taint."""
+    node = hopper(name)
+    node["metadata"]["labels"] |= {"pool": pool, "kubernetes.io/hostname": name}
+    node["spec"] = {"taints": [{"key": "pool", "value": pool, "effect": "NoSchedule"}]}
+    return node
+
+
+TOLERATIONS = [{"key": "pool", "operator": "Equal", "value": "b", "effect": "NoSchedule"}]
+ANY_POOL = [{"key": "pool", "operator": "Exists"}]
+TERM = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["b"]}]}
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}}
+REACHES: dict[str, dict[str, Any]] = {
+    "by the name of the host": {"nodeSelector": {"kubernetes.io/hostname": "n2"}, "tolerations": ANY_POOL},
+    "by a label of the pool": {"nodeSelector": {"pool": "b"}, "tolerations": ANY_POOL},
+    "by required affinity": {"affinity": AFFINITY, "tolerations": ANY_POOL},
+    "by the taint that it tolerates": {"tolerations": TOLERATIONS},
+}
+
+
+@pytest.mark.parametrize("spec", REACHES.values(), ids=REACHES.keys())
+def test_the_node_is_partitioned_that_the_pods_may_use(planned: Any, spec: dict[str, Any]) -> None:
+    pods = [make_pod(f"p{i}").requests("nvidia.com/mig-1g.10gb", "1").spec(**spec) for i in range(3)]
+    found = planned([pool_node("n1", "a"), pool_node("n2", "b")], pods)
+
+    assert ([node["node"] for node in found["nodes"]], found["unserved"]["requests"]) == (["n2"], 0)
+    assert [row["nodes"] for row in found["demand"]] == [["n2"]]
+
+
+def test_running_pods_count_for_the_nodes_that_they_may_use_when_they_are_created_again(planned: Any) -> None:
+    spec = REACHES["by a label of the pool"]
+    pods = [running(f"p{i}", "8Gi", "n2").spec(**spec) for i in range(7)]
+    found = planned([pool_node("n1", "a"), pool_node("n2", "b")], pods)
+
+    assert [node["node"] for node in found["nodes"]] == ["n2"]
+
+
+def test_pods_whose_only_node_is_full_are_unserved_with_the_reason(planned: Any) -> None:
+    full = make_pod("full").gpus(8).spec(nodeName="n2", tolerations=ANY_POOL)
+    spec = REACHES["by the name of the host"]
+    waiting = [make_pod(f"p{i}").requests("nvidia.com/mig-1g.10gb", "1").spec(**spec) for i in range(3)]
+    nodes = [pool_node("n1", "a"), pool_node("n2", "b")]
+    found = planned(nodes, [full, *waiting])
+
+    assert found["nodes"] == []
+    [row] = found["demand"]
+    assert (row["unserved"], row["nodes"], row["reason"]) == (3, ["n2"], NO_CARD)
+    assert "1g.10gb of NVIDIA-H100-80GB-HBM3 on n2 only" in planned(nodes, [full, *waiting], "--no-color")
 
 
 def test_of_equal_nodes_the_one_that_is_shared_today_stays_shared(

@@ -163,6 +163,9 @@ class DemandCollector:
         self.pods: dict[tuple[str, str], PodNeed] = {}
         self._by_namespace = by_namespace
         self._fleet, self._nodes = fleet, dict(nodes)
+        self._by_product = Counter[str]()
+        for index, node in nodes.items():
+            self._by_product[node.product] |= 1 << index
         self._savings = {
             policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
         }
@@ -192,9 +195,9 @@ class DemandCollector:
                 held[index] += each.gpus
                 nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
             elif (index := self._smallest_node(later, each.gpus)) is not None:
-                needs[each.need._replace(together=each.gpus)] += each.gpus
+                needs[each.need] += each.gpus
             else:
-                needs[each.need._replace(units=())] += each.gpus
+                needs[each.need._replace(units=(), together=1, nodes=0)] += each.gpus
                 continue
             reserved[index] += each.gpus
         return LayoutDemand(
@@ -230,10 +233,11 @@ class DemandCollector:
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
         node = self._nodes[index]
         units, cards = _units_on_node(units, node), node.layouts.count(WHOLE_CARD)
+        usable = _feasible_nodes(result) & self._by_product[node.product] or 1 << index
         allocated = min(units.get(WHOLE_GPU, 0), max(0, cards - self._held[index]))  # a failed card is not advertised
         self._allocated.update({node.product: allocated} if allocated else {})
         self._held[index] += units.get(WHOLE_GPU, 0)
-        needs = self._needs_on_products(result, [node.product], units)
+        needs = self._needs_on_nodes(result, usable, units)
         kept = Counter({need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE})
         staying = min(kept.total(), cards - node.kept_whole)
         self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + staying)
@@ -249,9 +253,9 @@ class DemandCollector:
             self._record_pod(result, PodNeed(_workload(result), False, {}))
             return
         self._waiting += 1
-        needs = self._needs_on_products(result, self._products(nodes), units)
+        needs = self._needs_on_nodes(result, nodes, units)
         if not nodes and WHOLE_GPU in units:
-            needs[self._need(result, (), RequestOrigin.WHOLE)] += units[WHOLE_GPU]
+            needs[self._need(result, (), RequestOrigin.WHOLE, nodes)] += units[WHOLE_GPU]
         self._record_pod(result, PodNeed(_workload(result), False, needs))
         whole = {need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE}
         reason = _reason_to_keep(result.decision) if whole else ""
@@ -265,34 +269,37 @@ class DemandCollector:
 
     def needs_if_created(self, result: CheckResult) -> Counter[UnitNeed]:
         """Return the units that a pod without a node would need, whether or not the policies admit it."""
-        return self._needs_on_products(result, self._products(_feasible_nodes(result)), _requested_units(result))
+        return self._needs_on_nodes(result, _feasible_nodes(result), _requested_units(result))
 
     def _products(self, nodes: int) -> list[str]:
-        return sorted({self._nodes[index].product for index in bit_positions(nodes) if index in self._nodes})
+        return sorted(product for product, having in self._by_product.items() if nodes & having)
 
-    def _needs_on_products(
-        self, result: CheckResult, products: Sequence[str], units: Mapping[str, int]
-    ) -> Counter[UnitNeed]:
-        """Return what a pod needs of some products: what the policies would give it, else what it requests."""
+    def _needs_on_nodes(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> Counter[UnitNeed]:
+        """Return what a pod needs of some nodes: what the policies would give it, else what it requests."""
+        products = self._products(nodes)
         if found := self._right_sized_units(result, products):
-            return Counter({self._need(result, found, RequestOrigin.RIGHT_SIZED): 1})
+            return Counter({self._need(result, found, RequestOrigin.RIGHT_SIZED, nodes): 1})
         needs = Counter[UnitNeed]()
         if products and WHOLE_GPU in units:
-            cards = [CardUnit(product, "") for product in products]
-            needs[self._need(result, cards, RequestOrigin.WHOLE)] += units[WHOLE_GPU]
+            cards, count = [CardUnit(product, "") for product in products], units[WHOLE_GPU]
+            needs[self._need(result, cards, RequestOrigin.WHOLE, nodes)._replace(together=max(1, count))] += count
         for name, count in units.items():
             resource = parse_gpu_resource(name)
             if resource and resource.mig and not resource.shared:
                 having = [product for product in products if _has_profile(product, resource.profile)]
                 possible = [CardUnit(product, resource.profile) for product in having]
-                needs[self._need(result, possible, RequestOrigin.SLICE)] += count
+                needs[self._need(result, possible, RequestOrigin.SLICE, nodes)] += count
             elif share_of(name):
                 possible = [CardUnit(product, profile) for product in products for profile in _larger_shares(name)]
-                needs[self._need(result, possible, RequestOrigin.SHARE)] += count
+                needs[self._need(result, possible, RequestOrigin.SHARE, nodes)] += count
         return needs
 
-    def _need(self, result: CheckResult, units: Iterable[CardUnit], origin: RequestOrigin) -> UnitNeed:
-        return UnitNeed(tuple(units), origin, result.namespace if self._by_namespace else "")
+    def _need(self, result: CheckResult, units: Iterable[CardUnit], origin: RequestOrigin, nodes: int) -> UnitNeed:
+        """Return a need of units on some nodes: those of them that have cards of the units' products."""
+        possible = tuple(units)
+        having = union_masks(self._by_product[product] for product in {unit.product for unit in possible})
+        namespace = result.namespace if self._by_namespace else ""
+        return UnitNeed(possible, origin, namespace, nodes=nodes & having)
 
     def _right_sized_units(self, result: CheckResult, products: Sequence[str]) -> list[CardUnit]:
         """Return the units of some products that the policies would give a pod; none if it keeps its request."""
@@ -346,11 +353,11 @@ def _workload(result: CheckResult) -> str:
 
 
 def _feasible_nodes(result: CheckResult) -> int:
-    """Return the mask of the nodes that a pod without a node may have, with what the policies would give it."""
+    """Return the mask of the nodes that a new pod may use, with what the policies would give it."""
     nodes, outcome = result.pod_details.feasible_nodes if result.pod_details else 0, result.decision.outcome
-    if isinstance(outcome, OfferChoice) and not result.decision.denials:
-        nodes &= union_masks(offer.nodes for offer in outcome.offers)
-    return nodes
+    if not isinstance(outcome, OfferChoice) or result.decision.denials:
+        return nodes
+    return nodes & (outcome.selected if result.node else union_masks(offer.nodes for offer in outcome.offers))
 
 
 def _reason_to_keep(decision: Decision) -> str:

@@ -46,6 +46,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import map_at
+from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED
 from webhook.model.findings import Finding
 from webhook.model.node_masks import union_masks
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
@@ -235,8 +236,8 @@ def audit_pod(
     holders = holders or ClaimHolders(context.view.all_claims, context.view.fleet)
     result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
-    waits = not node and bool(requests.totals)
-    nodes = _nodes_for_waiting(view, request.pod) if waits else 0
+    find_nodes = _nodes_when_recreated if node else _nodes_for_waiting
+    nodes = find_nodes(view, request.pod) if requests.totals else 0
     details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
@@ -247,6 +248,12 @@ def _nodes_for_waiting(view: ClusterView, pod: Pod) -> int:
     small = {each.product for each in offers if each.form is GpuForm.WHOLE and (each.memory_mib or need) < need}
     too_small = union_masks(each.nodes for each in offers if each.product in small)
     return FeasibleNodes(view, pod, tolerate_gpu_taints=True).nodes & ~too_small
+
+
+def _nodes_when_recreated(view: ClusterView, pod: Pod) -> int:
+    """Return the mask of the nodes that selectors, affinity, taints and volumes allow, whatever other pods do."""
+    feasible = FeasibleNodes(view, pod, tolerate_gpu_taints=True, exclusion=NOT_EXCLUDED)
+    return feasible.nodes & feasible.volumes.lasting_nodes if pod.spec.volumes else feasible.nodes
 
 
 def _with_claimed_milli(result: CheckResult, milli: int) -> CheckResult:

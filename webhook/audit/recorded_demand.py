@@ -109,15 +109,15 @@ def record_demand(
 
 
 def serve_record(
-    cards: Sequence[CardGroup],
+    nodes: Sequence[NodeGroup],
     demand: LayoutDemand,
     collector: DemandCollector,
     record: UsageRecord,
     context: EvaluationContext,
 ) -> RecordedService:
-    """Return how much of what recorded pods needed some cards serve. The other arguments are as of `record_demand`."""
+    """Return how much of what recorded pods needed some nodes serve as they are. The other arguments are as of `record_demand`."""
     series, pods, _ = _recorded_series(demand, collector, record, context)
-    return RecordedService(series.start, int(record.now), pods, *serve_series(cards, series))
+    return RecordedService(series.start, int(record.now), pods, *serve_series(nodes, series))
 
 
 def _recorded_series(

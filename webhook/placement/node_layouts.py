@@ -282,14 +282,19 @@ def _link_value(product: str, cards: int) -> int:
 
 
 def assign_layouts(groups: Iterable[tuple[NodeGroup, Sequence[NodeLayout]]], plan: LayoutPlan) -> list[NodeChange]:
-    """Return the nodes that change, idle ones first."""
+    """Return the nodes that change, idle ones first, then those that change alike together."""
     changes = []
     for (_, nodes), layouts in zip(groups, plan.layouts, strict=True):
         for node, cards in zip(nodes, layouts, strict=True):
             new = Counter(cards) + Counter(node.layouts) - node.planned_layouts()
             if new != Counter(node.layouts):
                 changes.append(NodeChange(node, _align(node.layouts, new)))
-    return sorted(changes, key=lambda change: (change.node.pods, change.node.node))
+    return sorted(changes, key=_change_order)
+
+
+def _change_order(change: NodeChange) -> tuple[object, ...]:
+    node = change.node
+    return node.pods > 0, node.product, sorted(node.layouts), sorted(change.layouts), node.pods, node.node
 
 
 def _align(today: Sequence[MigLayout], new: Counter[MigLayout]) -> tuple[MigLayout, ...]:

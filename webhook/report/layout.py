@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -12,6 +12,7 @@ from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import card_product
+from webhook.model.node_masks import union_masks
 from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import EVERY_NODE, WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
 from webhook.placement.mig import MigLayout, mig_geometry
@@ -169,6 +170,7 @@ class NeedRow(NamedTuple):
     Attributes:
         now: Requests of today's pods among them; None if all are.
         has_fixed_cards: Whether nodes that could serve them keep their layouts.
+        nodes: The nodes that their pods may use, if these are not all with such cards.
     """
 
     need: UnitNeed
@@ -176,6 +178,7 @@ class NeedRow(NamedTuple):
     served: Mapping[CardUnit, int]
     now: int | None = None
     has_fixed_cards: bool = False
+    nodes: tuple[str, ...] = ()
 
     @property
     def unserved(self) -> int:
@@ -240,6 +243,14 @@ class ChangeStep(NamedTuple):
     unserved: int
 
 
+def _nodes_by_product(nodes: Iterable[NodeLayout]) -> Counter[str]:
+    """Return the mask of the nodes with each product."""
+    found = Counter[str]()
+    for node in nodes:
+        found[node.product] |= 1 << node.bit
+    return found
+
+
 class ClusterLayout(NamedTuple):
     """The layouts of a cluster, with the demand and the nodes that change.
 
@@ -279,18 +290,27 @@ class ClusterLayout(NamedTuple):
     def need_rows(self) -> list[NeedRow]:
         """Return the demand, the most requests first."""
         now = self.demand.record.now if self.demand.record else None
-        fixed = {node.product for node in self.demand.nodes if node.fixed}
+        fixed = _nodes_by_product(node for node in self.demand.nodes if node.fixed)
+        every = _nodes_by_product(self.demand.nodes)
         rows = [
             NeedRow(
                 need,
                 requests,
                 served,
                 None if now is None else now.get(need, 0),
-                not fixed.isdisjoint(unit.product for unit in need.units),
+                any(need.nodes & fixed[unit.product] for unit in need.units),
+                self._only_nodes(need, every),
             )
             for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
         ]
         return sorted(rows, key=lambda row: (-row.requests, row.need))
+
+    def _only_nodes(self, need: UnitNeed, every: Mapping[str, int]) -> tuple[str, ...]:
+        """Return the names of the nodes that serve a need, if the pods may use some of its products only."""
+        possible = union_masks(every[unit.product] for unit in need.units)
+        if not possible & ~need.nodes:
+            return ()
+        return tuple(node.node for node in self.demand.nodes if (possible & need.nodes) >> node.bit & 1)
 
     def card_uses(self) -> list[CardUse]:
         """Return the used cards by product, whole cards first."""
@@ -425,6 +445,15 @@ def _need_text(need: UnitNeed) -> str:
     return f"{units} in {need.namespace}" if need.namespace else units
 
 
+def _nodes_text(nodes: Sequence[str]) -> str:
+    """Format the only nodes of a need.
+
+    >>> _nodes_text(["n1", "n2"]), _nodes_text([])
+    (' on n1, n2 only', '')
+    """
+    return f" on {abbreviate_names(list(map(sanitize, nodes)))} only" if nodes else ""
+
+
 def _served_text(row: NeedRow) -> str:
     return ", ".join(f"{requests} by {unit_text(unit)}" for unit, requests in sorted(row.served.items()))
 
@@ -495,8 +524,12 @@ NEEDS = Table[NeedRow](
         Column("namespace", lambda row: row.need.namespace or None),
         Column("origin", lambda row: row.need.origin.value, "Origin"),
         Column("together", lambda row: row.need.together),
+        Column("nodes", lambda row: list(row.nodes) or None),
         Column(
-            "units", lambda row: [unit._asdict() for unit in row.need.units], "Need", lambda row: _need_text(row.need)
+            "units",
+            lambda row: [unit._asdict() for unit in row.need.units],
+            "Need",
+            lambda row: _need_text(row.need) + _nodes_text(row.nodes),
         ),
         Column(
             "served",

@@ -89,8 +89,8 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
         would_become: What admission would have done, for example "resources added"; "" if it was evaluated.
         usages: One for each amount of GPUs of each container.
         reach: Whether it could use a smaller GPU; None without GPUs.
-        feasible_nodes: Mask of the nodes that it may use, resources aside, with cards of the memory that it declares,
-            while it has no node; else 0.
+        feasible_nodes: Mask of the nodes that it may use, resources aside, with cards of the memory that it declares;
+            of a running pod, those that it may use when it is created again, whatever other pods do. 0 without GPUs.
     """
 
     workload: str

@@ -346,7 +346,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     if options.quantile is None and (record := audited.read_record()) and record.histories:
         from webhook.audit.recorded_demand import serve_record  # numpy is slow to import
 
-        recorded = serve_record(layout.plan.used_cards(), collector.demand(), collector, record, context)
+        recorded = serve_record(layout.plan.used_nodes, collector.demand(), collector, record, context)
         layout = layout._replace(recorded=recorded)
     layout = layout._replace(steps=list(_change_steps(layout)))
     if any(change.node.pods for change in layout.changes):
