@@ -115,7 +115,10 @@ def serve_record(
     record: UsageRecord,
     context: EvaluationContext,
 ) -> RecordedService:
-    """Return how much of what recorded pods needed some nodes serve as they are. The other arguments are as of `record_demand`."""
+    """Return how much of what recorded pods needed some nodes serve as they are.
+
+    The other arguments are as of `record_demand`.
+    """
     series, pods, _ = _recorded_series(demand, collector, record, context)
     return RecordedService(series.start, int(record.now), pods, *serve_series(nodes, series))
 
