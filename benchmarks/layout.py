@@ -34,7 +34,7 @@ from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.mig_catalogue import mig_card_spec
 from webhook.placement.capacity import PodDemand
 from webhook.placement.integer_program import IntegerProgram
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, NodeGroup, UnitDemand, plan_layouts
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, EqualNodes, UnitDemand, plan_layouts
 from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.report.layout import RequestOrigin, UnitNeed
 from webhook.usage.container_samples import multiprocessor_share
@@ -166,7 +166,7 @@ def served_when_planned_before(series: DemandSeries, product: str) -> tuple[floa
     split = round(PLANNED_PART * series.bins)
     earlier, later = series.part(0, split), series.part(split, series.bins)
     demands = [UnitDemand(requests, need.units) for need, requests in earlier.quantile(QUANTILE).items()]
-    cards = NodeGroup(product, (WHOLE_CARD,), sum(each.requests for each in demands))
+    cards = EqualNodes(product, (WHOLE_CARD,), sum(each.requests for each in demands))
     used = plan_layouts([cards], demands, SECONDS).used_nodes
     (all_before, before), (all_after, after) = serve_series(used, earlier), serve_series(used, later)
     return before / all_before, after / all_after
@@ -199,7 +199,7 @@ def slice_milli(product: str) -> dict[str, int]:
 def compare_layouts(demands: Sequence[UnitDemand], product: str) -> tuple[int, list[LayoutFigures]]:
     """Return the bound, and the figures of our layouts and of fixed ones, ours first."""
     requests = sum(each.requests for each in demands)
-    plan = plan_layouts([NodeGroup(product, (WHOLE_CARD,), requests)], demands, SECONDS)
+    plan = plan_layouts([EqualNodes(product, (WHOLE_CARD,), requests)], demands, SECONDS)
     figures = [LayoutFigures("ours", plan.used.value, requests)]
     for name, layout in fixed_layouts(demands, product).items():
         cards = _cards_of_fixed(demands, layout)

@@ -21,7 +21,7 @@ from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
 from webhook.audit.recorded_demand import DemandSeries, build_series, record_demand, serve_series
 from webhook.cache.snapshot import view_of_objects
-from webhook.placement.layout_plan import CardUnit, NodeGroup, UnitDemand, plan_layouts
+from webhook.placement.layout_plan import CardUnit, EqualNodes, UnitDemand, plan_layouts
 from webhook.placement.node_layouts import node_layouts
 from webhook.policy.loader import load_policies
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
@@ -195,10 +195,10 @@ def test_a_quantile_is_enough_in_its_share_of_the_time(some: Lives, share: float
         assert np.mean(counts <= enough.get(need, 0)) >= share - 1e-6
 
 
-def planned(needs: dict[UnitNeed, int], cards: int) -> Sequence[NodeGroup]:
+def planned(needs: dict[UnitNeed, int], cards: int) -> Sequence[EqualNodes]:
     """Return the cards that the best layouts of some nodes with one card use for some needs."""
     demands = [UnitDemand(count, need.units) for need, count in needs.items()]
-    return plan_layouts([NodeGroup(H100, ((),), cards)], demands).used_nodes
+    return plan_layouts([EqualNodes(H100, ((),), cards)], demands).used_nodes
 
 
 @settings(max_examples=20)

@@ -17,8 +17,8 @@ from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import (
     WHOLE_CARD,
     CardUnit,
+    EqualNodes,
     LayoutPlan,
-    NodeGroup,
     UnitDemand,
     is_shared,
     plan_layouts,
@@ -67,7 +67,7 @@ def matching_size(requests: Sequence[tuple[SeatT, ...]], units: Counter[SeatT]) 
 Card = tuple[str, MigLayout]
 
 
-def choices(groups: Sequence[NodeGroup]) -> Iterator[list[Card]]:
+def choices(groups: Sequence[EqualNodes]) -> Iterator[list[Card]]:
     """Every choice of a maximal layout, one of today's, or none for every card of nodes with one card."""
     names = sorted({group.product for group in groups})
     options = []
@@ -82,7 +82,7 @@ def choices(groups: Sequence[NodeGroup]) -> Iterator[list[Card]]:
         yield [card for each in some for card in each]
 
 
-def best_by_brute_force(groups: Sequence[NodeGroup], demands: Sequence[UnitDemand]) -> tuple[int, int, int]:
+def best_by_brute_force(groups: Sequence[EqualNodes], demands: Sequence[UnitDemand]) -> tuple[int, int, int]:
     """The fewest unserved requests, used cards and changed cards, in this order, of all choices of layouts."""
     requests = [each.units for each in demands for _ in range(each.requests)]
     today, fixed = Counter[Card](), Counter[Card]()
@@ -109,7 +109,7 @@ def figures(plan: LayoutPlan) -> tuple[int, int, int]:
     return plan.unserved.value, plan.used.value, plan.changed
 
 
-def random_instance(rng: random.Random) -> tuple[list[NodeGroup], list[UnitDemand]]:
+def random_instance(rng: random.Random) -> tuple[list[EqualNodes], list[UnitDemand]]:
     """A few cards of one or two products with legal layouts today, and a few kinds of demand."""
     names = rng.choice([[A30], [A30, RTX], [A100], [H100], [A30, H100]])
     most = 5 if names == [A30] else 2
@@ -119,7 +119,7 @@ def random_instance(rng: random.Random) -> tuple[list[NodeGroup], list[UnitDeman
         today = [rng.choice([WHOLE_CARD, rng.choice(layouts)]) for _ in range(rng.randint(1, most))]
         fixed = rng.choice([0, 0, 1])
         cards += [
-            NodeGroup(name, (layout,), fixed=bool(fixed and rng.randint(0, 1)))
+            EqualNodes(name, (layout,), fixed=bool(fixed and rng.randint(0, 1)))
             for layout in today[: most if len(names) == 1 else 1]
         ]
         units += [CardUnit(name, ""), *units_of(name)]
@@ -247,7 +247,7 @@ def assert_nodes_are_legal(nodes: Sequence[NodeLayout], changes: Mapping[str, Se
         assert not node.fixed or layouts == node.layouts
 
 
-def assert_is_consistent(groups: Sequence[NodeGroup], demands: Sequence[UnitDemand], plan: LayoutPlan) -> None:
+def assert_is_consistent(groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], plan: LayoutPlan) -> None:
     """Every card has one legal layout, and no unit serves two requests."""
     before, after, units = Counter[str](), Counter[str](), Counter[CardUnit]()
     for group in groups:
@@ -273,56 +273,56 @@ def slices(name: str, count: int, *profiles: str) -> UnitDemand:
     return UnitDemand(count, tuple(CardUnit(name, profile) for profile in (*profiles, "")))
 
 
-CASES: dict[str, tuple[list[NodeGroup], list[UnitDemand], tuple[int, int, int]]] = {
-    "seven small pods need one card": ([NodeGroup(H100, ((),) * 8)], [slices(H100, 7, "1g.10gb")], (0, 1, 1)),
+CASES: dict[str, tuple[list[EqualNodes], list[UnitDemand], tuple[int, int, int]]] = {
+    "seven small pods need one card": ([EqualNodes(H100, ((),) * 8)], [slices(H100, 7, "1g.10gb")], (0, 1, 1)),
     "one small pod keeps its whole card, since partitioning would free nothing": (
-        [NodeGroup(H100, ((),) * 8)],
+        [EqualNodes(H100, ((),) * 8)],
         [slices(H100, 1, "1g.10gb")],
         (0, 1, 0),
     ),
     "a larger slice serves a small pod where that saves a card": (
-        [NodeGroup(H100, ((),) * 8)],
+        [EqualNodes(H100, ((),) * 8)],
         [slices(H100, 2, "3g.40gb"), slices(H100, 1, "1g.10gb", "2g.20gb", "3g.40gb")],
         (0, 2, 1),
     ),
     "today's layout stays if it serves the demand with as few cards": (
-        [NodeGroup(H100, (BALANCED,)), NodeGroup(H100, ((),) * 7)],
+        [EqualNodes(H100, (BALANCED,)), EqualNodes(H100, ((),) * 7)],
         [slices(H100, 2, "1g.10gb"), slices(H100, 1, "3g.40gb")],
         (0, 1, 0),
     ),
     "a partitioned card that no demand uses becomes whole": (
-        [NodeGroup(H100, (BALANCED,) * 2)],
+        [EqualNodes(H100, (BALANCED,) * 2)],
         [slices(H100, 2, "1g.10gb")],
         (0, 1, 1),
     ),
     "demand of whole cards leaves no card to partition": (
-        [NodeGroup(H100, ((),) * 2)],
+        [EqualNodes(H100, ((),) * 2)],
         [UnitDemand(2, (CardUnit(H100, ""),)), UnitDemand(1, (CardUnit(H100, "1g.10gb"),))],
         (1, 2, 0),
     ),
     "a slice that is requested by name is served by that slice only": (
-        [NodeGroup(H100, (SEVEN,))],
+        [EqualNodes(H100, (SEVEN,))],
         [UnitDemand(1, (CardUnit(H100, "2g.20gb"),))],
         (0, 1, 1),
     ),
-    "a demand without any possible unit is unserved": ([NodeGroup(H100, ((),))], [UnitDemand(3, ())], (3, 0, 0)),
+    "a demand without any possible unit is unserved": ([EqualNodes(H100, ((),))], [UnitDemand(3, ())], (3, 0, 0)),
     "a card that keeps its layout serves what it can, and another one the rest": (
-        [NodeGroup(H100, (BALANCED,), fixed=True), NodeGroup(H100, ((),))],
+        [EqualNodes(H100, (BALANCED,), fixed=True), EqualNodes(H100, ((),))],
         [slices(H100, 4, "1g.10gb")],
         (0, 2, 1),
     ),
     "a pod of four cards gets all of them, and two need more than there are": (
-        [NodeGroup(H100, ((),) * 6)],
+        [EqualNodes(H100, ((),) * 6)],
         [UnitDemand(8, (CardUnit(H100, ""),), together=4)],
         (4, 4, 0),
     ),
     "a pod of four cards takes none from others where there are three": (
-        [NodeGroup(H100, ((),) * 3)],
+        [EqualNodes(H100, ((),) * 3)],
         [UnitDemand(4, (CardUnit(H100, ""),), together=4), UnitDemand(2, (CardUnit(H100, ""),))],
         (4, 2, 0),
     ),
     "a pod of two cards has both of one product": (
-        [NodeGroup(H100, ((),)), NodeGroup(A100, ((),))],
+        [EqualNodes(H100, ((),)), EqualNodes(A100, ((),))],
         [UnitDemand(2, (CardUnit(H100, ""), CardUnit(A100, "")), together=2)],
         (2, 0, 0),
     ),
@@ -331,12 +331,12 @@ CASES: dict[str, tuple[list[NodeGroup], list[UnitDemand], tuple[int, int, int]]]
 
 
 @pytest.mark.parametrize(("cards", "demands", "expected"), CASES.values(), ids=CASES.keys())
-def test_plan(cards: list[NodeGroup], demands: list[UnitDemand], expected: tuple[int, int, int]) -> None:
+def test_plan(cards: list[EqualNodes], demands: list[UnitDemand], expected: tuple[int, int, int]) -> None:
     assert figures(plan_layouts(cards, demands)) == expected
 
 
 def test_pods_get_the_smallest_slice_that_the_layout_has() -> None:
-    cards = [NodeGroup(H100, ((("1g.10gb", 4), ("3g.40gb", 1)),))]
+    cards = [EqualNodes(H100, ((("1g.10gb", 4), ("3g.40gb", 1)),))]
 
     plan = plan_layouts(cards, [slices(H100, 2, "1g.10gb", "3g.40gb")])
 
@@ -347,7 +347,7 @@ def test_a_plan_of_a_large_cluster_is_proved_optimal() -> None:
     profiles = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"]
     demands = [slices(H100, 997 + 311 * i, *profiles[i:]) for i in range(5)]
 
-    plan = plan_layouts([NodeGroup(H100, (BALANCED,) * 8, 1125), NodeGroup(H100, ((),) * 8, 3875)], demands)
+    plan = plan_layouts([EqualNodes(H100, (BALANCED,) * 8, 1125), EqualNodes(H100, ((),) * 8, 3875)], demands)
 
     assert plan.is_optimal
     # Three 3g or 4g slices of two cards, and no card has more than two: so many cards at least.
@@ -358,7 +358,7 @@ def test_a_plan_of_a_large_cluster_is_proved_optimal() -> None:
 def test_a_plan_without_time_is_todays_layout_with_its_bound() -> None:
     demands = [slices(H100, 700, "1g.10gb", "2g.20gb"), slices(H100, 300, "2g.20gb", "3g.40gb")]
 
-    plan = plan_layouts([NodeGroup(H100, ((),), 400)], demands, seconds=0)
+    plan = plan_layouts([EqualNodes(H100, ((),), 400)], demands, seconds=0)
 
     assert (plan.unserved.value, plan.changed) == (1000, 0)
     assert plan.unserved.bound <= 0
@@ -366,7 +366,7 @@ def test_a_plan_without_time_is_todays_layout_with_its_bound() -> None:
 
 
 def test_the_solver_prints_nothing() -> None:
-    program = "from webhook.placement.layout_plan import *; plan_layouts([NodeGroup('NVIDIA-A30', ((),), 3)], [])"
+    program = "from webhook.placement.layout_plan import *; plan_layouts([EqualNodes('NVIDIA-A30', ((),), 3)], [])"
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
 

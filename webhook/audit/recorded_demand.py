@@ -25,7 +25,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
-from webhook.placement.layout_plan import NodeGroup, most_served, plan_layouts
+from webhook.placement.layout_plan import EqualNodes, most_served, plan_layouts
 from webhook.placement.node_layouts import group_nodes
 from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, RecordedService, UnitNeed
 from webhook.usage.history import UsageHistory
@@ -109,7 +109,7 @@ def record_demand(
 
 
 def serve_record(
-    nodes: Sequence[NodeGroup],
+    nodes: Sequence[EqualNodes],
     demand: LayoutDemand,
     collector: DemandCollector,
     record: UsageRecord,
@@ -262,7 +262,7 @@ def _test_plan(demand: LayoutDemand, series: DemandSeries, quantile: float, head
     return HeldOutShare(later.start, *serve_series(used, later), *serve_series(used, earlier))
 
 
-def serve_series(nodes: Sequence[NodeGroup], series: DemandSeries) -> tuple[int, int]:
+def serve_series(nodes: Sequence[EqualNodes], series: DemandSeries) -> tuple[int, int]:
     """Return how many requests a series has, over all bins, and how many of them nodes can serve as they are."""
     requested = served = 0
     for mix, bins in series.mixes().items():

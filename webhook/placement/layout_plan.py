@@ -99,7 +99,7 @@ class CardGroup(NamedTuple):
     cards: int
 
 
-class NodeGroup(NamedTuple):
+class EqualNodes(NamedTuple):
     """Equal nodes: of one product, with equal cards, which the same pods may use.
 
     Attributes:
@@ -167,7 +167,7 @@ class LayoutPlan(NamedTuple):
     used: ObjectiveValue
     changed: int
     layouts: tuple[tuple[tuple[MigLayout, ...], ...], ...] = ()
-    used_nodes: tuple[NodeGroup, ...] = ()
+    used_nodes: tuple[EqualNodes, ...] = ()
 
     @property
     def is_optimal(self) -> bool:
@@ -176,7 +176,7 @@ class LayoutPlan(NamedTuple):
 
 
 def plan_layouts(
-    groups: Sequence[NodeGroup], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS
+    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS
 ) -> LayoutPlan:
     """Return the best layouts of the cards of some nodes.
 
@@ -206,7 +206,7 @@ def plan_layouts(
     )
 
 
-def most_served(groups: Iterable[NodeGroup], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS) -> int:
+def most_served(groups: Iterable[EqualNodes], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS) -> int:
     """Return the most requests that nodes serve with their layouts of today.
 
     Raises:
@@ -217,7 +217,7 @@ def most_served(groups: Iterable[NodeGroup], demands: Sequence[UnitDemand], seco
     return sum(each.requests for each in demands) - unserved
 
 
-class _NodePool(NamedTuple):
+class _ReachablePool(NamedTuple):
     """The nodes of one product that the same demands may use, by the numbers of these."""
 
     product: str
@@ -237,7 +237,7 @@ class _GroupVariables(NamedTuple):
         unchanged: Nodes without a change.
     """
 
-    pool: _NodePool
+    pool: _ReachablePool
     patterns: dict[Pattern, int]
     kept: dict[MigLayout, int]
     unchanged: int
@@ -255,14 +255,14 @@ class _LayoutProgram(IntegerProgram):
         start: Today's layouts, serving nothing.
     """
 
-    def __init__(self, groups: Sequence[NodeGroup], demands: Sequence[UnitDemand]) -> None:
+    def __init__(self, groups: Sequence[EqualNodes], demands: Sequence[UnitDemand]) -> None:
         super().__init__()
         self._groups, self._demands = groups, demands
         self.start: dict[int, int] = {}
-        self.cards: dict[tuple[_NodePool, MigLayout], int] = {}
+        self.cards: dict[tuple[_ReachablePool, MigLayout], int] = {}
         self.groups: list[_GroupVariables] = []
         pools = _pools_of_groups(groups, demands)
-        self._members: defaultdict[_NodePool, list[int]] = defaultdict(list)
+        self._members: defaultdict[_ReachablePool, list[int]] = defaultdict(list)
         for number, pool in enumerate(pools):
             self._members[pool].append(number)
         self._shares = {pool: _largest_shares(pool.product, map(demands.__getitem__, pool.demands)) for pool in pools}
@@ -270,7 +270,7 @@ class _LayoutProgram(IntegerProgram):
         for pool, members in self._members.items():
             self._add_cards(pool, members)
         self._supply = self._units_by_profile()
-        self.served, self.further = self._add_requests(), list[dict[tuple[_NodePool, str], int]]()
+        self.served, self.further = self._add_requests(), list[dict[tuple[_ReachablePool, str], int]]()
         self.unserved = self._add_unserved()
         self.further = self._add_further()
         for unit, supply in self._supply.items():
@@ -278,7 +278,7 @@ class _LayoutProgram(IntegerProgram):
         for pool in self._members:
             self._limit_sets(pool)
 
-    def _add_group(self, group: NodeGroup, pool: _NodePool) -> _GroupVariables:
+    def _add_group(self, group: EqualNodes, pool: _ReachablePool) -> _GroupVariables:
         """Add the patterns of some nodes, and their cards and nodes that do not change."""
         today = group.unpartitioned
         patterns = {pattern: self.add_variable(group.nodes) for pattern in self._possible_patterns(group, pool)}
@@ -298,7 +298,7 @@ class _LayoutProgram(IntegerProgram):
         self.start |= {kept[layout]: group.nodes * count for layout, count in group.partitioned.items()}
         return _GroupVariables(pool, patterns, kept, unchanged)
 
-    def _possible_patterns(self, group: NodeGroup, pool: _NodePool) -> Iterator[Pattern]:
+    def _possible_patterns(self, group: EqualNodes, pool: _ReachablePool) -> Iterator[Pattern]:
         """Yield the patterns that a node may get, and that of today."""
         today, cards = group.unpartitioned, len(group.layouts)
         if group.fixed:
@@ -310,7 +310,7 @@ class _LayoutProgram(IntegerProgram):
         found = {(layout, count) for layout in layouts for count in range(max(1, least), cards + 1)}
         yield from sorted(found | {today} | ({(WHOLE_CARD, 0)} if least == 0 else set()))
 
-    def _add_cards(self, pool: _NodePool, members: Sequence[int]) -> None:
+    def _add_cards(self, pool: _ReachablePool, members: Sequence[int]) -> None:
         """Add the partitioned cards of a pool: as many as its patterns leave, and no fewer than keep their layout."""
         geometry, today = mig_geometry(pool.product), Counter[MigLayout]()
         for number in members:
@@ -334,9 +334,9 @@ class _LayoutProgram(IntegerProgram):
             for (layout, count), index in self.groups[number].patterns.items():
                 yield layout, count, index
 
-    def _units_by_profile(self) -> dict[tuple[_NodePool, str], dict[int, int]]:
+    def _units_by_profile(self) -> dict[tuple[_ReachablePool, str], dict[int, int]]:
         """Return the units that there are of each profile, "" for whole cards, as terms."""
-        found: defaultdict[tuple[_NodePool, str], dict[int, int]] = defaultdict(dict)
+        found: defaultdict[tuple[_ReachablePool, str], dict[int, int]] = defaultdict(dict)
         for (pool, layout), index in self.cards.items():
             for profile, count in layout:
                 found[pool, profile][index] = count
@@ -346,9 +346,9 @@ class _LayoutProgram(IntegerProgram):
                     found[pool, profile] |= {index: cards * count} if cards else {}
         return found
 
-    def _add_requests(self) -> list[dict[tuple[_NodePool, str], int]]:
+    def _add_requests(self) -> list[dict[tuple[_ReachablePool, str], int]]:
         """Add for each demand the pods that units serve, by pool and profile."""
-        served: list[dict[tuple[_NodePool, str], int]] = [{} for _ in self._demands]
+        served: list[dict[tuple[_ReachablePool, str], int]] = [{} for _ in self._demands]
         for pool in self._members:
             for number in pool.demands:
                 each = self._demands[number]
@@ -365,7 +365,7 @@ class _LayoutProgram(IntegerProgram):
             self.start[index] = pods
         return unserved
 
-    def _add_further(self) -> list[dict[tuple[_NodePool, str], int]]:
+    def _add_further(self) -> list[dict[tuple[_ReachablePool, str], int]]:
         """Add for each demand as many pods again, which unused slices and shares serve."""
         found = []
         for each, served in zip(self._demands, self.served, strict=True):
@@ -375,7 +375,7 @@ class _LayoutProgram(IntegerProgram):
             found.append(further)
         return found
 
-    def _limit_unit(self, unit: tuple[_NodePool, str], supply: Mapping[int, int]) -> None:
+    def _limit_unit(self, unit: tuple[_ReachablePool, str], supply: Mapping[int, int]) -> None:
         """Serve no more requests with a unit than there are."""
         terms: dict[int, int] = {}
         for number in unit[0].demands:
@@ -384,7 +384,7 @@ class _LayoutProgram(IntegerProgram):
         if terms:
             self.require_sum({**terms, **{index: -count for index, count in supply.items()}}, upper=0)
 
-    def _limit_sets(self, pool: _NodePool) -> None:
+    def _limit_sets(self, pool: _ReachablePool) -> None:
         """Serve no more pods of several whole cards than nodes have so many.
 
         Exact if the sizes of the sets divide each other, as 2, 4 and 8 do.
@@ -448,7 +448,7 @@ class _LayoutProgram(IntegerProgram):
         for each in self.groups:
             for layout, index in each.kept.items():
                 new[each.pool, layout] -= values[index]
-        missing: defaultdict[_NodePool, Counter[MigLayout]] = defaultdict(Counter)
+        missing: defaultdict[_ReachablePool, Counter[MigLayout]] = defaultdict(Counter)
         for (pool, layout), count in new.items():
             missing[pool][layout] += count
         return tuple(
@@ -458,33 +458,33 @@ class _LayoutProgram(IntegerProgram):
 
     def used_nodes(
         self, values: Sequence[int], layouts: Sequence[Sequence[tuple[MigLayout, ...]]]
-    ) -> Iterator[NodeGroup]:
+    ) -> Iterator[EqualNodes]:
         """Yield groups with the cards that are used: of the whole ones, those of the nodes that have the most."""
-        whole = Counter[_NodePool]()
+        whole = Counter[_ReachablePool]()
         for each, by_unit in zip(self._demands, self.served, strict=True):
             for (pool, profile), index in by_unit.items():
                 whole[pool] += 0 if profile else values[index] * each.together
-        found = Counter[NodeGroup]()
+        found = Counter[EqualNodes]()
         for number in sorted(range(len(layouts)), key=lambda number: -self._most_whole(layouts[number])):
             group, pool = self._groups[number], self.groups[number].pool
             for node in sorted(layouts[number], key=lambda node: -node.count(WHOLE_CARD)):
                 used = min(whole[pool], node.count(WHOLE_CARD))
                 whole[pool] -= used
                 cards = (*(layout for layout in node if layout != WHOLE_CARD), *(WHOLE_CARD,) * used)
-                found[NodeGroup(group.product, tuple(sorted(cards)), 1, group.bit, fixed=True)] += 1
+                found[EqualNodes(group.product, tuple(sorted(cards)), 1, group.bit, fixed=True)] += 1
         return (group._replace(nodes=count) for group, count in found.items() if group.layouts)
 
     def _most_whole(self, nodes: Iterable[tuple[MigLayout, ...]]) -> int:
         return max((node.count(WHOLE_CARD) for node in nodes), default=0)
 
 
-def _pools_of_groups(groups: Iterable[NodeGroup], demands: Sequence[UnitDemand]) -> list[_NodePool]:
+def _pools_of_groups(groups: Iterable[EqualNodes], demands: Sequence[UnitDemand]) -> list[_ReachablePool]:
     """Return the pool of each group."""
     using = [(number, each.nodes, {unit.product for unit in each.units}) for number, each in enumerate(demands)]
-    known: dict[tuple[str, int], _NodePool] = {}
+    known: dict[tuple[str, int], _ReachablePool] = {}
     for product, index in {(group.product, group.bit) for group in groups}:
         numbers = tuple(number for number, nodes, products in using if product in products and nodes >> index & 1)
-        known[product, index] = _NodePool(product, numbers)
+        known[product, index] = _ReachablePool(product, numbers)
     return [known[group.product, group.bit] for group in groups]
 
 
@@ -495,7 +495,7 @@ def _joint_layouts(layouts: Sequence[MigLayout]) -> Iterator[tuple[MigLayout, ..
         yield from combinations(layouts, size)
 
 
-def _kept_cards(group: NodeGroup, variables: _GroupVariables) -> Iterator[tuple[int, int]]:
+def _kept_cards(group: EqualNodes, variables: _GroupVariables) -> Iterator[tuple[int, int]]:
     """Yield the terms of the cards that keep their layout."""
     today, cards = group.unpartitioned
     for (layout, count), index in variables.patterns.items():
@@ -506,7 +506,7 @@ def _kept_cards(group: NodeGroup, variables: _GroupVariables) -> Iterator[tuple[
 
 
 def _node_layouts(
-    group: NodeGroup, variables: _GroupVariables, values: Sequence[int], missing: Counter[MigLayout]
+    group: EqualNodes, variables: _GroupVariables, values: Sequence[int], missing: Counter[MigLayout]
 ) -> Iterator[tuple[MigLayout, ...]]:
     """Yield the new layouts of each node of a group, first those that do not change.
 

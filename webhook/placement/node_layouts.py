@@ -22,8 +22,8 @@ from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import (
     SHARE_FORMS,
     WHOLE_CARD,
+    EqualNodes,
     LayoutPlan,
-    NodeGroup,
     UnitDemand,
     is_shared,
     share_of,
@@ -250,16 +250,18 @@ def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[Mig
     return tuple(layout for layout, index in cards.items() for _ in range(values[index]))
 
 
-def group_nodes(nodes: Iterable[NodeLayout], demands: Iterable[UnitDemand]) -> list[tuple[NodeGroup, list[NodeLayout]]]:
+def group_nodes(
+    nodes: Iterable[NodeLayout], demands: Iterable[UnitDemand]
+) -> list[tuple[EqualNodes, list[NodeLayout]]]:
     """Return the nodes with cards that serve the demand, equal ones together, those first that should change last."""
     nodes = sorted(nodes, key=lambda node: (-node.pods, node.node))
     classes = _node_classes([node.bit for node in nodes], {each.nodes for each in demands})
-    groups: defaultdict[NodeGroup, list[NodeLayout]] = defaultdict(list)
+    groups: defaultdict[EqualNodes, list[NodeLayout]] = defaultdict(list)
     for node in nodes:
         cards = tuple(sorted(node.planned_layouts().elements()))
         kept, drain = len(node.layouts) - len(cards), int(node.pods > 0)
         links = _link_value(node.product, len(node.layouts))
-        group = NodeGroup(node.product, cards, 0, classes[node.bit], kept, node.fixed, drain, links)
+        group = EqualNodes(node.product, cards, 0, classes[node.bit], kept, node.fixed, drain, links)
         if cards:
             groups[group].append(node)
     return [(group._replace(nodes=len(equal)), equal) for group, equal in sorted(groups.items())]
@@ -281,7 +283,7 @@ def _link_value(product: str, cards: int) -> int:
     return 1 + max((max(row) for row in links), default=0)
 
 
-def assign_layouts(groups: Iterable[tuple[NodeGroup, Sequence[NodeLayout]]], plan: LayoutPlan) -> list[NodeChange]:
+def assign_layouts(groups: Iterable[tuple[EqualNodes, Sequence[NodeLayout]]], plan: LayoutPlan) -> list[NodeChange]:
     """Return the nodes that change, idle ones first, then those that change alike together."""
     changes = []
     for (_, nodes), layouts in zip(groups, plan.layouts, strict=True):
