@@ -7,7 +7,7 @@ import pytest
 from webhook.placement.integer_program import ObjectiveValue
 from webhook.placement.layout_plan import CardGroup, LayoutPlan
 from webhook.placement.node_layouts import NodeLayout
-from webhook.report.layout import ClusterLayout, LayoutDemand, layout_lines
+from webhook.report.layout import ClusterLayout, LayoutDemand, RequestOrigin, UnitNeed, layout_lines
 
 UNPROVED = {
     "more could be served": (ObjectiveValue(5, 2), ObjectiveValue(3, 1), "other layouts may serve 3 more requests"),
@@ -23,3 +23,13 @@ def test_the_gap_is_shown(unserved: ObjectiveValue, used: ObjectiveValue, expect
     [line] = [line for line in layout_lines(ClusterLayout(demand, plan, (), None)) if line.startswith("Lower bound")]
 
     assert line == f"Lower bound            2: time ended; {expected}"
+
+
+def test_a_need_that_nothing_can_serve_has_a_text() -> None:
+    needs = {UnitNeed((), RequestOrigin.WHOLE, "team"): 2}
+    demand = LayoutDemand((NodeLayout("n", "NVIDIA-A30", ((),)),), needs, {}, {}, 0, 0)
+    plan = LayoutPlan((CardGroup("NVIDIA-A30", (), 1),), ({},), ObjectiveValue(2, 2), ObjectiveValue(0, 0), 0)
+
+    lines = list(layout_lines(ClusterLayout(demand, plan, (), None)))
+
+    assert any("whole cards requested   none that fits in team   " in line for line in lines)

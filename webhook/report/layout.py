@@ -441,7 +441,7 @@ def _need_text(need: UnitNeed) -> str:
     for unit in need.units:
         by_product.setdefault(unit.product, []).append(unit)
     smallest = (unit_text(units[0]) + (" (or larger)" if len(units) > 1 else "") for units in by_product.values())
-    units = " or ".join(smallest) + (f" ({need.together} together)" if need.together > 1 else "")
+    units = (" or ".join(smallest) or "none that fits") + (f" ({need.together} together)" if need.together > 1 else "")
     return f"{units} in {need.namespace}" if need.namespace else units
 
 
@@ -509,7 +509,7 @@ STEPS = Table[ChangeStep](
             "nodes",
             lambda row: list(row.nodes),
             "Nodes",
-            lambda row: abbreviate_names(row.nodes) or "today's layouts, all pods created again",
+            lambda row: abbreviate_names(row.nodes) or "none: the demand with today's layouts",
         ),
         Column("pods", lambda row: row.pods, "Evicts", numeric=True),
         *_freed_columns(lambda row: row.freed),
