@@ -156,12 +156,26 @@ def test_its_pods_become_ready_and_its_webhooks_deny(site: ReleasedSite) -> None
     assert site.is_denied()
 
 
+GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
+
+
+def store_former_report(plane: Plane) -> Json:
+    """Create the GPUNode of an agent before 0.1, and return its status, in which no field is lost."""
+    written: Json = yaml.safe_load((ROOT / "tests/upgrade/files/former/gpunode.yaml").read_text(encoding="utf-8"))
+    plane.api.create(GPUNODES, written)
+    plane.api.patch(f"{GPUNODES}/gpu-1/status", {"status": written["status"]})
+    status: Json = plane.api.get(f"{GPUNODES}/gpu-1")["status"]
+    assert status == written["status"]
+    return status
+
+
 def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) -> None:
     """The replicas' caBundle, those of the autoscaler and policies that admins created stay."""
     plane = site.plane
     plane.api.create(POLICIES, json.loads(policy_text("mine", match={"namespaces": ["no-such-namespace"]})))
     plane.kubectl("scale", "deployment/rightslice", "--replicas=3", "-n", SYSTEM_NAMESPACE)
     [bundle] = site.bundles()
+    report = store_former_report(plane)
     seen = []
     with ContinuousCaller(site) as caller:
         for change in (documented("upgrade", site.current), ["rollback", "rightslice", "1"]):
@@ -175,6 +189,8 @@ def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) ->
     images = [f"registry.example.com/rightslice:{version}" for version in (__version__, "0.0.9")]
     assert seen == [(image, 3, {bundle}, True) for image in images]
     assert plane.api.exists(f"{POLICIES}/mine")
+    assert plane.api.get(f"{GPUNODES}/gpu-1")["status"] == report
+    plane.api.delete(f"{GPUNODES}/gpu-1")
     history = json.loads(helm(plane, "history", "rightslice", "--output=json").stdout)
     assert [entry["chart"] for entry in history] == [
         "rightslice-0.0.9",
