@@ -27,6 +27,8 @@ from tests.controlplane.programs import HAS_C_COMPILER
 from tests.house.checkout import read_checkout_file
 from tests.release.conftest import SECONDS
 from tests.release.image import SETTINGS, write_image
+from tests.release.runtime import STATUS_FOLDER
+from tests.release.sbom import read_system_packages
 from tests.server.site import encoded, review
 from webhook import __version__
 
@@ -225,3 +227,11 @@ def call(port: int, path: str, body: bytes | None = None) -> str:
         return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+def test_the_bill_of_materials_lists_the_packages_of_the_image(runtime_tree: Path) -> None:
+    system = {package.name: package for package in read_system_packages(runtime_tree)}
+
+    assert {"libc6", "libstdc++6"} <= system.keys()
+    assert set(system) == {file.name for file in (runtime_tree / STATUS_FOLDER).iterdir()}
+    assert all(package.version[:1].isdigit() for package in system.values())
