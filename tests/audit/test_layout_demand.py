@@ -179,6 +179,11 @@ SHARES: dict[str, tuple[list[PodMaker], str, dict[tuple[str, ...], int]]] = {
         shared_policy("[timeSlicing]"),
         {("right-sized", "L4/timeSlicing/4", "L4/timeSlicing/3", "L4/timeSlicing/2", "L4/whole"): 1},
     ),
+    "of both forms, if the policy allows both": (
+        [whole("p", "30Gi", "h100")],
+        shared_policy("[timeSlicing, mps]"),
+        {("right-sized", "H100/timeSlicing/2", "H100/mps/2", "H100/whole"): 1},
+    ),
     "a pod that needs more than half of a card keeps it": (
         [whole("p", "50Gi", "h100")],
         shared_policy("[timeSlicing]"),

@@ -444,6 +444,26 @@ def test_of_equal_nodes_the_one_that_is_shared_today_stays_shared(
     assert "n2" not in changed
 
 
+def test_shares_of_both_forms_serve_pods_whose_policy_allows_both(
+    planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is time-sliced today serves its pods as it is."""
+    rules = {"isolation": "none", "forms": ["mps", "timeSlicing"], "evidence": ["declared"]}
+    monkeypatch.setitem(POLICY["spec"], "rightSizing", rules)
+    sharing = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    labels = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.memory": "15360", **sharing}
+    node = make_node("t4", {**labels, "nvidia.com/gpu.count": "1"}, **{"nvidia.com/gpu.shared": 4})
+    pods = [
+        make_pod(f"p{i}").requests("nvidia.com/gpu.shared", "1").needs("3Gi", "20%").spec(nodeName="t4")
+        for i in range(4)
+    ]
+    unknown = make_pod("q").requests("nvidia.com/gpu.shared", "1").spec(nodeName="t4")
+    found, mixed = planned([node], pods), planned([node], [*pods[:3], unknown])
+
+    for plan in (found, mixed):
+        assert (plan["nodes"], plan["unserved"]["requests"], plan["cardsUsed"]["lowerBound"]) == ([], 0, 1)
+
+
 @pytest.mark.usefixtures("shares")
 def test_shares_are_not_planned_where_files_are_written(planned: Any, tmp_path: Path) -> None:
     pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="a") for i in range(4)]

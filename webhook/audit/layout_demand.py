@@ -36,7 +36,7 @@ from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
 from webhook.placement.mig import mig_geometry
 from webhook.placement.node_layouts import NodeLayout
-from webhook.policy.policy_set import InjectionRules, PolicySet
+from webhook.policy.policy_set import InjectionRules, PolicySet, RightSizingRules
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
 from webhook.report.results import CheckResult
 from webhook.well_known import Json
@@ -58,14 +58,17 @@ SHARE_ISOLATION = {GpuForm.MPS: IsolationLevel.MEMORY, GpuForm.TIME_SLICING: Iso
 SHARING_STRATEGIES = {GpuForm.MPS: "mps", GpuForm.TIME_SLICING: "time-slicing"}
 
 
+def allowed_share_forms(rule: RightSizingRules) -> list[GpuForm]:
+    """Return the forms of shares that a policy allows, in its order."""
+    return [form for form in rule.forms if form in SHARE_ISOLATION and SHARE_ISOLATION[form] >= rule.isolation]
+
+
 def allowed_share_form(policies: PolicySet) -> GpuForm | None:
-    """Return the form of shares to plan: MPS if all policies that allow shares allow it; None if none does."""
+    """Return the form in which nodes advertise shares to pods that are evaluated: MPS if all policies that allow shares
+    allow it; None if none does. The plan may have each form that the policy of a pod allows.
+    """
     rules = [policy.right_sizing for policy in policies.policies if policy.right_sizing]
-    allowed = [
-        [form for form in rule.forms if form in SHARE_ISOLATION and SHARE_ISOLATION[form] >= rule.isolation]
-        for rule in rules
-    ]
-    shares = list(filter(None, allowed))
+    shares = list(filter(None, map(allowed_share_forms, rules)))
     if not shares:
         return None
     return GpuForm.MPS if all(GpuForm.MPS in forms for forms in shares) else GpuForm.TIME_SLICING
@@ -168,6 +171,9 @@ class DemandCollector:
             self._by_product[node.product] |= 1 << index
         self._savings = {
             policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
+        }
+        self._share_forms = {
+            policy.name: allowed_share_forms(policy.right_sizing) for policy in policies.policies if policy.right_sizing
         }
         self._needs = Counter[UnitNeed]()
         self._kept = Counter[str]()
@@ -308,21 +314,28 @@ class DemandCollector:
             return []
         most = CARD_MILLI - 10 * max(self._savings.get(name, 0) for name in result.decision.policies)
         form = outcome.offers[0].form
-        units = self._covering_slices if form is GpuForm.MIG else partial(self._covering_shares, form)
+        forms = self._forms_of_policies(outcome.policy.split(", "), form)
+        units = self._covering_slices if form is GpuForm.MIG else partial(self._covering_shares, forms)
         found = [unit for product in products for unit in units(product, outcome.need, most)]
         return [*found, *(CardUnit(product, "") for product in products)] if found else []
+
+    def _forms_of_policies(self, names: Sequence[str], chosen: GpuForm) -> list[GpuForm]:
+        """Return the forms of shares that some policies allow, also the chosen one."""
+        allowed = [self._share_forms[name] for name in names if name in self._share_forms]
+        forms = dict.fromkeys((*(allowed[0] if allowed else ()), chosen))
+        return [form for form in forms if form is chosen or all(form in each for each in allowed)]
 
     def _covering_slices(self, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
         offers = (offer for offer in self._fleet.offers if offer.form is GpuForm.MIG and offer.product == product)
         profiles = dict.fromkeys(offer.profile for offer in offers if _serves(offer, need, most))
         return (CardUnit(product, profile) for profile in profiles)
 
-    def _covering_shares(self, form: GpuForm, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
-        """Yield the shares that cover a need in memory and duty, those of the most replicas first."""
+    def _covering_shares(self, forms: Sequence[GpuForm], product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
+        """Yield the shares of some forms that cover a need in memory and duty, those of the most replicas first."""
         whole = (offer for offer in self._fleet.offers if offer.form is GpuForm.WHOLE and offer.product == product)
         memory = min((offer.memory_mib or 0 for offer in whole), default=0)
         replicas = min(MOST_REPLICAS, memory // max(1, need.memory_mib), _replicas_by_duty(need.compute_milli))
-        shares = (CardUnit(product, share_profile(form, count)) for count in range(replicas, 1, -1))
+        shares = (CardUnit(product, share_profile(form, count)) for count in range(replicas, 1, -1) for form in forms)
         return (share for share in shares if share.milli <= most)
 
 
