@@ -97,7 +97,7 @@ def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: 
         "cordoned": "cordoned",
         "shared": "GPUs are shared",
         "other": "the product has no known MIG profiles",
-        "media": "slices are not of the mixed strategy, or have media engines",
+        "media": "advertises nvidia.com/mig-1g.10gb.me: no profile of the product, or with media engines",
     }
 
 
@@ -186,6 +186,20 @@ def test_nodes_that_cannot_be_as_they_advertise_are_not_planned(planned: Any) ->
         {"node": "bogus", "reason": "advertises nvidia.com/mig-bogus, which is no MIG profile"},
     ]
     assert [row["cards"] for row in found["products"]] == [8]
+
+
+def test_slices_of_another_product_or_of_the_single_strategy_are_named(planned: Any) -> None:
+    single = hopper("single", **{"nvidia.com/gpu": 7})
+    single["metadata"]["labels"] |= {
+        "nvidia.com/gpu.product": f"{H100}-MIG-1g.10gb",
+        "nvidia.com/mig.strategy": "single",
+    }
+    found = planned([hopper("a"), hopper("small", **{"nvidia.com/mig-1g.5gb": 7}), single], [])
+
+    assert {each["node"]: each["reason"] for each in found["nodesNotPlanned"]} == {
+        "small": "advertises nvidia.com/mig-1g.5gb: no profile of the product, or with media engines",
+        "single": "slices have the name nvidia.com/gpu (single strategy)",
+    }
 
 
 def test_pods_that_request_unknown_gpus_are_named(planned: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -160,9 +161,12 @@ def _unplanned_reason(fleet: Fleet, index: int) -> str:
     if geometry is None:
         return "the product has no known MIG profiles"
     names = {profile.name for profile in geometry.profiles}
-    if all(offer and _is_plannable(resource, offer, names) for resource, offer in offers.items()):
+    others = [name for name, offer in offers.items() if not (offer and _is_plannable(name, offer, names))]
+    if not others:
         return ""
-    return "slices are not of the mixed strategy, or have media engines"
+    if WHOLE_GPU in others:
+        return f"slices have the name {WHOLE_GPU} (single strategy)"
+    return f"advertises {abbreviate_names(sorted(others))}: no profile of the product, or with media engines"
 
 
 def _is_plannable(resource: str, offer: GpuOffer, profiles: Container[str]) -> bool:
