@@ -255,6 +255,18 @@ def test_only_cards_with_mig_profiles_can_be_partitioned(rightslice: Run) -> Non
     page = rightslice("layout", "--cluster", "demo", "-o", "html").out
 
     assert "with 56 cards, 40 of which can be partitioned" in page  # the others are V100, L4 and L40S
+    assert "NVIDIA-L4, shared" in page
+    assert "NVIDIA-L4, partitioned" not in page
+
+
+def test_the_steps_have_the_order_of_the_script(rightslice: Run, tmp_path: Path) -> None:
+    arguments = ("-o", "json", "--write", str(tmp_path), "--allow-drain", "--max-unavailable", "3")
+    plan = orjson.loads(rightslice("layout", "--cluster", "demo", *arguments).out)
+
+    script = re.findall(r"^(?:reserve|drain) (\S+)", (tmp_path / "apply.sh").read_text(), re.MULTILINE)
+    assert [name for step in plan["steps"] for name in step["nodes"]] == script
+    pods = [node["pods"] for node in plan["nodes"]]
+    assert pods == sorted(pods)
 
 
 def test_a_demand_of_the_past_without_drains_says_why_more_cards_are_used(rightslice: Run) -> None:

@@ -124,7 +124,8 @@ def _freed_waterfall(layout: ClusterLayout) -> Markup:
 
 
 def _use_text(use: CardUse) -> str:
-    return f"{use.product}, {'partitioned' if use.partitioned else 'allocated as a whole'}"
+    divided = "partitioned" if mig_geometry(use.product) else "shared"
+    return f"{use.product}, {divided if use.partitioned else 'allocated as a whole'}"
 
 
 def _groups(layout: ClusterLayout) -> Iterator[DrawnNodes]:

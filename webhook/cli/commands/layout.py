@@ -387,7 +387,8 @@ def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
     wanted = [need.demand(requests) for need, requests in demand.needs.items()]
     groups = group_nodes(demand.nodes, wanted)
     plan = plan_layouts([group for group, _ in groups], wanted)
-    return ClusterLayout(demand, plan, assign_layouts(groups, plan), None)
+    changes = sorted(assign_layouts(groups, plan), key=lambda change: change.node.pods)
+    return ClusterLayout(demand, plan, changes, None)
 
 
 def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
