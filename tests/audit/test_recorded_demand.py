@@ -118,6 +118,12 @@ def test_needs_of_recorded_pods(
     assert needs_of(recorded(histories, *pods, quantile=quantile, policy=policy)) == expected
 
 
+def test_a_recorded_pod_of_several_gpus_needs_them_on_one_node() -> None:
+    demand = recorded([lived(f"p{i}", 240, 0, workload="Job/train", gpus=4) for i in range(3)], headroom=20)
+
+    assert [(need.together, requests) for need, requests in demand.needs.items()] == [(4, 16)]
+
+
 def test_cards_that_a_running_pod_keeps_are_not_needed_twice() -> None:
     histories = [lived("a", 10, 0), lived("b", 10, 5)]
     demand = recorded(histories, serving("a", ""), quantile=1.0)

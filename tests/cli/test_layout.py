@@ -400,6 +400,50 @@ def test_a_node_with_a_whole_card_that_stays_is_not_shared(planned: Any) -> None
     assert (found["cardsUsed"]["planned"], found["nodes"]) == (4, [])
 
 
+def budget(name: str, app: str, allowed: int | None = None, **spec: Any) -> PodMaker:
+    """Return a PodDisruptionBudget of the pods of an app, as something to build."""
+    status = {} if allowed is None else {"status": {"disruptionsAllowed": allowed}}
+    selector = {"selector": {"matchLabels": {"app": app}}}
+    item = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": selector | spec, **status}
+    made = make_pod(name)
+    made.build = lambda: item | {"metadata": {"namespace": "team", "name": name}}  # type: ignore[method-assign]  # the fixture builds only pods
+    return made
+
+
+FORBIDDING: dict[str, dict[str, Any]] = {
+    "by its status": {"allowed": 0, "maxUnavailable": 1},
+    "by its spec": {"maxUnavailable": 0},
+    "that all pods are available": {"minAvailable": "100%"},
+}
+
+
+@pytest.mark.parametrize("spec", FORBIDDING.values(), ids=FORBIDDING.keys())
+def test_a_node_is_not_drained_if_a_disruption_budget_forbids_it(planned: Any, spec: dict[str, Any]) -> None:
+    pods = [running(f"p{i}", "8Gi", "a").label("app", "a") for i in range(7)]
+    assert planned([hopper("a")], pods)["nodes"] != []
+
+    found = planned([hopper("a")], [*pods, budget("one", "a", **spec)])
+    text = planned([hopper("a")], [*pods, budget("one", "a", **spec)], "--no-color")
+
+    assert (found["nodes"], found["notDrained"]) == ([], {"a": "team/one"})
+    assert "Not drained            1 node (a): PodDisruptionBudget team/one allows no eviction\n" in text
+
+
+DRAINS: dict[str, tuple[list[PodMaker], str]] = {
+    "one whose budget forbids it is not": ([budget("one", "a", 0)], "b"),
+    "one whose budget allows few evictions at once is not": ([budget("one", "b", 3)], "a"),
+    "one whose budget allows all of them is": ([budget("one", "a", 3), budget("two", "b", 7)], "b"),
+}
+
+
+@pytest.mark.parametrize(("budgets", "expected"), DRAINS.values(), ids=DRAINS.keys())
+def test_of_two_nodes_one_is_drained(planned: Any, budgets: list[PodMaker], expected: str) -> None:
+    held = [running(f"{node}{i}", "8Gi", node).label("app", node) for node in "ab" for i in range(7)]
+    found = planned([hopper("a"), hopper("b")], [*held, *budgets])
+
+    assert ([node["node"] for node in found["nodes"]], found["cardsUsed"]["planned"]) == ([expected], 2)
+
+
 def pool_node(name: str, pool: str) -> dict[str, Any]:
     """Return a node of a pool, by label and taint."""
     node = hopper(name)

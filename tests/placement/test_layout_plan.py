@@ -343,6 +343,22 @@ def test_pods_get_the_smallest_slice_that_the_layout_has() -> None:
     assert plan.served == ({CardUnit(H100, "1g.10gb"): 2},)
 
 
+RESTS: dict[str, tuple[list[str], MigLayout]] = {
+    "small slices beside a large one": (["1g.10gb", "3g.40gb"], (("1g.10gb", 4), ("3g.40gb", 1))),
+    "slices of two": (["2g.20gb", "3g.40gb"], (("2g.20gb", 2), ("3g.40gb", 1))),
+}
+
+
+@pytest.mark.parametrize(("profiles", "expected"), RESTS.values(), ids=RESTS.keys())
+def test_the_rest_of_a_card_has_the_slices_that_the_demand_uses(profiles: list[str], expected: MigLayout) -> None:
+    demands = [UnitDemand(1, (CardUnit(H100, profile),)) for profile in profiles]
+
+    [cards] = plan_layouts([EqualNodes(H100, ((),))], demands).cards
+    [again] = plan_layouts([EqualNodes(H100, ((),))], [each._replace(requests=1) for each in reversed(demands)]).cards
+
+    assert (cards.layout, again.layout) == (expected, expected)
+
+
 def test_a_plan_of_a_large_cluster_is_proved_optimal() -> None:
     profiles = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"]
     demands = [slices(H100, 997 + 311 * i, *profiles[i:]) for i in range(5)]

@@ -27,6 +27,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.prices import NodePrices
 from webhook.model.usage import UsageView
+from webhook.placement.node_layouts import DrainLimit
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.policy.policy_set import PolicySet
 from webhook.report.capacity import NodeCapacity, node_capacities
@@ -63,6 +64,8 @@ class ClusterAudit(msgspec.Struct):
         undated_pods: Pods without a creation time, which `since` cannot exclude.
         cluster: The audited cluster: a URL, or the names of files.
         prices: Prices of the GPUs; None if no cost is shown.
+        drain_limits: What PodDisruptionBudgets say about the drain of nodes, if pods are evaluated in an adjusted
+            cluster.
         report_apis: The APIs that the cluster has for policy reports, the preferred one first.
     """
 
@@ -72,6 +75,7 @@ class ClusterAudit(msgspec.Struct):
     undated_pods: int = 0
     cluster: str = ""
     prices: NodePrices | None = None
+    drain_limits: Mapping[str, DrainLimit] = {}
     report_apis: Sequence[ReportApi] = (ReportApi.OPENREPORTS,)
 
 

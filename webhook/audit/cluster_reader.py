@@ -208,6 +208,14 @@ class ClusterReader:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
 
+    def disruption_budgets(self) -> Iterator[SourceObject]:
+        """Yield the PodDisruptionBudgets; none if the cluster does not permit listing them."""
+        try:
+            yield from self._list_objects("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets")
+        except ApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+                raise
+
     def _list_objects(self, kind: str, path: str, params: Mapping[str, str] | None = None) -> Iterator[SourceObject]:
         pages = self._pages(WatchedResource(f"{kind.lower()}s", path, dict[str, Any], params or {}))
 

@@ -42,6 +42,25 @@ MOST_LINKED_CARDS = 16
 """As many cards as NVLink connects in one node."""
 
 
+COST_OF_A_SLOW_DRAIN = 100
+"""So many nodes are drained rather than one whose budgets allow only some of its evictions at once."""
+
+
+class DrainLimit(NamedTuple):
+    """The limits of the drain of a node by PodDisruptionBudgets.
+
+    Attributes:
+        forbidden_by: A budget that allows no eviction; "" if each allows one.
+        waits: Whether one allows fewer evictions at once than the node has of its pods.
+    """
+
+    forbidden_by: str = ""
+    waits: bool = False
+
+
+NO_DRAIN_LIMIT = DrainLimit()
+
+
 class NodeLayout(NamedTuple):
     """The cards of one node.
 
@@ -52,6 +71,7 @@ class NodeLayout(NamedTuple):
         pods: Running pods with GPUs.
         fixed: True if no card may change.
         bit: Its place in masks of nodes.
+        drain: Whether PodDisruptionBudgets let its pods be evicted.
     """
 
     node: str
@@ -61,11 +81,17 @@ class NodeLayout(NamedTuple):
     pods: int = 0
     fixed: bool = False
     bit: int = 0
+    drain: DrainLimit = NO_DRAIN_LIMIT
 
     @property
     def shared(self) -> MigLayout:
         """The layout of its shared cards, which are all equal; `WHOLE_CARD` if it has none."""
         return next(filter(is_shared, self.layouts), WHOLE_CARD)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it runs pods with GPUs, and its pods may not be evicted."""
+        return self.pods > 0 and self.drain.forbidden_by != ""
 
     def planned_layouts(self) -> Counter[MigLayout]:
         """Return how many cards with each layout serve the demand: all but those that pods keep."""
@@ -263,7 +289,8 @@ def group_nodes(
     groups: defaultdict[EqualNodes, list[NodeLayout]] = defaultdict(list)
     for node in nodes:
         cards = tuple(sorted(node.planned_layouts().elements()))
-        kept, drain = len(node.layouts) - len(cards), int(node.pods > 0)
+        kept = len(node.layouts) - len(cards)
+        drain = (COST_OF_A_SLOW_DRAIN if node.drain.waits else 1) if node.pods else 0
         links = _link_value(node.product, len(node.layouts))
         group = EqualNodes(node.product, cards, 0, classes[node.bit], kept, node.fixed, drain, links)
         if cards:

@@ -629,6 +629,7 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.resized_pods:
         pods = pluralize(layout.demand.resized_pods, "running pod")
         yield f"To be recreated        {pods}: only new pods get a smaller GPU"
+    yield from _blocked_lines(layout)
     yield from _unplanned_lines(layout)
     if layout.policies:
         names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])
@@ -651,6 +652,17 @@ def _reasons_text(cards: Mapping[str, int]) -> str:
     """
     ordered = sorted(cards.items(), key=lambda each: (-each[1], each))
     return f"{sum(cards.values())} ({', '.join(f'{count} {reason}' for reason, count in ordered)})"
+
+
+def _blocked_lines(layout: ClusterLayout) -> Iterator[str]:
+    """Yield the nodes that no plan drains, by the PodDisruptionBudget that forbids it."""
+    by_budget: defaultdict[str, list[str]] = defaultdict(list)
+    for node in layout.demand.nodes:
+        if node.is_blocked:
+            by_budget[node.drain.forbidden_by].append(sanitize(node.node))
+    for budget, names in sorted(by_budget.items()):
+        nodes = f"{pluralize(len(names), 'node')} ({abbreviate_names(names)})"
+        yield f"Not drained            {nodes}: PodDisruptionBudget {sanitize(budget)} allows no eviction"
 
 
 def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -763,6 +775,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "keptWhole": dict(layout.demand.kept_whole),
         "podsToCreateAgain": layout.demand.resized_pods,
         "podsElsewhere": layout.demand.pods_elsewhere,
+        "notDrained": {node.node: node.drain.forbidden_by for node in layout.demand.nodes if node.is_blocked},
         "podsNotPlanned": list(layout.unplanned_pods),
         "nodesNotPlanned": [{"node": each.node, "reason": each.reason} for each in layout.unplanned],
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],

@@ -52,6 +52,8 @@ from webhook.model.node_labels import parse_count
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import plan_layouts
 from webhook.placement.node_layouts import (
+    NO_DRAIN_LIMIT,
+    DrainLimit,
     NodeChange,
     NodeLayout,
     UnplannedNode,
@@ -335,7 +337,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     for result in audit.results:
         collector.add(result)
     context = msgspec.structs.replace(audit.context, view=evaluated[0])
-    demand = _demand(audited, collector, context, options)
+    demand = _with_drain_limits(_demand(audited, collector, context, options), audit.drain_limits)
     layout = _plan_demand(demand)._replace(
         prices=audit.prices,
         policies=enforced_policies(audit.results, audit.context.policies),
@@ -408,6 +410,12 @@ def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
 
 def _change_kind(change: NodeChange) -> tuple[object, ...]:
     return change.node.product, bool(change.node.pods), Counter(change.node.layouts), Counter(change.layouts)
+
+
+def _with_drain_limits(demand: LayoutDemand, limits: Mapping[str, DrainLimit]) -> LayoutDemand:
+    """Return the demand with the layouts of nodes fixed whose drain a PodDisruptionBudget forbids."""
+    nodes = (node._replace(drain=limits.get(node.node, NO_DRAIN_LIMIT)) for node in demand.nodes)
+    return demand._replace(nodes=tuple(node._replace(fixed=node.fixed or node.is_blocked) for node in nodes))
 
 
 def _with_fixed_nodes(demand: LayoutDemand) -> LayoutDemand:
