@@ -137,7 +137,7 @@ def cleared(plane: Plane) -> Iterator[None]:
     plane.kubectl("delete", "namespace", "team-vision", "--ignore-not-found")
 
 
-@pytest.mark.usefixtures("cleared", "nodes")
+@pytest.mark.usefixtures("nodes", "cleared")
 @pytest.mark.parametrize("installer", ["helm", "command"])
 def test_the_commands_of_the_first_hour(plane: Plane, installer: str, tmp_path: Path) -> None:
     port = free_port()
