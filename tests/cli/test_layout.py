@@ -414,6 +414,8 @@ FORBIDDING: dict[str, dict[str, Any]] = {
     "by its status": {"allowed": 0, "maxUnavailable": 1},
     "by its spec": {"maxUnavailable": 0},
     "that all pods are available": {"minAvailable": "100%"},
+    "whose amount cannot be read": {"minAvailable": "x%"},
+    "whose selector cannot be read": {"selector": {"matchLabels": {"app": 5}}},
 }
 
 

@@ -121,6 +121,13 @@ def test_nodes_of_gke_with_slices_are_excluded_by_their_label() -> None:
     assert codes(review(pod, AUTO, nodes=GKE_NODES)) == ["audit GPU-I101"]
 
 
+def test_an_affinity_that_requires_the_label_of_slices_is_still_warned_about() -> None:
+    rule = "{key: cloud.google.com/gke-gpu-partition-size, operator: Exists}"
+    policy = f"mode: enforce\ninjection: {{tolerations: auto, nodeAffinity: {{required: [{rule}]}}}}"
+
+    assert "warn GPU-T302" in codes(review(make_pod().gpus(2), policy, nodes=GKE_NODES))
+
+
 def test_labels_of_gke_that_whole_cards_have_too_exclude_nothing() -> None:
     odd = make_node("odd", GKE | {"cloud.google.com/gke-gpu-sharing-strategy": "none"}, **{GPU: 2})
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -124,6 +126,43 @@ def test_what_is_not_supported_is_said() -> None:
         make_tracer(grpc, LOG)
 
 
+WRONG = {"OTEL_BSP_MAX_QUEUE_SIZE": "100", "OTEL_BSP_SCHEDULE_DELAY": "0", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"}
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=WRONG)
+def test_a_variable_that_cannot_be_used_is_said(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(TracingError, match="a variable OTEL_… has a value that cannot be used"):
+        make_tracer({ENDPOINT: "http://127.0.0.1:1"}, LOG)
+
+
+def test_a_long_trace_state_of_a_client_is_not_logged(collector: Collector) -> None:
+    stream = io.StringIO()
+    tracer = make_tracer({ENDPOINT: collector.http_url}, make_logger("info", stream))
+    assert tracer is not None
+    with serve_site(decide) as site:
+        site.server.telemetry.tracer = tracer
+        context = f"traceparent: 00-{TRACE}-{PARENT}-01", f"tracestate: {'=' * 5000}"
+        assert site.send_request(post("/validate", encoded(review()), *context)).status == 200
+    tracer.close()
+    assert stream.getvalue() == ""
+
+
+def test_the_end_does_not_wait_for_a_collector_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv(ENDPOINT, url)
+        monkeypatch.setattr("webhook.telemetry.tracing.CLOSE_SECONDS", 0.5)
+        tracer = make_tracer({ENDPOINT: url}, LOG)
+        assert tracer is not None
+        with serve_site(decide) as site:
+            site.server.telemetry.tracer = tracer
+            assert site.evaluate(review()).status == 200
+        started = time.monotonic()
+        tracer.close()
+        assert time.monotonic() - started < 5
+
+
 def test_a_collector_that_does_not_answer_is_logged_and_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
@@ -134,4 +173,4 @@ def test_a_collector_that_does_not_answer_is_logged_and_delays_nothing(monkeypat
         site.server.telemetry.tracer = tracer
         assert site.evaluate(review()).status == 200
     tracer.close()
-    assert "spans not exported" in {json.loads(line)["event"] for line in stream.getvalue().splitlines()}
+    assert "warning of OpenTelemetry" in {json.loads(line)["event"] for line in stream.getvalue().splitlines()}

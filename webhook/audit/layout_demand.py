@@ -180,12 +180,19 @@ def _stays_in_a_drain(pod: Json) -> bool:
 
 
 def _read_budget(budget: Json, pods: Iterable[Json]) -> DisruptionBudget | None:
-    """Return a budget with the evictions that its status allows, else its spec; None without selector."""
+    """Return a budget with the evictions that its status allows, else its spec; None without selector.
+
+    One whose selector cannot be read allows no eviction in its namespace.
+    """
     metadata, spec = map_at(budget, "metadata"), map_at(budget, "spec")
     if not isinstance(spec.get("selector"), dict):
         return None
-    selector = msgspec.convert(spec["selector"], PodLabelSelector)
-    found = DisruptionBudget(metadata.get("namespace", DEFAULT_NAMESPACE), metadata.get("name", ""), selector, 0)
+    of_all = PodLabelSelector()
+    found = DisruptionBudget(metadata.get("namespace", DEFAULT_NAMESPACE), metadata.get("name", ""), of_all, 0)
+    try:
+        found = found._replace(selector=msgspec.convert(spec["selector"], PodLabelSelector))
+    except msgspec.ValidationError:
+        return found
     allowed = map_at(budget, "status").get("disruptionsAllowed")
     if not isinstance(allowed, int):
         allowed = _allowed_by_spec(spec, sum(map(found.selects, pods)))
@@ -193,16 +200,16 @@ def _read_budget(budget: Json, pods: Iterable[Json]) -> DisruptionBudget | None:
 
 
 def _allowed_by_spec(spec: Json, pods: int) -> int:
-    """Return the evictions that a budget allows if all of its pods are healthy."""
+    """Return the evictions that a budget allows if all of its pods are healthy; 0 if its amount cannot be read."""
     if (most := spec.get("maxUnavailable")) is not None:
-        return _amount_of(most, pods)
-    return pods - _amount_of(spec.get("minAvailable", 0), pods)
+        return _amount_of(most, pods, otherwise=0)
+    return pods - _amount_of(spec.get("minAvailable", 0), pods, otherwise=pods)
 
 
-def _amount_of(amount: object, pods: int) -> int:
+def _amount_of(amount: object, pods: int, *, otherwise: int) -> int:
     """Return a number of pods, or a part of them in percent, rounded up as Kubernetes does."""
     percent = re.fullmatch(r"([0-9]{1,4})%", str(amount), re.ASCII)
-    return -(-int(percent[1]) * pods // 100) if percent else amount if isinstance(amount, int) else 0
+    return -(-int(percent[1]) * pods // 100) if percent else amount if isinstance(amount, int) else otherwise
 
 
 class WaitingCardSet(NamedTuple):

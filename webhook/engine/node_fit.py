@@ -246,7 +246,8 @@ def _partial_gpu_violation(
     to a framework that takes the memory it sees.
     """
     fleet, added = context.view.fleet, mutation.required_node_affinity
-    if any((one.key, one.operator) == (PRODUCT_LABEL, "NotIn") or one.key in fleet.partial_gpu_labels for one in added):
+    excluding = {(PRODUCT_LABEL, "NotIn"), *((key, "DoesNotExist") for key in fleet.partial_gpu_labels)}
+    if any((one.key, one.operator) in excluding for one in added):
         return []
     products = ", ".join(fleet.partial_gpu_products or fleet.partial_gpu_labels) or "no product label"
     several = "partial GPUs, which cannot access each other," if count > 1 else "a partial GPU"

@@ -66,20 +66,21 @@ class IntegerProgram:
         Args:
             start: The variables other than zero of a solution, which is returned if the time ends before a better one
                 is found.
-            seconds: Time for each objective.
+            seconds: Time for all objectives; each may use half of what those before have left.
 
         Raises:
             SolverError: HiGHS is not installed.
         """
         values: Sequence[int] = [start.get(index, 0) for index in range(len(self._limits))]
-        rows, found = list(self._rows), list[ObjectiveValue]()
+        rows, found, left = list(self._rows), list[ObjectiveValue](), seconds
         for terms in objectives:
             if not terms:
                 found.append(ObjectiveValue(0, 0))
                 continue
             solver = self._load_solver(rows, terms, values)
-            solver.setOptionValue("time_limit", seconds)
+            solver.setOptionValue("time_limit", left / 2)
             solver.run()
+            left -= min(left / 2, solver.getRunTime())
             values = [round(value) for value in solver.getSolution().col_value]
             value = sum(factor * values[index] for index, factor in terms.items())
             least = sum(factor * self._limits[index] for index, factor in terms.items() if factor < 0)

@@ -36,7 +36,10 @@ WHOLE_CARD: MigLayout = ()
 SHARE_FORMS = (GpuForm.MPS, GpuForm.TIME_SLICING)
 
 SOLVER_SECONDS = 20.0
-"""Time for each objective of a plan; clusters need less than a second."""
+"""Time for a plan; most clusters need less than a second."""
+
+STEP_SECONDS = 2.0
+"""Time for what the nodes serve that have changed so far: their layouts are fixed, which is soon computed."""
 
 EVERY_NODE = -1
 """The mask of all nodes."""
@@ -182,7 +185,7 @@ def plan_layouts(
 
     Args:
         groups: The nodes, with their layouts today.
-        seconds: Time for each objective; when it ends, the plan is the best found so far.
+        seconds: Time for the plan; when it ends, the plan is the best found so far.
 
     Raises:
         SolverError: The solver is not installed.

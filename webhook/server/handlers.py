@@ -180,6 +180,7 @@ class AdmissionHandler:
         A small object is not at fault but the machine's load, so the API server is asked to try again.
         """
         clear_request_caches()
+        self._decision = None
         self.telemetry.record_rejection("cpu_limit")
         message, denial = f"evaluating the object took more than {self.cpu_limit}", None
         if request is not None and request.operation == "CREATE":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook import __version__
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP_PROTOCOL = "http/protobuf"
+
+
+CLOSE_SECONDS = 5.0
+"""How long the end of the process waits for the last export."""
 
 
 class TracingError(Exception):
@@ -63,7 +68,7 @@ class ReviewTracer:
 
     def record(self, review: TracedReview) -> None:
         """Record the span of a review."""
-        headers = {name: review.headers[name] for name in ("traceparent", "tracestate") if name in review.headers}
+        headers = {name: review.headers[name] for name in ("traceparent",) if name in review.headers}
         context, name = self._extract(headers), f"POST /{review.route}"
         span = self._tracer.start_span(name, context, self._server, start_time=review.begun)
         if span.is_recording():  # else the API server, or the sampler, does not want it
@@ -73,8 +78,10 @@ class ReviewTracer:
         span.end(review.ended)
 
     def close(self) -> None:
-        """Export what waits; the exporter gives up after `OTEL_EXPORTER_OTLP_TIMEOUT`, 10 seconds."""
-        self._provider.shutdown()
+        """Export what waits, for a few seconds at most: the collector may not answer."""
+        last_export = Thread(target=self._provider.shutdown, daemon=True)
+        last_export.start()
+        last_export.join(CLOSE_SECONDS)
 
 
 def _attributes(review: TracedReview) -> dict[str, str | int | list[str]]:
@@ -103,14 +110,14 @@ def _attributes(review: TracedReview) -> dict[str, str | int | list[str]]:
 
 
 class _ExporterLog(logging.Handler):
-    """Logs what the exporter says, for example that it does not reach the collector."""
+    """Logs warnings of OpenTelemetry, for example that the exporter does not reach the collector."""
 
     def __init__(self, log: StructuredLogger) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.warning("spans not exported", error=record.getMessage())
+        self._log.warning("warning of OpenTelemetry", error=record.getMessage())
 
 
 def make_tracer(environment: Mapping[str, str], log: StructuredLogger) -> ReviewTracer | None:
@@ -137,6 +144,9 @@ def make_tracer(environment: Mapping[str, str], log: StructuredLogger) -> Review
     library = logging.getLogger("opentelemetry")
     library.handlers, library.propagate = [_ExporterLog(log)], False
     named = {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: APP_NAME}
-    provider = TracerProvider(resource=Resource.create(named))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    try:
+        provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    except ValueError as error:
+        raise TracingError(f"a variable OTEL_… has a value that cannot be used: {error}") from error
     return ReviewTracer(provider)

@@ -50,7 +50,7 @@ from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import MIG_PREFIX
 from webhook.model.node_labels import parse_count
 from webhook.placement.devices import GPU_COUNT_LABEL
-from webhook.placement.layout_plan import plan_layouts
+from webhook.placement.layout_plan import SOLVER_SECONDS, STEP_SECONDS, plan_layouts
 from webhook.placement.node_layouts import (
     NO_DRAIN_LIMIT,
     DrainLimit,
@@ -385,10 +385,10 @@ def _unplanned_pods(results: Iterable[CheckResult]) -> Iterator[str]:
             yield f"{each.namespace}/{each.name}"
 
 
-def _plan_demand(demand: LayoutDemand) -> ClusterLayout:
+def _plan_demand(demand: LayoutDemand, seconds: float = SOLVER_SECONDS) -> ClusterLayout:
     wanted = [need.demand(requests) for need, requests in demand.needs.items()]
     groups = group_nodes(demand.nodes, wanted)
-    plan = plan_layouts([group for group, _ in groups], wanted)
+    plan = plan_layouts([group for group, _ in groups], wanted, seconds)
     changes = sorted(assign_layouts(groups, plan), key=lambda change: change.node.pods)
     return ClusterLayout(demand, plan, changes, None)
 
@@ -401,7 +401,7 @@ def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
     used = Counter({use.product: use.today for use in layout.product_uses()})
     for number, changes in enumerate([[], *filter(None, groups)] if groups else ()):
         nodes |= {each.node.node: each.node._replace(layouts=each.layouts, fixed=True) for each in changes}
-        step = _plan_demand(layout.demand._replace(nodes=tuple(nodes.values())))
+        step = _plan_demand(layout.demand._replace(nodes=tuple(nodes.values())), STEP_SECONDS)
         before, used = used, step.used_by_product()
         freed = layout.cost_of({product: before[product] - used[product] for product in before | used})
         pods = sum(each.node.pods for each in changes)
