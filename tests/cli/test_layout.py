@@ -392,6 +392,15 @@ def test_pods_that_may_share_a_card_get_shares(planned: Any) -> None:
     assert found["cardsChanged"] == 4
 
 
+def test_of_equal_shares_those_with_a_memory_limit_are_planned(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {"isolation": "none", "forms": ["mps", "timeSlicing"], "evidence": ["declared"]}
+    monkeypatch.setitem(POLICY["spec"], "rightSizing", rules)
+    pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="ab"[i % 2]) for i in range(8)]
+    found = planned([turing("a"), turing("b")], pods)
+
+    assert [profile for row in found["layouts"] for profile in row["layout"]] == ["mps/5"]
+
+
 @pytest.mark.usefixtures("shares")
 def test_a_node_with_a_whole_card_that_stays_is_not_shared(planned: Any) -> None:
     pods = [make_pod(f"p{i}").gpus(1).needs("3Gi", "20%").spec(nodeName="a") for i in range(3)]

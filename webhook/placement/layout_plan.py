@@ -430,7 +430,8 @@ class _LayoutProgram(IntegerProgram):
         }
         yield {each.unchanged: -1 for _, each in groups}
         yield {index: -1 for each in self.further for index in each.values()}
-        yield {index: unit.milli * count for unit, index, count in served}
+        # The least of each card; of equal shares those of MPS, which limits their memory.
+        yield {index: (2 * unit.milli + _is_time_sliced(unit.profile)) * count for unit, index, count in served}
 
     def _used_cards(self) -> dict[int, int]:
         """Return the cards that are partitioned or shared."""
@@ -479,6 +480,11 @@ class _LayoutProgram(IntegerProgram):
 
     def _most_whole(self, nodes: Iterable[tuple[MigLayout, ...]]) -> int:
         return max((node.count(WHOLE_CARD) for node in nodes), default=0)
+
+
+def _is_time_sliced(profile: str) -> bool:
+    share = share_of(profile)
+    return share is not None and share[0] is GpuForm.TIME_SLICING
 
 
 def _pools_of_groups(groups: Iterable[EqualNodes], demands: Sequence[UnitDemand]) -> list[_ReachablePool]:

@@ -290,7 +290,12 @@ cordon_of() {
 cordon() {
   found=$(cordon_of "$1")
   case $found in
-    'true layout') echo "node/$1 was cordoned by an earlier run" ;;
+    'true layout')
+      case " $reserved " in
+        *" $1 "*) ;;
+        *) echo "node/$1 was cordoned by an earlier run" ;;
+      esac
+      ;;
     true*) echo "node/$1 was cordoned before, and stays cordoned" ;;
     *)
       kubectl patch node "$1" -o name \
