@@ -202,16 +202,15 @@ class ClusterReader:
 
     def device_classes(self) -> Iterator[SourceObject]:
         """Yield the DeviceClasses; none if the cluster has no such resource, or does not permit listing them."""
-        try:
-            yield from self._list_objects("DeviceClass", DEVICE_CLASSES.path)
-        except ApiError as error:
-            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
-                raise
+        yield from self._list_if_permitted("DeviceClass", DEVICE_CLASSES.path)
 
     def disruption_budgets(self) -> Iterator[SourceObject]:
         """Yield the PodDisruptionBudgets; none if the cluster does not permit listing them."""
+        yield from self._list_if_permitted("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets")
+
+    def _list_if_permitted(self, kind: str, path: str) -> Iterator[SourceObject]:
         try:
-            yield from self._list_objects("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets")
+            yield from self._list_objects(kind, path)
         except ApiError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise

@@ -43,7 +43,7 @@ from webhook.model.pods import DEFAULT_NAMESPACE, PodLabelSelector, QuantityText
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
 from webhook.placement.mig import mig_geometry
-from webhook.placement.node_layouts import DrainLimit, NodeLayout
+from webhook.placement.node_layouts import DrainLimit, NodeLayout, nodes_by_product
 from webhook.policy.policy_set import InjectionRules, PolicySet, RightSizingRules
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
 from webhook.report.results import CheckResult
@@ -255,9 +255,7 @@ class DemandCollector:
         self.pods: dict[tuple[str, str], PodNeed] = {}
         self._by_namespace = by_namespace
         self._fleet, self._nodes = fleet, dict(nodes)
-        self._by_product = Counter[str]()
-        for index, node in nodes.items():
-            self._by_product[node.product] |= 1 << index
+        self._by_product = nodes_by_product(nodes.values())
         self._savings = {
             policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
         }

@@ -37,10 +37,8 @@ from webhook.placement.topology import assumed_topology
 SPLIT_SECONDS = 5.0
 """Time to infer the layouts of one node."""
 
-
 MOST_LINKED_CARDS = 16
 """As many cards as NVLink connects in one node."""
-
 
 COST_OF_A_SLOW_DRAIN = 100
 """So many nodes are drained rather than one whose budgets allow only some of its evictions at once."""
@@ -280,6 +278,14 @@ def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[Mig
     return tuple(layout for layout, index in cards.items() for _ in range(values[index]))
 
 
+def nodes_by_product(nodes: Iterable[NodeLayout]) -> Counter[str]:
+    """Return the mask of the nodes with each product."""
+    found = Counter[str]()
+    for node in nodes:
+        found[node.product] |= 1 << node.bit
+    return found
+
+
 def group_nodes(
     nodes: Iterable[NodeLayout], demands: Iterable[UnitDemand]
 ) -> list[tuple[EqualNodes, list[NodeLayout]]]:
@@ -315,7 +321,7 @@ def _link_value(product: str, cards: int) -> int:
 
 
 def assign_layouts(groups: Iterable[tuple[EqualNodes, Sequence[NodeLayout]]], plan: LayoutPlan) -> list[NodeChange]:
-    """Return the nodes that change, idle ones first, then those that change alike together."""
+    """Return the nodes that change, those with the fewest pods first, then those that change alike together."""
     changes = []
     for (_, nodes), layouts in zip(groups, plan.layouts, strict=True):
         for node, cards in zip(nodes, layouts, strict=True):
@@ -327,7 +333,7 @@ def assign_layouts(groups: Iterable[tuple[EqualNodes, Sequence[NodeLayout]]], pl
 
 def _change_order(change: NodeChange) -> tuple[object, ...]:
     node = change.node
-    return node.pods > 0, node.product, sorted(node.layouts), sorted(change.layouts), node.pods, node.node
+    return node.pods, node.product, sorted(node.layouts), sorted(change.layouts), node.node
 
 
 def _align(today: Sequence[MigLayout], new: Counter[MigLayout]) -> tuple[MigLayout, ...]:

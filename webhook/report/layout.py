@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -16,7 +16,7 @@ from webhook.model.node_masks import union_masks
 from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import EVERY_NODE, WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
 from webhook.placement.mig import MigLayout, mig_geometry
-from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode
+from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode, nodes_by_product
 from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_text
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, pluralize, sanitize, without_style
@@ -243,14 +243,6 @@ class ChangeStep(NamedTuple):
     unserved: int
 
 
-def _nodes_by_product(nodes: Iterable[NodeLayout]) -> Counter[str]:
-    """Return the mask of the nodes with each product."""
-    found = Counter[str]()
-    for node in nodes:
-        found[node.product] |= 1 << node.bit
-    return found
-
-
 class ClusterLayout(NamedTuple):
     """The layouts of a cluster, with the demand and the nodes that change.
 
@@ -290,8 +282,8 @@ class ClusterLayout(NamedTuple):
     def need_rows(self) -> list[NeedRow]:
         """Return the demand, the most requests first."""
         now = self.demand.record.now if self.demand.record else None
-        fixed = _nodes_by_product(node for node in self.demand.nodes if node.fixed)
-        every = _nodes_by_product(self.demand.nodes)
+        fixed = nodes_by_product(node for node in self.demand.nodes if node.fixed)
+        every = nodes_by_product(self.demand.nodes)
         rows = [
             NeedRow(
                 need,
@@ -372,9 +364,8 @@ class ClusterLayout(NamedTuple):
         for use in self.card_uses():
             today[use.product] += use.today
         rows = [
-            ProductUse(product, count, today[product], planned[product], freed)
-            for product, count in cards.items()
-            for freed in [self.cost_of({product: today[product] - planned[product]})]
+            ProductUse(product, cards[product], today[product], planned[product], self.cost_of({product: freed}))
+            for product, freed in ((product, today[product] - planned[product]) for product in cards)
         ]
         return sorted(rows, key=lambda row: (-row.freed.milli, row.product))
 

@@ -389,8 +389,7 @@ def _plan_demand(demand: LayoutDemand, seconds: float = SOLVER_SECONDS) -> Clust
     wanted = [need.demand(requests) for need, requests in demand.needs.items()]
     groups = group_nodes(demand.nodes, wanted)
     plan = plan_layouts([group for group, _ in groups], wanted, seconds)
-    changes = sorted(assign_layouts(groups, plan), key=lambda change: change.node.pods)
-    return ClusterLayout(demand, plan, changes, None)
+    return ClusterLayout(demand, plan, assign_layouts(groups, plan), None)
 
 
 def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
