@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from webhook.audit.object_files import SourceObject, parse_objects, with_serving_runtimes
+from webhook.audit.object_files import SourceObject, parse_objects
+from webhook.audit.serving_runtimes import with_serving_runtimes
 
 SERVICE = """
 apiVersion: serving.kserve.io/v1beta1

@@ -49,6 +49,19 @@ def pods(plane: Plane, nodes: list[str], namespace: str) -> list[str]:
     return names
 
 
+BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
+
+
+def test_a_layout_drains_no_node_whose_pods_a_budget_protects(plane: Plane, namespace: str, pods: list[str]) -> None:
+    path = BUDGETS.format(namespace)
+    budget = {"metadata": {"name": "all"}, "spec": {"selector": {}, "maxUnavailable": 0}}
+    plane.api.create(path, budget)
+    found = json.loads(rightslice(plane, "layout", "-o", "json").stdout)
+    used = {plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"]["nodeName"] for name in pods[:3]}
+    assert used <= found["notDrained"].keys()
+    assert {found["notDrained"][node] for node in used} == {f"{namespace}/all"}
+
+
 @pytest.mark.usefixtures("pods")
 def test_an_audit_sums_running_pods(plane: Plane, namespace: str) -> None:
     ran = rightslice(plane, "audit", "-o", "json", "-v", "--fail-on", "never")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from webhook.audit.adjusted_view import with_namespace_labels
+from webhook.audit.disruption_budgets import drain_limits
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pods, created_since, creation_time, is_active_pod
@@ -99,13 +100,23 @@ def audit_live_cluster(
 
     view = with_namespace_labels(cluster.view(observe), labels)
     context = EvaluationContext(policies, view, now, usage)
-    audit = audit_documents(choose(cluster.pods()), cluster.active_pods, context, since, show_progress, adjust_view)
+    read = list(cluster.disruption_budgets()) if adjust_view is not None else []
+    pods = _keep_read(cluster.pods(), read) if read else cluster.pods()
+    audit = audit_documents(choose(pods), cluster.active_pods, context, since, show_progress, adjust_view)
+    audit.drain_limits = drain_limits(read)
     if view.fleet.nodes:
         audit.capacities = node_capacities(
             SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix(), view.devices
         )
     audit.cluster = cluster.server
     return audit
+
+
+def _keep_read(documents: Iterable[SourceObject], read: list[SourceObject]) -> Iterator[SourceObject]:
+    """Yield documents, and add each to a list: they are read from the cluster once."""
+    for each in documents:
+        read.append(each)
+        yield each
 
 
 def audit_snapshot(

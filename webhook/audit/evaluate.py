@@ -18,8 +18,8 @@ from webhook.audit.object_files import (
     UnknownPods,
     describe_unknown_kind,
     find_unread_pods,
-    with_serving_runtimes,
 )
+from webhook.audit.serving_runtimes import with_serving_runtimes
 from webhook.audit.validation import (
     KUBERNETES_GROUPS,
     check_claim,

@@ -6,16 +6,13 @@ Objects whose pods are not known here: they name GPUs where the table of kinds h
 
 Their pods are still checked at admission, but nothing can be said about them before. The only objects said to run no
 pods are those of API groups that are known to have no workloads.
-
-An InferenceService of KServe is completed from its serving runtime, if that is among the objects. Source:
-kserve `pkg/controller/v1beta1/inferenceservice/utils/utils.go`, MergeRuntimeContainers and MergePodSpec.
 """
 
 from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from stat import S_ISFIFO, S_ISREG
 from typing import Any, NamedTuple
@@ -28,7 +25,7 @@ from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.templates import PodTemplate, find_values
 from webhook.errors import DocumentError, SourceLocation, TemplateError
 from webhook.model.admission import AdmissionRequest
-from webhook.model.field_paths import FieldPath, format_path, map_at
+from webhook.model.field_paths import FieldPath, format_path
 from webhook.policy.workload_kinds import PODLESS_GROUPS, WorkloadKinds
 from webhook.well_known import Json
 
@@ -199,8 +196,6 @@ NAMES_NO_GPUS = "not a known workload, and it names no GPUs"
 STILL_CHECKED = "its pods are still checked at admission"
 
 GPU_PREFIX = "nvidia.com/"
-KSERVE_GROUP = "serving.kserve.io"
-_SERVING_CONTAINER = "kserve-container"
 _IGNORED = (("apiVersion",), ("kind",), ("status",), ("metadata", "managedFields"))
 
 
@@ -284,81 +279,3 @@ def _walk(data: Any) -> Iterator[tuple[FieldPath, str, Any]]:
             stack += [((*path, name), str(name), member) for name, member in reversed(value.items())]
         elif isinstance(value, list):
             stack += [((*path, i), "", member) for i, member in reversed(list(enumerate(value)))]
-
-
-def with_serving_runtimes(
-    documents: Sequence[SourceObject | SkippedDocument], namespace: str
-) -> list[SourceObject | SkippedDocument]:
-    """Complete the predictors of InferenceServices from the serving runtimes that they name, if these are among them.
-
-    Args:
-        namespace: The namespace of objects that name none.
-    """
-    objects = [each.data for each in documents if isinstance(each, SourceObject)]
-    runtimes = {_runtime_key(data, namespace): map_at(data, "spec") for data in objects if _is_serving_runtime(data)}
-    if not runtimes:
-        return list(documents)
-    return [
-        _with_serving_runtime(each, runtimes, namespace) if isinstance(each, SourceObject) else each
-        for each in documents
-    ]
-
-
-def _is_serving_runtime(data: Json) -> bool:
-    return str(data["apiVersion"]).startswith(f"{KSERVE_GROUP}/") and str(data["kind"]).endswith("ServingRuntime")
-
-
-def _runtime_key(data: Json, namespace: str) -> tuple[str, str]:
-    metadata = map_at(data, "metadata")
-    home = "" if data["kind"] == "ClusterServingRuntime" else metadata.get("namespace") or namespace
-    return str(home), str(metadata.get("name"))
-
-
-def _with_serving_runtime(
-    source: SourceObject, runtimes: Mapping[tuple[str, str], Json], namespace: str
-) -> SourceObject:
-    data, predictor = source.data, map_at(source.data, "spec", "predictor")
-    model = map_at(predictor, "model")
-    if data["kind"] != "InferenceService" or not str(data["apiVersion"]).startswith(f"{KSERVE_GROUP}/") or not model:
-        return source
-    home, name = str(map_at(data, "metadata").get("namespace") or namespace), str(model.get("runtime"))
-    runtime = runtimes.get((home, name)) or runtimes.get(("", name)) or {}
-    merged = _merge_runtime(runtime, predictor, model)
-    return msgspec.structs.replace(source, data={**data, "spec": {**data["spec"], "predictor": merged}})
-
-
-def _merge_runtime(runtime: Json, predictor: Json, model: Json) -> Json:
-    """Merge a predictor over its runtime, as KServe does; the predictor itself if the result is not known here."""
-    containers = _maps_at(runtime, "containers")
-    serving = next((each for each in containers if each.get("name") == _SERVING_CONTAINER), None)
-    if (
-        serving is None
-        or "workerSpec" in {**runtime, **predictor}
-        or ("affinity" in runtime and "affinity" in predictor)
-    ):
-        return predictor
-    merged = {**runtime, **predictor, "model": _merge_containers(serving, model)}
-    for key in ("annotations", "labels", "nodeSelector"):
-        merged[key] = {**map_at(runtime, key), **map_at(predictor, key)}
-    merged["containers"] = [each for each in containers if each is not serving] + _list_at(predictor, "containers")
-    return merged
-
-
-def _merge_containers(serving: Json, model: Json) -> Json:
-    """Merge the model of a predictor over the container of its runtime: arguments and variables are added."""
-    written = {str(each.get("name")) for each in _maps_at(model, "env")}
-    inherited = [each for each in _maps_at(serving, "env") if each.get("name") not in written]
-    resources = {
-        key: {**map_at(serving, "resources", key), **map_at(model, "resources", key)} for key in ("limits", "requests")
-    }
-    arguments = _list_at(serving, "args") + _list_at(model, "args")
-    return {**serving, **model, "args": arguments, "env": inherited + _list_at(model, "env"), "resources": resources}
-
-
-def _list_at(data: Json, key: str) -> list[Any]:
-    value = data.get(key)
-    return value if isinstance(value, list) else []
-
-
-def _maps_at(data: Json, key: str) -> list[Json]:
-    return [each for each in _list_at(data, key) if isinstance(each, dict)]

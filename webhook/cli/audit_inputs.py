@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +41,6 @@ from webhook.report.text import pluralize, sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import AdjustView, ClusterAudit
-    from webhook.placement.node_layouts import DrainLimit
     from webhook.usage.record_file import UsageRecord
 
 NO_PRICES = "none"
@@ -129,8 +128,6 @@ def _audit_live_cluster(flags: AuditFlags, adjust_view: AdjustView | None) -> Cl
         policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
         inputs = (policies, flags.labels, flags.now, flags.read_usage(), flags.since)
         audit = audit_live_cluster(cluster, *inputs, show_progress, adjust_view, flags.selection.choose)
-        if adjust_view is not None and (budgets := list(cluster.disruption_budgets())):
-            audit.drain_limits = _drain_limits([*budgets, *cluster.pods()])
     if flags.verbose:
         note_cluster(audit.cluster, audit.context.view.fleet)
     audit.report_apis = apis
@@ -139,6 +136,7 @@ def _audit_live_cluster(flags: AuditFlags, adjust_view: AdjustView | None) -> Cl
 
 def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAudit:
     from webhook.audit.cluster_audit import audit_documents, audit_snapshot  # numpy is slow to import
+    from webhook.audit.disruption_budgets import drain_limits
 
     if flags.cluster != LIVE:
         reject_access_flags(flags.access)
@@ -160,16 +158,8 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
         audit = audit_snapshot(pods, snapshot, context, flags.since, show_progress, adjust_view)
     audit.cluster = name
     if adjust_view is not None:
-        audit.drain_limits = _drain_limits(documents)
+        audit.drain_limits = drain_limits(documents)
     return audit
-
-
-def _drain_limits(documents: Iterable[SourceObject | SkippedDocument]) -> Mapping[str, DrainLimit]:
-    from webhook.audit.layout_demand import drain_limits
-
-    objects = [each.data for each in documents if isinstance(each, SourceObject)]
-    budgets = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
-    return drain_limits(budgets, (each for each in objects if each["kind"] == "Pod")) if budgets else {}
 
 
 def _price_nodes(name: str, view: ClusterView) -> NodePrices | None:
