@@ -117,8 +117,8 @@ class AdmissionHandler:
     def _answer_traced(self, http_request: HttpRequest, tracer: ReviewTracer) -> HttpResponse:
         begun = time_ns()
         response = self._answer(http_request)
-        request, decision, headers = self._request, self._decision, http_request.headers
-        review = TracedReview(self.route, headers, response.status, request, decision, begun, time_ns())
+        parent = http_request.headers.get("traceparent", "")
+        review = TracedReview(self.route, parent, response.status, self._request, self._decision, begun, time_ns())
 
         def record() -> None:
             tracer.record(review)

@@ -26,7 +26,6 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP_PROTOCOL = "http/protobuf"
 
-
 CLOSE_SECONDS = 5.0
 """How long the end of the process waits for the last export."""
 
@@ -40,13 +39,13 @@ class TracedReview(NamedTuple):
 
     Attributes:
         route: The path without its slash.
-        headers: Those of the request.
+        trace_parent: The header of the request that names the span of the API server; "" without one.
         status: The HTTP status of the response.
         begun, ended: Unix times in nanoseconds.
     """
 
     route: str
-    headers: Mapping[str, str]
+    trace_parent: str
     status: int
     request: AdmissionRequest | None
     decision: Decision | None
@@ -68,9 +67,8 @@ class ReviewTracer:
 
     def record(self, review: TracedReview) -> None:
         """Record the span of a review."""
-        headers = {name: review.headers[name] for name in ("traceparent",) if name in review.headers}
-        context, name = self._extract(headers), f"POST /{review.route}"
-        span = self._tracer.start_span(name, context, self._server, start_time=review.begun)
+        context = self._extract({"traceparent": review.trace_parent})
+        span = self._tracer.start_span(f"POST /{review.route}", context, self._server, start_time=review.begun)
         if span.is_recording():  # else the API server, or the sampler, does not want it
             span.set_attributes(_attributes(review))
         if review.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -124,7 +122,7 @@ def make_tracer(environment: Mapping[str, str], log: StructuredLogger) -> Review
     """Return a tracer that exports to the endpoint of the environment; None without one, or if it is switched off.
 
     Raises:
-        TracingError: The extra `tracing` is not installed, or the protocol is not HTTP.
+        TracingError: The extra `tracing` is not installed, the protocol is not HTTP, or a variable cannot be used.
     """
     exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp")
     is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter == "none"
