@@ -12,11 +12,10 @@ from tests.house.checkout import read_checkout_file
 
 EXAMPLES = ROOT / "examples"
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAMED_YAML = re.compile(r"^```yaml\n(# (\S+\.yaml)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def make_page_folder(folder: Path, page: str) -> None:
-    """Make the folder for a page: the shipped files, manifests, a snapshot, its usage, and the files of the page."""
+def make_page_folder(folder: Path) -> None:
+    """Make the folder: the shipped files, manifests, a snapshot, and its usage."""
     for name in ("policies", "examples", "manifests", "charts"):
         (folder / name).symlink_to(ROOT / name)
     _copy_folders(folder)
@@ -28,8 +27,6 @@ def make_page_folder(folder: Path, page: str) -> None:
     shutil.copy(EXAMPLES / "pods/01-notebook-8gb.yaml", folder / "pod.yaml")
     shutil.copy(EXAMPLES / "pods/17-claim-8gb.yaml", folder / "claim.yaml")
     (folder / "research.yaml").write_text(_YAML.findall(read_checkout_file("README.md"))[0], encoding="utf-8")
-    for content, name in _NAMED_YAML.findall(read_checkout_file(page)):
-        (folder / name).write_text(content, encoding="utf-8")
 
 
 def _copy_folders(folder: Path) -> None:

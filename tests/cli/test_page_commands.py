@@ -28,7 +28,7 @@ def test_the_commands_of_a_page_run_in_their_order(
     page: str, rightslice: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The example cluster stands in for a live one."""
-    make_page_folder(tmp_path, page)
+    make_page_folder(tmp_path)
     monkeypatch.chdir(tmp_path)
     for command in COMMANDS[page]:
         ran = rightslice(*("demo" if word == "live" else word for word in command.words))

@@ -16,19 +16,24 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import ROOT
+from tests.house import shown_blocks
 
-RECIPES = ROOT / "docs" / "recipes"
+RECIPES = ROOT / shown_blocks.RECIPES
 PAGES = sorted(RECIPES.glob("*.md"))
 FILE = re.compile(r"^```yaml\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^```console\n\$ rightslice ([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def output(call: str, folder: Path) -> str:
-    """Return what a call of `rightslice` prints to standard output."""
+def run_call(call: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a call of `rightslice` in a folder."""
     command = [sys.executable, "-m", "webhook.cli", *shlex.split(call)]
     env = {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=env)
-    return ran.stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=env)
+
+
+def output(call: str, folder: Path) -> str:
+    """Return what a call of `rightslice` prints to standard output."""
+    return run_call(call, folder).stdout
 
 
 def write_files(page: Path, folder: Path) -> None:
@@ -51,7 +56,9 @@ def test_the_commands_of_a_recipe_print_what_it_shows(page: Path, tmp_path: Path
     calls = dict(COMMAND.findall(text))
     assert calls
     assert len(calls) == text.count("```console")
-    assert {call: output(call, tmp_path) for call in calls} == calls
+    ran = {call: run_call(call, tmp_path) for call in calls}
+    assert {call: each.stdout for call, each in ran.items()} == calls
+    assert {each.returncode for each in ran.values()} <= {0, 1}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -50,7 +50,7 @@ def served(plane: Plane) -> Iterator[None]:
 @pytest.mark.usefixtures("nodes", "served")
 @pytest.mark.parametrize("page", sorted(page for page, commands in COMMANDS.items() if commands))
 def test_the_commands_of_a_page_run_on_a_cluster(plane: Plane, page: str, tmp_path: Path) -> None:
-    make_page_folder(tmp_path, page)
+    make_page_folder(tmp_path)
     environment = {**plane.kubectl_environment(), "PYTHONPATH": str(ROOT)}
     for command in COMMANDS[page]:
         program = PROGRAMS.get(command.program, [command.program])

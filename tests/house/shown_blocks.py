@@ -18,6 +18,9 @@ PROGRAMS = {
 FIRST_HOUR = "docs/first-hour.md"
 """The page whose commands one test runs in their order, on one cluster: tests/cluster/test_first_hour.py."""
 
+RECIPES = "docs/recipes/"
+"""The folder of the pages whose commands tests/cli/test_recipes.py runs."""
+
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _VARIABLES = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 _COMMENT = re.compile(r"(?:^| +)# .*$")
@@ -101,8 +104,8 @@ def shown_blocks() -> list[ShownBlock]:
 
 
 def commands_by_page() -> dict[str, list[ShownCommand]]:
-    """Return the commands of each page in their order, but for FIRST_HOUR."""
-    blocks = [block for block in shown_blocks() if block.page != FIRST_HOUR]
+    """Return the commands of each page in their order, except those of FIRST_HOUR and RECIPES."""
+    blocks = [block for block in shown_blocks() if not block.page.startswith((FIRST_HOUR, RECIPES))]
     pages_with_blocks = sorted({block.page for block in blocks})
     return {page: commands_of([each for each in blocks if each.page == page]) for page in pages_with_blocks}
 

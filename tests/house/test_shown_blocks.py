@@ -117,7 +117,10 @@ def check_steps(command: ShownCommand) -> None:
 
 
 WAYS: Mapping[str, tuple[str, Callable[[ShownCommand], None]]] = {
-    "rightslice": ("parsed, and run by test_page_commands in tests/cli or tests/cluster", parse_rightslice),
+    "rightslice": (
+        "parsed, and run by test_page_commands or test_recipes",
+        parse_rightslice,
+    ),
     "make": ("target", check_make),
     "helm": ("chart and values; run in tests/cluster/test_chart_release.py and test_first_hour.py", check_helm),
     "kubectl": ("files and kinds; run in tests/cluster", check_kubectl),
