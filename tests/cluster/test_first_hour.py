@@ -5,7 +5,6 @@ The plane runs no containers: a replica beside it does what the Deployment says,
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import shutil
@@ -23,17 +22,16 @@ from tests.cluster.installation import with_local_address
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.test_chart_release import copy_chart, remove
+from tests.cluster.test_chart_release import copy_chart
 from tests.cluster.test_install import write_account_kubeconfig
 from tests.conftest import ROOT
-from tests.controlplane.build import helm_program
+from tests.controlplane.build import control_plane, helm_program, wanted_version
 from tests.house.shown_blocks import FIRST_HOUR, ShownCommand, commands_of, shown_blocks
 from tests.server.managed_site import read_readyz
 from webhook import __version__
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.report.serialization import yaml_text
-from webhook.well_known import SYSTEM_NAMESPACE
 
 BUILDS = ("make binary", "install -m")
 """Commands that tests/release/test_standalone.py runs: here the command is this checkout's."""
@@ -128,16 +126,13 @@ def make_checkout(folder: Path, port: int) -> Path:
 
 
 @pytest.fixture
-def cleared(plane: Plane) -> Iterator[None]:
-    """Remove whatever other tests installed before, and what this one installs after."""
-    asyncio.run(remove(plane))
-    plane.wait_until_gone(SYSTEM_NAMESPACE)
-    yield
-    asyncio.run(remove(plane))
-    plane.kubectl("delete", "namespace", "team-vision", "--ignore-not-found")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A new control plane: `doctor` also reports calls of other tests that failed since the API server started."""
+    with Plane(control_plane(wanted_version()), tmp_path_factory.mktemp("plane")) as running:
+        yield running
 
 
-@pytest.mark.usefixtures("nodes", "cleared")
+@pytest.mark.usefixtures("nodes")
 @pytest.mark.parametrize("installer", ["helm", "command"])
 def test_the_commands_of_the_first_hour(plane: Plane, installer: str, tmp_path: Path) -> None:
     port = free_port()
