@@ -3,7 +3,7 @@
 The server runs as a process of its own with the shipped policies in the demo cluster. First each kind of
 `benchmarks.hostile_reviews` is posted in three sizes, as an API server and as another client, to both routes; the CPU
 time of the process is read before and after each. A kind counts with the least of its rounds: on a shared machine the
-others measure its neighbours. Then so many reviews of all kinds follow in turn, no two alike, and memory is compared
+others measure its neighbors. Then so many reviews of all kinds follow in turn, no two alike, and memory is compared
 with that after the same reviews of ordinary pods before and after.
 
 Last, two connections send the slowest reviews, each as soon as the one before it is answered, while an honest client

@@ -45,7 +45,7 @@ def _capabilities(text: str, count: int) -> Json:
     return gpu_pod(containers=[gpu_container(securityContext=context)])
 
 
-def _labelled(field: str, prefix: str) -> Build:
+def _labeled(field: str, prefix: str) -> Build:
     def build(text: str, count: int) -> Json:
         return gpu_pod({field: dict.fromkeys([f"{prefix}{each}" for each in _words(text, count)], text)})
 
@@ -240,10 +240,10 @@ def _range(text: str, count: int) -> Json:
 
 KINDS: Mapping[str, Build] = {
     "capabilities": _capabilities,
-    "CDI annotations": _labelled("annotations", "cdi.k8s.io/"),
-    "annotations": _labelled("annotations", "example.com/"),
-    "Rightslice annotations": _labelled("annotations", "rightslice.dev/"),
-    "labels": _labelled("labels", "example.com/"),
+    "CDI annotations": _labeled("annotations", "cdi.k8s.io/"),
+    "annotations": _labeled("annotations", "example.com/"),
+    "Rightslice annotations": _labeled("annotations", "rightslice.dev/"),
+    "labels": _labeled("labels", "example.com/"),
     "environment variables": _env,
     "visible devices": _visible_devices,
     "envFrom sources": _in_container("envFrom", "prefix"),

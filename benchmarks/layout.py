@@ -31,7 +31,7 @@ from benchmarks.gentd26 import Pod, history_of, read_duty, read_trace, synthetic
 from benchmarks.openb import traces
 from webhook.audit.recorded_demand import PLANNED_PART, DemandSeries, build_series, serve_series
 from webhook.model.gpu_resources import CARD_MILLI
-from webhook.model.mig_catalogue import mig_card_spec
+from webhook.model.mig_catalog import mig_card_spec
 from webhook.placement.capacity import PodDemand
 from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, EqualNodes, UnitDemand, plan_layouts

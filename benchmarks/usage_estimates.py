@@ -83,12 +83,12 @@ def pod(workload: int, annotations: dict[str, str]) -> Json:
     return as_stored({"metadata": metadata, "spec": {"containers": [container]}}, NAMESPACE)
 
 
-def medians(judgements: tuple[Callable[[], object], ...]) -> list[float]:
+def medians(judgments: tuple[Callable[[], object], ...]) -> list[float]:
     """Return the microseconds of each call, alternating."""
     clock = time.perf_counter_ns
-    spent: list[list[float]] = [[] for _ in judgements]
+    spent: list[list[float]] = [[] for _ in judgments]
     for _ in range(ROUNDS):
-        for judge, times in zip(judgements, spent, strict=True):
+        for judge, times in zip(judgments, spent, strict=True):
             start = clock()
             judge()
             times.append((clock() - start) / 1000)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.builders import Json
-from webhook.model.mig_catalogue import mig_profile_spec
+from webhook.model.mig_catalog import mig_profile_spec
 from webhook.placement.mig import mig_geometry
 
 NVIDIA, AMD = "gpu.nvidia.com", "gpu.amd.com"

@@ -11,7 +11,7 @@ import pytest
 
 from webhook.agent.discovery import GpuDiscovery
 from webhook.model.gpu_node import GPUNode
-from webhook.model.mig_catalogue import mig_card_spec
+from webhook.model.mig_catalog import mig_card_spec
 from webhook.placement.devices import devices_from_report
 from webhook.placement.mig import mig_geometry
 from webhook.placement.topology import parse_topology_matrix
@@ -57,7 +57,7 @@ PROFILE = re.compile(r"MIG (\S+) +(\d+) +\d+/\d+ +([\d.]+) +\w+ +(\d+)")
 PLACES = re.compile(r"Profile ID +(\d+) Placements? *: *\{([\d,]+)\}:(\d+)")
 
 
-def test_catalogue_matches_the_drivers_mig_profiles() -> None:
+def test_catalog_matches_the_drivers_mig_profiles() -> None:
     product = GpuDiscovery(monotonic).discover().product
     known, cuts = mig_card_spec(product), mig_geometry(product)
     if known is None or cuts is None:

@@ -49,15 +49,15 @@ REJECTED: dict[str, tuple[Json, str]] = {
         claim(exactly() | choices({"name": "a", **GPU})),
         "spec.devices.requests[0]: {}Invalid value: exactly one of `exactly`",
     ),
-    "a misspelt field of a request": (
+    "a misspelled field of a request": (
         claim({"name": "g", "firstavailable": [{"name": "a", **GPU}]}),
         "spec.devices.requests[0].firstavailable: must be a known field",
     ),
-    "a misspelt field of a selector": (
+    "a misspelled field of a selector": (
         claim(exactly(selectors=[{"cel": {"expresion": "true"}}])),
         "spec.devices.requests[0].exactly.selectors[0].cel.expresion: must be a known field",
     ),
-    "a misspelt field of the specification": (
+    "a misspelled field of the specification": (
         claim(exactly()) | {"spec": {"device": {}}},
         "spec.device: must be a known field: kubectl rejects it, and other clients drop it. Write devices",
     ),

@@ -331,7 +331,7 @@ NOT_PLANNED: dict[str, dict[str, Any]] = {
         **{"nvidia.com/gpu": 8},
     ),
     "slices under the name of whole cards": card_node("n", f"{A100}-MIG-1g.10gb", **{"nvidia.com/gpu": 7}),
-    "a product that the catalogue does not have": card_node("n", "NVIDIA-L4", **{"nvidia.com/gpu": 4}),
+    "a product that the catalog does not have": card_node("n", "NVIDIA-L4", **{"nvidia.com/gpu": 4}),
     "a profile with media engines": card_node("n", A100, **{"nvidia.com/mig-1g.10gb.me": 1}),
     "a node without GPUs": card_node("n", A100),
 }

@@ -202,7 +202,7 @@ RUNS: dict[str, Run] = {
     "a guard lets the pod run": Run(
         without_driver_version, [exactly(GPU, f"'driverVersion' in {ATTRIBUTES} && {NEW_DRIVER}")], ["gpu"]
     ),
-    "a misspelt attribute keeps the pod from all nodes": Run(
+    "a misspelled attribute keeps the pod from all nodes": Run(
         cards,
         [exactly(GPU, f"{ATTRIBUTES}.productname == '{A10}'")],
         [WAITING],
@@ -235,7 +235,7 @@ RUNS: dict[str, Run] = {
         ["3g.40gb"],
         codes=["GPU-D103"],
     ),
-    "a misspelt domain is an empty map, and keeps the pod from all nodes": Run(
+    "a misspelled domain is an empty map, and keeps the pod from all nodes": Run(
         cards,
         [exactly(GPU, f"device.attributes['gpu.nvida.com'].productName == '{A10}'")],
         [WAITING],

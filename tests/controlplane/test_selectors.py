@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.controlplane.selector_texts import random_device, selector_texts
-from webhook.model.cel.cel_errors import CelSyntaxError, UnmodelledExpressionError
+from webhook.model.cel.cel_errors import CelSyntaxError, UnmodeledExpressionError
 from webhook.model.cel.checker import check_expression
 from webhook.model.cel.cost_estimate import estimate_cost
 from webhook.model.cel.parser import parse_expression
@@ -32,7 +32,7 @@ DEVICES = 6
 FUNCTIONS = Path(__file__).parent / "selectors" / "functions.txt"
 """One selector per line for each function, operator and literal of the environment."""
 
-REJECTED, ERROR, UNMODELLED = "rejected", "error", "unmodelled"
+REJECTED, ERROR, UNMODELED = "rejected", "error", "unmodeled"
 
 
 _NVIDIA, _AMD = "device.attributes['gpu.nvidia.com']", 'device.attributes["gpu.amd.com"]'
@@ -96,14 +96,14 @@ def our_answer(text: str, devices: Sequence[dict[str, Any]]) -> SelectorAnswer:
 
 
 def our_results(text: str, devices: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Return "rejected" or "unmodelled", or our result for each device."""
+    """Return "rejected" or "unmodeled", or our result for each device."""
     try:
         compile_device_selector(text)
         return tuple(_result(text, one) for one in devices)
     except SelectorCompileError:
         return (REJECTED,)
-    except UnmodelledExpressionError:
-        return (UNMODELLED,)
+    except UnmodeledExpressionError:
+        return (UNMODELED,)
 
 
 def _result(text: str, published: dict[str, Any]) -> str:
@@ -119,7 +119,7 @@ def our_estimate(text: str) -> int:
         tree = parse_expression(text)
         check_expression(tree)
         return estimate_cost(tree)
-    except (CelSyntaxError, UnmodelledExpressionError):
+    except (CelSyntaxError, UnmodeledExpressionError):
         return 0
 
 
@@ -133,7 +133,7 @@ def differences(
         ours = our_answer(text, devices)
         counts.update(ours.results)
         estimate_differs = theirs.estimate and ours.estimate and theirs.estimate != ours.estimate
-        if estimate_differs or (ours.results != (UNMODELLED,) and ours.results != theirs.results):
+        if estimate_differs or (ours.results != (UNMODELED,) and ours.results != theirs.results):
             found.append(f"{text}\n  ours   {ours}\n  theirs {theirs}")
     return found, counts
 
@@ -144,7 +144,7 @@ def test_random_selectors_select_what_they_select_in_the_scheduler(selector_prog
     texts = list(selector_texts(random, SAMPLES))
     found, counts = differences(selector_program, texts, [random_device(random) for _ in range(DEVICES)])
     assert not found, "\n".join([f"seed {SEED}: {len(found)} of {len(texts)}", *found[:5]])
-    assert counts[UNMODELLED] * 50 <= len(texts), counts
+    assert counts[UNMODELED] * 50 <= len(texts), counts
     for answer in (REJECTED, ERROR, "true", "false"):
         assert counts[answer] * 20 >= len(texts), counts
 
@@ -162,4 +162,4 @@ def test_collected_selectors_select_what_they_select_in_the_scheduler(selector_p
     found, counts = differences(selector_program, COLLECTED, [random_device(random) for _ in range(20)])
     assert not found, "\n".join(found[:5])
     assert not counts[REJECTED]
-    assert not counts[UNMODELLED]
+    assert not counts[UNMODELED]

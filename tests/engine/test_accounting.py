@@ -11,7 +11,7 @@ from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
-from webhook.model.mig_catalogue import _CARD_SPECS as CARDS
+from webhook.model.mig_catalog import _CARD_SPECS as CARDS
 
 GPU, SMALL, LARGE, SHARED = (
     "nvidia.com/gpu",
@@ -53,7 +53,7 @@ PROFILES = [(product, profile) for product, card in CARDS.items() for profile in
 
 
 @pytest.mark.parametrize(("product", "profile"), PROFILES)
-def test_every_profile_has_the_catalogued_gpu_milli(product: str, profile: str) -> None:
+def test_every_profile_has_the_cataloged_gpu_milli(product: str, profile: str) -> None:
     card, name = CARDS[product], f"nvidia.com/mig-{profile}"
     labels = {"nvidia.com/gpu.product": f"NVIDIA-{product.upper()}", "nvidia.com/mig.strategy": "mixed"}
     pod = make_pod().requests(name, "1")

@@ -255,7 +255,7 @@ def running(node: str) -> PodMaker:
     return make_pod("r").gpus(1).namespace("team").spec(**({"nodeName": node} if node else {}))
 
 
-def labelled(node: Json) -> Json:
+def labeled(node: Json) -> Json:
     """Return a node with its name as label."""
     return {
         **node,
@@ -272,7 +272,7 @@ BY_NAME: dict[str, tuple[list[Json], PodMaker, dict[str, int]]] = {
     "cards of two products": (CLUSTER, running(""), {"NVIDIA-H100-80GB-HBM3": 1000, "NVIDIA-A10": 1000}),
     "the cards of the node": (CLUSTER, running("a10"), {"NVIDIA-A10": 1000}),
     "the cards of a selected node": (
-        [labelled(one) for one in CLUSTER],
+        [labeled(one) for one in CLUSTER],
         running("").spec(nodeSelector={HOST: "h100"}),
         {"NVIDIA-H100-80GB-HBM3": 1000},
     ),

@@ -116,7 +116,7 @@ CODES: dict[str, tuple[Json, list[str]]] = {
     "a whole GPU": (claim(request()), []),
     "a slice that is there": (claim(request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig")), []),
     "a profile that no card has": (claim(request(f"{ATTRIBUTES}.profile == '1g.5gb'", name="mig")), ["GPU-D101"]),
-    "a misspelt attribute": (claim(request(f"{ATTRIBUTES}.productname == 'NVIDIA A10'")), ["GPU-D102"]),
+    "a misspelled attribute": (claim(request(f"{ATTRIBUTES}.productname == 'NVIDIA A10'")), ["GPU-D102"]),
     "an attribute that whole GPUs lack, in a class that has it": (
         claim(request(f"{ATTRIBUTES}.parentUUID != ''", name="mig")),
         [],
@@ -279,7 +279,7 @@ def test_a_missing_key_is_named_with_the_guarded_expression() -> None:
     )
 
 
-def test_a_misspelt_key_names_the_right_one() -> None:
+def test_a_misspelled_key_names_the_right_one() -> None:
     [found] = findings(claim(request(f"{ATTRIBUTES}.productname == 'NVIDIA A10'")))
     assert found.fix == "No device has productname. Write productName."
 
@@ -289,11 +289,11 @@ WRITTEN: dict[str, tuple[str, str]] = {
         f"{ATTRIBUTES}.memory.compareTo(quantity('9Gi')) >= 0",
         f"No device has {ATTRIBUTES}.memory. Write {MEMORY}.",
     ),
-    "a misspelt domain, which is an empty map": (
+    "a misspelled domain, which is an empty map": (
         "device.attributes['gpu.nvida.com'].productName == 'NVIDIA A10'",
         f"No device has device.attributes['gpu.nvida.com'].productName. Write {ATTRIBUTES}.productName.",
     ),
-    "a test of a key of a misspelt domain": (
+    "a test of a key of a misspelled domain": (
         "'productName' in device.attributes['gpu.nvida.com']",
         f"No device has device.attributes['gpu.nvida.com'].productName. Write {ATTRIBUTES}.productName.",
     ),
@@ -471,7 +471,7 @@ def test_quotas_count_claims_as_the_version_of_the_api_server_does(minor: int, k
     assert [each.code for each in of_pod.findings] == [each.replace("GPU-D109", "GPU-Q306") for each in codes]
 
 
-def test_administrative_access_is_allowed_in_labelled_namespaces() -> None:
+def test_administrative_access_is_allowed_in_labeled_namespaces() -> None:
     labels = {"resource.kubernetes.io/admin-access": "true"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}}
     assert not findings(claim(request(adminAccess=True)), *CLUSTER, namespace)

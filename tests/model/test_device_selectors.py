@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.dra.device_selectors import (
     SelectorCompileError,
     SelectorRuntimeError,
@@ -103,7 +103,7 @@ def test_a_result_that_is_not_a_condition_is_an_error() -> None:
         compile_device_selector("device.attributes['gpu.nvidia.com'].type").selects(DRIVER, MIG)
 
 
-UNMODELLED = {
+UNMODELED = {
     "a time": "duration('1h') > duration('1m')",
     "an address": "isIP('10.0.0.1')",
     "a million steps": "lists.range(99999).all(a, a >= 0)",
@@ -111,7 +111,7 @@ UNMODELLED = {
 }
 
 
-@pytest.mark.parametrize("expression", UNMODELLED.values(), ids=UNMODELLED)
+@pytest.mark.parametrize("expression", UNMODELED.values(), ids=UNMODELED)
 def test_nothing_is_said_about_what_is_not_evaluated_here(expression: str) -> None:
-    with pytest.raises(UnmodelledExpressionError):
+    with pytest.raises(UnmodeledExpressionError):
         compile_device_selector(expression).selects(DRIVER, MIG)

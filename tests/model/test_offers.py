@@ -74,7 +74,7 @@ MIG = {
             "selector": (("nvidia.com/gpu.product", A100),),
         },
     ),
-    "mixed without a block: the catalogue": Case(
+    "mixed without a block: the catalog": Case(
         {"gpu.product": H100}, {SMALL: "7"}, {"memory_mib": 9850, "compute_milli": 121, "gpu_milli": 143}
     ),
     "the same profile is a quarter of a smaller card": Case(
@@ -125,7 +125,7 @@ MIG = {
             "selector": (("nvidia.com/gpu.product", f"{A40GB}-MIG-1g.5gb"),),
         },
     ),
-    "single without a memory label: the catalogue, not the whole card": Case(
+    "single without a memory label: the catalog, not the whole card": Case(
         {"gpu.product": f"{A40GB}-MIG-3g.20gb"}, {GPU: "2"}, {"memory_mib": 19968, "gpu_milli": 500}
     ),
     "single with media engines, a full stop in the label": Case(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import make_node
 from tests.device_builders import NVIDIA, card, resource_slice
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
 from webhook.model.dra.published_devices import published_devices
 from webhook.model.dra.resource_slices import Device, ResourceSlice, pack_slices
@@ -63,5 +63,5 @@ def test_of_more_slices_than_are_compared_equal_cards_are_still_one_kind(monkeyp
     texts = [(f"uuid-{number}", product, "Nvidia", "r", "h") for number, product in enumerate("aaabbb")]
     pools, fleet = cluster(texts)
     assert len(published_devices(pools, fleet, keys("productName")).kinds) == 2
-    with pytest.raises(UnmodelledExpressionError, match="more than 1 slices"):
+    with pytest.raises(UnmodeledExpressionError, match="more than 1 slices"):
         published_devices(pools, fleet, keys("uuid"))

@@ -133,13 +133,16 @@ def _literal_of(program: DeviceSelectorProgram, bound: CapacityBound) -> str:
 
 
 MEANT: dict[str, tuple[str, str | None]] = {
-    "a misspelt name": (f"{ATTRIBUTES}.typ", f"{ATTRIBUTES}.type"),
+    "a misspelled name": (f"{ATTRIBUTES}.typ", f"{ATTRIBUTES}.type"),
     "another case": (f"{ATTRIBUTES}.TYPE", f"{ATTRIBUTES}.type"),
     "a capacity that is read as an attribute": (f"{ATTRIBUTES}.memory", MEMORY),
     "an attribute that is read as a capacity": (MEMORY.replace("memory", "type"), f"{ATTRIBUTES}.type"),
-    "a misspelt domain": ("device.attributes['gpu.nvida.com'].type", f"{ATTRIBUTES}.type"),
-    "a misspelt domain of a capacity": ("device.capacity['gpu.nvidia'].memory", MEMORY),
-    "a capacity of a misspelt domain that is read as an attribute": ("device.attributes['nvidia.com'].memory", MEMORY),
+    "a misspelled domain": ("device.attributes['gpu.nvida.com'].type", f"{ATTRIBUTES}.type"),
+    "a misspelled domain of a capacity": ("device.capacity['gpu.nvidia'].memory", MEMORY),
+    "a misspelled domain of a capacity that is read as an attribute": (
+        "device.attributes['nvidia.com'].memory",
+        MEMORY,
+    ),
     "a name of another domain": (f"{ATTRIBUTES}.pcieRoot", "device.attributes['resource.kubernetes.io'].pcieRoot"),
     "a name that nothing is like": (f"{ATTRIBUTES}.nvlink", None),
     "a long name": (f"{ATTRIBUTES}.{'type' * 1000}", None),

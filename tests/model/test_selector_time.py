@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.dra.device_selectors import (
     MAX_EXPRESSION_BYTES,
     SelectorCompileError,
@@ -68,6 +68,6 @@ def _unit_seconds() -> float:
 
 def _seconds_for(expression: str) -> float:
     start = process_time()
-    with suppress(SelectorCompileError, SelectorRuntimeError, UnmodelledExpressionError):
+    with suppress(SelectorCompileError, SelectorRuntimeError, UnmodeledExpressionError):
         compile_device_selector(expression).selects("d", Device())
     return process_time() - start

@@ -166,7 +166,7 @@ def _write_settings(stage: Path, tree: Path) -> None:
 
 
 def _record_packages(packages: Iterable[Path], stage: Path, tree: Path) -> None:
-    """Write the licence and the control file of each package with a file in the runtime, where scanners read them."""
+    """Write the license and the control file of each package with a file in the runtime, where scanners read them."""
     status = tree / STATUS_FOLDER
     status.mkdir(parents=True)
     for package in packages:
@@ -175,9 +175,9 @@ def _record_packages(packages: Iterable[Path], stage: Path, tree: Path) -> None:
         if any((tree / "usr" / name.removeprefix("./").removeprefix("usr/")).is_file() for name in used):
             name = package.name.partition("_")[0]
             (status / name).write_text(_run("dpkg-deb", "--field", package), encoding="utf-8")
-            licence = f"usr/share/doc/{name}/copyright"
-            (tree / licence).parent.mkdir(parents=True)
-            shutil.copy2(stage / licence, tree / licence)
+            copyright_file = f"usr/share/doc/{name}/copyright"
+            (tree / copyright_file).parent.mkdir(parents=True)
+            shutil.copy2(stage / copyright_file, tree / copyright_file)
 
 
 def _compile(tree: Path, folder: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.report.audit_samples import NOW
 from tests.report.browser import evaluate_in_browser
 from tests.report.layout_samples import A30, H100, planned_layout
-from webhook.model.mig_catalogue import _CARD_SPECS as CARDS
+from webhook.model.mig_catalog import _CARD_SPECS as CARDS
 from webhook.placement.layout_plan import WHOLE_CARD
 from webhook.placement.mig import maximal_layouts, mig_geometry
 from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import abbreviate_names, shorten_text
 from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.cel.syntax_tree import ExpressionNode
 from webhook.model.cel.values import CelMap
 from webhook.model.dra.capacity import NO_AMOUNTS, has_capacity_left
@@ -99,7 +99,7 @@ def compile_selector(expression: str, path: FieldPath, class_name: str = "") -> 
 
     Raises:
         SelectorCompileError: The API server rejects it.
-        UnmodelledExpressionError: It is not evaluated here.
+        UnmodeledExpressionError: It is not evaluated here.
     """
     return RequestSelector(compile_device_selector(expression), path, class_name)
 
@@ -131,11 +131,11 @@ def match_request(
         path: Where that stands.
 
     Raises:
-        UnmodelledExpressionError: A selector takes too many steps to be evaluated here.
+        UnmodeledExpressionError: A selector takes too many steps to be evaluated here.
     """
     parts = sum(count_parts(one.program) for one in selectors)
     if parts * len(devices.kinds) > MAX_PARTS_EVALUATED:
-        raise UnmodelledExpressionError("it would take too long on all devices")
+        raise UnmodeledExpressionError("it would take too long on all devices")
     evaluated = list(_evaluated_devices(devices.kinds))
     errors, matching, others = _match_devices(selectors, evaluated)
     found = [each.published for each in matching]
@@ -156,7 +156,7 @@ def _evaluated_devices(devices: Iterable[PublishedDevice]) -> Iterator[_Evaluate
         try:
             yield _EvaluatedDevice(each, device_value(each.pool.driver, each.device))
         except SelectorRuntimeError as error:
-            raise UnmodelledExpressionError(f"device {each.device.name}: {error}") from None
+            raise UnmodeledExpressionError(f"device {each.device.name}: {error}") from None
 
 
 _ErrorsBySelector = list[tuple[RequestSelector, list[_EvaluatedDevice]]]

@@ -26,7 +26,7 @@ from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.errors import abbreviate_names
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import DependentCache
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import (
     CLAIM_KINDS,
     EXTENDED_RESOURCE_CLAIM,
@@ -248,7 +248,7 @@ def _allocate_once(claims: Sequence[NamedClaim], node: int, devices: DeviceView,
             claims, devices.pools.pools_of_node(node), devices.allocated, devices.classes, select_device,
             shared_names=devices.pools.shared_counter_names, max_steps=max_steps,
         )  # fmt: skip
-    except (SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorRuntimeError, UnmodeledExpressionError):
         return NodeAllocation(AllocationOutcome.UNKNOWN)
 
 
@@ -271,7 +271,7 @@ def nodes_of_slices(pools: DevicePools, fleet: Fleet) -> int:
 def _lacking_together(specs: Sequence[ClaimSpec], nodes: int, view: ClusterView) -> Iterator[PolicyFinding]:
     try:
         outcome = _allocate_anywhere(specs, view, nodes)
-    except (SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorRuntimeError, UnmodeledExpressionError):
         return
     if outcome is AllocationOutcome.REJECTED:
         path: FieldPath = ("spec", "resourceClaims")
@@ -461,7 +461,7 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     found += _too_many_devices(spec, (*devices, "requests"))
     twice = list(_twice_published(matching, view, (*devices, "requests")))
     if is_known and UNALLOCATABLE.isdisjoint(one.code for one in found):
-        with suppress(UnmodelledExpressionError):
+        with suppress(UnmodeledExpressionError):
             found += _allocation_findings(spec, view, devices)
     return found + twice
 
@@ -553,7 +553,7 @@ def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, m
         return found._replace(is_known=name in view.classes)
     except _RejectedSelectorError as error:
         return RequestMatch([error.finding])
-    except UnmodelledExpressionError:
+    except UnmodeledExpressionError:
         return RequestMatch()
 
 
@@ -659,7 +659,7 @@ def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView, mask: int) -> S
     """Return a node of each kind, or those of a mask of a few; constraints may tell all nodes apart.
 
     Raises:
-        UnmodelledExpressionError: There are too many.
+        UnmodeledExpressionError: There are too many.
     """
     pools, fleet = view.devices.pools, view.fleet
     candidates = mask & nodes_of_slices(pools, fleet)
@@ -672,7 +672,7 @@ def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView, mask: int) -> S
         constrained = any(spec.devices.constraints for spec in specs)
         nodes = range(len(fleet.nodes)) if kinds is None or constrained else kinds
     if len(nodes) > MAX_KINDS:
-        raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of nodes")
+        raise UnmodeledExpressionError(f"there are more than {MAX_KINDS} kinds of nodes")
     return nodes
 
 

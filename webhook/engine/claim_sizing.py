@@ -27,7 +27,7 @@ from webhook.model.annotations import (
     ORIGINAL_ANNOTATION,
     parse_decision_record,
 )
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import (
     LAST_CHOICE,
     ClaimDevices,
@@ -364,7 +364,7 @@ def _select_devices(
         return []
     try:
         selected = [each for each in matching.devices if matches_all(expressions, each.pool.driver, each.device)]
-    except (SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorRuntimeError, UnmodeledExpressionError):
         return []
     return [each for each in selected if has_capacity_left(each.device, amounts, NO_AMOUNTS, NO_AMOUNTS)]
 

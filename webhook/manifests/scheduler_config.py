@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
-from webhook.model.mig_catalogue import all_mig_profiles
+from webhook.model.mig_catalog import all_mig_profiles
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE, Json
 
 EXTENDER_NAME = f"{APP_NAME}-extender"

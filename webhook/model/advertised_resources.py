@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from webhook.model import mig_catalogue
+from webhook.model import mig_catalog
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.gpu_resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, parse_gpu_resource
 from webhook.model.node_labels import (
@@ -140,7 +140,7 @@ def _advertised_profile(product: str, known: CloudGpuInfo) -> GpuResource | None
 
 def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: Labels) -> UnitSize:
     """Return one MIG instance from its block of labels, then the catalog, then its name."""
-    shape, card = mig_catalogue.mig_profile_spec(product, profile.profile), mig_catalogue.mig_card_spec(product)
+    shape, card = mig_catalog.mig_profile_spec(product, profile.profile), mig_catalog.mig_card_spec(product)
     memory = parse_memory_mib(labels.get(f"{block}.memory")) or (shape.memory_mib if shape else None)
     slices = card.compute_slices if card else USUAL_SLICES
 
@@ -148,7 +148,7 @@ def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: L
     compute = 1000 * sms // card.sms if sms and card and card.sms else 1000 * profile.slices // slices
 
     if shape and card:
-        weight = mig_catalogue.profile_milli(card, shape, profile.slices)
+        weight = mig_catalog.profile_milli(card, shape, profile.slices)
     else:
         total = parse_memory_mib(labels.get(MEMORY_LABEL)) if block != WHOLE_GPU else card_memory_mib(product)
         memory_weight = _divide_up(1000 * _divide_up(8 * memory, total), 8) if memory and total else 0

@@ -17,7 +17,7 @@ from webhook.model.derived_values import DerivedValues, derived_value
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.filters.node_declared_features import SCHEDULING_FEATURES
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU, parse_gpu_resource
-from webhook.model.mig_catalogue import mig_card_spec
+from webhook.model.mig_catalog import mig_card_spec
 from webhook.model.node_labels import GKE_PARTIAL, PRODUCT_LABEL, Labels
 from webhook.model.node_masks import (
     EMPTY_INDEX,

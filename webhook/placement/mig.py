@@ -1,7 +1,7 @@
 """MIG geometry: which instances still fit on a card, where the next one should start, and which repartitioning would
 help.
 
-Profiles and their memory are in `model.mig_catalogue`. The memory of a card is a row of units; an instance occupies
+Profiles and their memory are in `model.mig_catalog`. The memory of a card is a row of units; an instance occupies
 consecutive units from one of its legal starts. Occupied units are a bit mask: bit i is unit i. The value of a card is
 the thousandths of a GPU that its free legal starts can hold, averaged over the profiles in the mix, so losing the start
 of a frequently requested profile costs most.
@@ -18,7 +18,7 @@ from functools import lru_cache
 import msgspec
 
 from webhook.model.gpu_resources import CARD_MILLI
-from webhook.model.mig_catalogue import mig_card_spec
+from webhook.model.mig_catalog import mig_card_spec
 
 MEDIA_SUFFIX = "+me"
 """Attribute that only one instance of a card can have."""

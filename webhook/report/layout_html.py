@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from webhook.model.mig_catalogue import mig_card_spec
+from webhook.model.mig_catalog import mig_card_spec
 from webhook.placement.layout_plan import WHOLE_CARD, is_shared
 from webhook.placement.mig import MigLayout, arrange_instances, mig_geometry
 from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode

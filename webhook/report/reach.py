@@ -15,7 +15,7 @@ from webhook.model.decisions import AUDIT_MODE, DENIED, RIGHT_SIZED, KeepReason
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU
-from webhook.model.mig_catalogue import mig_profile_spec
+from webhook.model.mig_catalog import mig_profile_spec
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.mig import mig_geometry
 from webhook.report.results import CheckResult

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.model.mig_catalogue import mig_card_spec, mig_profile_spec
+from webhook.model.mig_catalog import mig_card_spec, mig_profile_spec
 from webhook.model.workloads import workload_name
 from webhook.usage import queries
 from webhook.usage.history import GAP, MAX_FAILURES, MAX_MIB, MIB_TYPECODE, UsageHistory

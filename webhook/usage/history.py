@@ -123,7 +123,7 @@ SAMPLED_ONE_IN = 3
 """The part of a window's bins that must have a sample is one divided by this number."""
 
 HISTORIES_PER_BATCH = 32
-"""Histories that are processed together: enough to vectorise, and only a few MiB."""
+"""Histories that are processed together: enough to vectorize, and only a few MiB."""
 
 UNKNOWN_PEAK = float("inf")
 """Peak of a window in which memory ran out."""

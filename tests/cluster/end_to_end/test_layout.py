@@ -22,7 +22,7 @@ from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.conftest import ROOT
 from webhook.model.gpu_resources import CARD_MILLI
-from webhook.model.mig_catalogue import mig_profile_spec
+from webhook.model.mig_catalog import mig_profile_spec
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.placement.capacity import PodDemand
 from webhook.placement.layout_plan import CardUnit

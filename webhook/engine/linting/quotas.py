@@ -12,7 +12,7 @@ from webhook.model.claims import DEVICE_CLASS_SUFFIX, device_class_of_key, is_cl
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
-from webhook.model.mig_catalogue import max_profile_milli
+from webhook.model.mig_catalog import max_profile_milli
 from webhook.model.pods import QuantityText, nulls_as_zero
 from webhook.model.quantity import NANO, parse_nano_or_none, parse_whole_number
 from webhook.well_known import Json

@@ -1,7 +1,7 @@
 """Errors of expressions.
 
 * CelSyntaxError               the API server does not compile the expression
-* UnmodelledExpressionError    nothing is known here about the expression
+* UnmodeledExpressionError    nothing is known here about the expression
 * CelError                     it has no value; `&&` and `||` may absorb that
   + MissingKeyError            a map lacks a key
 * FatalCelError                it has no value, whatever is around the part that failed
@@ -20,7 +20,7 @@ class CelSyntaxError(Exception):
         self.offset = offset
 
 
-class UnmodelledExpressionError(Exception):
+class UnmodeledExpressionError(Exception):
     """An expression that the API server may accept, but that is not evaluated here."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from webhook.model.cel.cel_errors import CelSyntaxError, UnmodelledExpressionError
+from webhook.model.cel.cel_errors import CelSyntaxError, UnmodeledExpressionError
 from webhook.model.cel.cel_types import (
     BOOL,
     BYTES,
@@ -35,8 +35,8 @@ from webhook.model.cel.declarations import (
     DEVICE_FIELDS,
     FUNCTIONS,
     TYPE_NAMES,
-    UNMODELLED,
-    UNMODELLED_NAMES,
+    UNMODELED,
+    UNMODELED_NAMES,
     FunctionOverload,
 )
 from webhook.model.cel.syntax_tree import (
@@ -63,7 +63,7 @@ def check_expression(root: ExpressionNode) -> None:
 
     Raises:
         CelSyntaxError: The types do not agree.
-        UnmodelledExpressionError: It calls a function that is not evaluated here.
+        UnmodeledExpressionError: It calls a function that is not evaluated here.
     """
     checker = _TypeChecker()
     checker.check(root)
@@ -117,13 +117,13 @@ class _TypeChecker:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        if name.startswith(UNMODELLED_NAMES):
-            raise UnmodelledExpressionError(f"it names {name}")
+        if name.startswith(UNMODELED_NAMES):
+            raise UnmodeledExpressionError(f"it names {name}")
         return TYPE_NAMES.get(name)
 
     def _check_selection(self, node: FieldSelection) -> CelType:
         name = qualified_name(node)
-        if name is not None and name.removeprefix(".").startswith(UNMODELLED_NAMES):
+        if name is not None and name.removeprefix(".").startswith(UNMODELED_NAMES):
             self._find_name(name.removeprefix("."))
         result = self._field_type(node, node.operand, node.field)
         return BOOL if node.test_only else self.bindings.substitute(result)
@@ -172,8 +172,8 @@ class _TypeChecker:
 
     def _resolve(self, node: FunctionCall, target_type: tuple[CelType, ...], kind: str) -> CelType:
         """Choose the overloads that may apply, and return the type of the result."""
-        if node.function in UNMODELLED:
-            raise UnmodelledExpressionError(f"it calls {node.function}()")
+        if node.function in UNMODELED:
+            raise UnmodeledExpressionError(f"it calls {node.function}()")
         if not _is_function(node.function):
             raise CelSyntaxError(f"undeclared reference to {kind} '{node.function}'", node.start)
         types = (*target_type, *(argument.type for argument in node.arguments))
@@ -267,7 +267,7 @@ class _TypeChecker:
 
 
 def _is_function(name: str) -> bool:
-    return name in FUNCTIONS or name in UNMODELLED
+    return name in FUNCTIONS or name in UNMODELED
 
 
 def _parameter_names(types: Sequence[CelType]) -> set[str]:

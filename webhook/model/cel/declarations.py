@@ -239,7 +239,7 @@ isSemver is_semver_string_bool string bool : bool
 """
 """One overload per line: function, with a dot before a member's; name of the overload; argument types : result."""
 
-UNMODELLED: Final = frozenset(
+UNMODELED: Final = frozenset(
     [
         "duration",
         "timestamp",
@@ -297,7 +297,7 @@ UNMODELLED: Final = frozenset(
 )
 """Functions of the environment that are not evaluated here."""
 
-UNMODELLED_NAMES: Final = ("google.", "kubernetes.", "net.", "format.")
+UNMODELED_NAMES: Final = ("google.", "kubernetes.", "net.", "format.")
 """Beginnings of names of messages, enums and types that are not known here."""
 
 _COMPARISONS = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}

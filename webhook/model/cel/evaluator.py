@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from webhook.model.cel.cel_errors import CelError, CelSyntaxError, UnmodelledExpressionError
+from webhook.model.cel.cel_errors import CelError, CelSyntaxError, UnmodeledExpressionError
 from webhook.model.cel.cel_types import BOOL, BYTES, DOUBLE, INT, STRING, UINT, CelType
 from webhook.model.cel.declarations import FUNCTIONS, QUANTITY, SEMVER, TYPE_NAMES, FunctionOverload
 from webhook.model.cel.list_functions import LIST_OVERLOADS
@@ -83,7 +83,7 @@ def compile_checked(root: ExpressionNode) -> CompiledExpression:
 
     Raises:
         CelSyntaxError: A constant in it is invalid.
-        UnmodelledExpressionError: Its regular expressions are too large.
+        UnmodeledExpressionError: Its regular expressions are too large.
     """
     planner = _ExpressionPlanner()
     evaluate = planner.plan(root)
@@ -155,7 +155,7 @@ class _ExpressionPlanner:
             if isinstance(text, str):
                 self._pattern_weight += 20 + pattern_weight(text)
                 if self._pattern_weight > MAX_PATTERN_WEIGHT:
-                    raise UnmodelledExpressionError("its regular expressions are too large")
+                    raise UnmodeledExpressionError("its regular expressions are too large")
                 try:
                     compile_pattern(text)
                 except CelError as error:

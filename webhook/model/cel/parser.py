@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from webhook.model.cel.cel_errors import CelSyntaxError, UnmodelledExpressionError
+from webhook.model.cel.cel_errors import CelSyntaxError, UnmodeledExpressionError
 from webhook.model.cel.macros import expand_macro
 from webhook.model.cel.syntax_tree import (
     ExpressionNode,
@@ -65,7 +65,7 @@ def parse_expression(text: str) -> ExpressionNode:
 
     Raises:
         CelSyntaxError: The API server does not compile it.
-        UnmodelledExpressionError: It is not evaluated here.
+        UnmodeledExpressionError: It is not evaluated here.
     """
     return _ExpressionParser(tokenize_expression(text)).parse()
 
@@ -110,7 +110,7 @@ class _ExpressionParser:
         if node.depth > MAX_DEPTH:
             raise CelSyntaxError("max recursion depth exceeded", start)
         if node.nodes > MAX_NODES:
-            raise UnmodelledExpressionError(f"it has more than {MAX_NODES} parts")
+            raise UnmodeledExpressionError(f"it has more than {MAX_NODES} parts")
         return node
 
     def _parse_nested(self, rule: str, parse: Callable[[], ExpressionNode]) -> ExpressionNode:
@@ -202,7 +202,7 @@ class _ExpressionParser:
                 node = FunctionCall(operator, node, self._parse_expression(), nests=True)
                 self._expect("]")
             elif self._next.kind == "{" and qualified_name(node) is not None:
-                raise UnmodelledExpressionError("it makes a protobuf message")
+                raise UnmodeledExpressionError("it makes a protobuf message")
             else:
                 return node
             self._note_span(node, start)

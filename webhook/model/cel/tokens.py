@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from webhook.model.cel.cel_errors import CelSyntaxError, UnmodelledExpressionError
+from webhook.model.cel.cel_errors import CelSyntaxError, UnmodeledExpressionError
 from webhook.model.cel.values import CelValue, UnsignedInteger
 
 
@@ -60,7 +60,7 @@ def tokenize_expression(text: str) -> list[Token]:
 
     Raises:
         CelSyntaxError: A character starts no token.
-        UnmodelledExpressionError: It is too long to be evaluated here.
+        UnmodeledExpressionError: It is too long to be evaluated here.
     """
     tokens: list[Token] = []
     position = 0
@@ -74,7 +74,7 @@ def tokenize_expression(text: str) -> list[Token]:
             is_symbol = kind == "symbol" or content in _KEYWORDS
             tokens.append(Token(content if is_symbol else kind, content, position))
             if len(tokens) > MAX_TOKENS:
-                raise UnmodelledExpressionError(f"it has more than {MAX_TOKENS} tokens")
+                raise UnmodeledExpressionError(f"it has more than {MAX_TOKENS} tokens")
         position = match.end()
     tokens.append(Token("end", "", len(text)))
     return tokens

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import MAX_DEVICES, ClaimRequest, ClaimSpec, DeviceClasses, DeviceRequest
 from webhook.model.dra.capacity import NO_AMOUNTS, Amounts, consumed_amounts, has_capacity_left
 from webhook.model.dra.constraints import ConstraintState
@@ -129,7 +129,7 @@ def allocate_on_node(
         done = search.run()
     except (_AllocationError, SelectorRuntimeError) as error:
         return NodeAllocation(AllocationOutcome.FAILED, reason=str(error), steps=search.steps)
-    except (_UnknownError, UnmodelledExpressionError) as error:
+    except (_UnknownError, UnmodeledExpressionError) as error:
         return NodeAllocation(AllocationOutcome.UNKNOWN, reason=str(error), steps=search.steps)
     if done:
         results = tuple(map(tuple, search.results))

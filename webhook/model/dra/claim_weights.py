@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.bounded_cache import DependentCache
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import (
     EXTENDED_RESOURCE_CLAIM,
     MAX_DEVICES,
@@ -259,7 +259,7 @@ class _ClaimWeigher:
             return self._matching_devices(choice)
         except _TooManyStepsError:
             self._is_exact = False
-        except (SelectorRuntimeError, UnmodelledExpressionError):
+        except (SelectorRuntimeError, UnmodeledExpressionError):
             pass
         return []
 
@@ -268,7 +268,7 @@ class _ClaimWeigher:
 
         Raises:
             SelectorRuntimeError: A selector does not compile.
-            UnmodelledExpressionError: One is not evaluated here, or there are too many kinds of devices.
+            UnmodeledExpressionError: One is not evaluated here, or there are too many kinds of devices.
             _TooManyStepsError: It would take too long.
         """
         classes, pools = self._devices.classes, self._devices.pools

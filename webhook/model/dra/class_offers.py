@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache, DependentCache
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import PoolCounters
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
@@ -29,7 +29,7 @@ from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
-from webhook.model.mig_catalogue import MigProfileSpec, mig_card_spec, profile_milli
+from webhook.model.mig_catalog import MigProfileSpec, mig_card_spec, profile_milli
 from webhook.model.node_masks import union_masks
 from webhook.model.objects import HARD_EFFECTS
 from webhook.model.offers import GpuOffer, NodeHardware
@@ -140,7 +140,7 @@ def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices
         keys = None if read is None else tuple(sorted({*read, *SIZE_KEYS}))
         kinds = published_devices(view.pools, fleet, keys).kinds
         selected = [each for each in kinds if matches_all(expressions, each.pool.driver, each.device)]
-    except (SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorRuntimeError, UnmodeledExpressionError):
         return None
     return ClassDevices(expressions, keys, tuple(selected))
 
@@ -150,7 +150,7 @@ def matches_all(expressions: Sequence[str], driver: str, device: Device) -> bool
 
     Raises:
         SelectorRuntimeError: One has no value for it, or does not compile.
-        UnmodelledExpressionError: One is not evaluated here.
+        UnmodeledExpressionError: One is not evaluated here.
     """
     return all(select_device(expression, driver, device) for expression in expressions)
 
@@ -162,7 +162,7 @@ def excludes_other_drivers(expressions: Sequence[str]) -> bool:
     """
     try:
         return not matches_all(expressions, OTHER_DRIVER, EMPTY_DEVICE)
-    except (SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorRuntimeError, UnmodeledExpressionError):
         return False
 
 

@@ -16,7 +16,7 @@ from webhook.model.cel.cel_errors import (
     FatalCelError,
     MissingKeyError,
     StepLimitError,
-    UnmodelledExpressionError,
+    UnmodeledExpressionError,
 )
 from webhook.model.cel.cel_types import describe_type
 from webhook.model.cel.checker import check_expression
@@ -66,7 +66,7 @@ class DeviceSelectorProgram(NamedTuple):
 
         Raises:
             SelectorRuntimeError: It has no value, or one that is not true or false.
-            UnmodelledExpressionError: It takes too many steps to be evaluated here.
+            UnmodeledExpressionError: It takes too many steps to be evaluated here.
         """
         return self.selects_value(device_value(driver, device))
 
@@ -83,7 +83,7 @@ def compile_device_selector(expression: str) -> DeviceSelectorProgram:
 
     Raises:
         SelectorCompileError: The API server rejects it.
-        UnmodelledExpressionError: It may be accepted, but is not evaluated here.
+        UnmodeledExpressionError: It may be accepted, but is not evaluated here.
     """
     if len(expression.encode()) > MAX_EXPRESSION_BYTES:
         raise SelectorCompileError(f"must be at most {MAX_EXPRESSION_BYTES} bytes long")
@@ -95,7 +95,7 @@ def compile_device_selector(expression: str) -> DeviceSelectorProgram:
     except CelSyntaxError as error:
         raise SelectorCompileError(error.reason, error.offset) from None
     except RecursionError:
-        raise UnmodelledExpressionError("it is nested too deeply") from None
+        raise UnmodeledExpressionError("it is nested too deeply") from None
     return program
 
 
@@ -117,16 +117,16 @@ def evaluate_expression(compiled: CompiledExpression, device: CelValue) -> CelVa
 
     Raises:
         SelectorRuntimeError: It has none.
-        UnmodelledExpressionError: It takes too many steps to be evaluated here.
+        UnmodeledExpressionError: It takes too many steps to be evaluated here.
     """
     try:
         return compiled.run(device)
     except MissingKeyError as error:
         raise SelectorRuntimeError(str(error), str(error.key)) from None
     except StepLimitError as error:
-        raise UnmodelledExpressionError(str(error)) from None
+        raise UnmodeledExpressionError(str(error)) from None
     except RecursionError:
-        raise UnmodelledExpressionError("it is nested too deeply") from None
+        raise UnmodeledExpressionError("it is nested too deeply") from None
     except (CelError, FatalCelError) as error:
         raise SelectorRuntimeError(shorten_text(str(error), 200)) from None
 

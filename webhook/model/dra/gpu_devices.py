@@ -16,7 +16,7 @@ from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, Po
 from webhook.model.dra.device_view import PoolAllocations
 from webhook.model.dra.resource_slices import Device
 from webhook.model.gpu_resources import CARD_MILLI, MIG_PREFIX, WHOLE_GPU
-from webhook.model.mig_catalogue import mig_card_spec, profile_milli
+from webhook.model.mig_catalog import mig_card_spec, profile_milli
 from webhook.model.objects import HARD_EFFECTS
 from webhook.model.quantity import parse_mebibytes, parse_nano
 

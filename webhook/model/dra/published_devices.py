@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.gpu_devices import GPU_DRIVERS
@@ -82,13 +82,13 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     """Return one device of each kind, by the keys that selectors read; None if they read more.
 
     Raises:
-        UnmodelledExpressionError: There are too many kinds, or too many slices of which the keys tell equal ones apart.
+        UnmodeledExpressionError: There are too many kinds, or too many slices of which the keys tell equal ones apart.
     """
     cards = cards_by_kind(pools, fleet)
     if cards is not None and keys is not None and cards.are_alike_in(keys):
         return cards.devices
     if pools.slice_count > MAX_SLICES:
-        raise UnmodelledExpressionError(f"there are more than {MAX_SLICES} slices")
+        raise UnmodeledExpressionError(f"there are more than {MAX_SLICES} slices")
     kind_of = slice_kinds(keys)
     every = ((pool.driver, *kind_of(one)) for pool, some in pools.slices.items() for one in some)
     return _devices_by_kind(pools, fleet, every)
@@ -121,7 +121,7 @@ def cards_by_kind(pools: DevicePools, fleet: Fleet) -> CardKinds | None:
     kinds = [(pool.driver, *kind_of(one)) for pool, some in pools.slices.items() for one in some]
     try:
         devices = _devices_by_kind(pools, fleet, kinds)
-    except UnmodelledExpressionError:
+    except UnmodeledExpressionError:
         return None
     slices: dict[SliceKind, _AlikeSlices] = {}
     for kind, one in zip(kinds, (one for some in pools.slices.values() for one in some), strict=True):
@@ -166,7 +166,7 @@ def _devices_by_kind(pools: DevicePools, fleet: Fleet, kinds_of_slices: Iterable
         kinds_of_slices: The kind of each slice.
 
     Raises:
-        UnmodelledExpressionError: There are too many kinds.
+        UnmodeledExpressionError: There are too many kinds.
     """
     slices: dict[SliceKind, tuple[PoolId, PackedSlice]] = {}
     of_node: defaultdict[str, list[SliceKind]] = defaultdict(list)
@@ -175,12 +175,12 @@ def _devices_by_kind(pools: DevicePools, fleet: Fleet, kinds_of_slices: Iterable
     for kind, (pool, one) in zip(kinds_of_slices, every, strict=True):
         slices.setdefault(kind, (pool, one))
         if len(slices) > MAX_KINDS:
-            raise UnmodelledExpressionError(f"there are more than {MAX_KINDS} kinds of slices")
+            raise UnmodeledExpressionError(f"there are more than {MAX_KINDS} kinds of slices")
         total += len(one.content.devices)
         are_local = are_local and bool(one.spec.node_name or one.counters)
         of_node[one.spec.node_name or ""].append(kind)
     if sum(len(one.content.devices) for _, one in slices.values()) > MAX_DEVICES:
-        raise UnmodelledExpressionError(f"there are more than {MAX_DEVICES} kinds of devices")
+        raise UnmodeledExpressionError(f"there are more than {MAX_DEVICES} kinds of devices")
     masks = _nodes_by_kind(of_node, fleet)
     kinds = tuple(
         PublishedDevice(pool, device, masks[kind]) for kind, (pool, one) in slices.items() for device in one.devices()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, canonical_text, parse_quantity
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.cel.evaluator import CompiledExpression, compile_checked
 from webhook.model.cel.syntax_tree import (
     ExpressionNode,
@@ -150,7 +150,7 @@ def _holds_for_some(expression: str, devices: Sequence[CelMap]) -> bool:
     try:
         program = compile_device_selector(expression)
         return any(program.selects_value(device) for device in devices)
-    except (SelectorCompileError, SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorCompileError, SelectorRuntimeError, UnmodeledExpressionError):
         return False
 
 
@@ -200,7 +200,7 @@ def guarded_expression(program: DeviceSelectorProgram, devices: Sequence[CelMap]
         fixed = compile_device_selector(guarded)
         for device in devices:
             evaluate_expression(fixed.compiled, device)
-    except (SelectorCompileError, SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorCompileError, SelectorRuntimeError, UnmodeledExpressionError):
         return None
     return guarded
 
@@ -333,7 +333,7 @@ def with_bound(
             rewritten = compile_device_selector(_replace_in(condition.text, condition.tree.start, [(bound, text)]))
             if all(evaluate_expression(rewritten.compiled, device) is True for device in devices):
                 return text
-        except (SelectorCompileError, SelectorRuntimeError, UnmodelledExpressionError):
+        except (SelectorCompileError, SelectorRuntimeError, UnmodeledExpressionError):
             continue
     return None
 

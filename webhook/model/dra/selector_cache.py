@@ -61,7 +61,7 @@ def select_device(expression: str, driver: str, device: Device) -> bool:
 
     Raises:
         SelectorRuntimeError: It has no value for the device, or does not compile.
-        UnmodelledExpressionError: It is not evaluated here.
+        UnmodeledExpressionError: It is not evaluated here.
     """
     cached = _cached_program(expression)
     if cached.keys is None or _UNREADABLE in device.attributes.values():
@@ -80,7 +80,7 @@ def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
 
     Raises:
         SelectorRuntimeError: A selector does not compile.
-        UnmodelledExpressionError: One is not evaluated here.
+        UnmodeledExpressionError: One is not evaluated here.
     """
     cached = [_cached_program(expression) for expression in expressions]
     if any(one.keys is None for one in cached):

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.cel.cel_errors import UnmodelledExpressionError
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import ClaimSpec, DeviceClasses
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import AllocationOutcome, NodeAllocation
@@ -294,7 +294,7 @@ def _keys_read(specs: Iterable[ClaimSpec], classes: DeviceClasses) -> tuple[Devi
     attributes = [DeviceKey("attributes", *name.split("/", 1)) for name in names if "/" in name]
     try:
         read = keys_told_apart(each.cel.expression for some in selectors for each in some)
-    except (SelectorRuntimeError, UnmodelledExpressionError):
+    except (SelectorRuntimeError, UnmodeledExpressionError):
         return ()  # no node has a value
     return None if read is None else tuple(sorted({*read, *attributes, *SIZE_KEYS}))
 

@@ -1,4 +1,4 @@
-"""The MIG catalogue against the reference tables."""
+"""The MIG catalog against the reference tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from webhook.model.mig_catalogue import MigProfileSpec, mig_card_spec, mig_profile_spec
+from webhook.model.mig_catalog import MigProfileSpec, mig_card_spec, mig_profile_spec
 
 GEOMETRIES = {"c7m8": (7, 8), "c4m4": (4, 4), "c4m12": (4, 4), "c2": (2, 2)}
 
