@@ -59,7 +59,9 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests that need a control plane, for `make test-fast`.
+    """Mark tests that need a control plane, for `make test-fast`, and measure no coverage in them.
+
+    The other tests cover the core alone, and measuring doubles the CPU that comparisons with kube-scheduler need.
 
     Leave out tests that need a GPU unless requested, and those that need a C compiler where there is none.
     """
@@ -70,6 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or ROOT / "tests" / "cluster" in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.no_cover)
 
 
 def leave_out(marker: str, config: pytest.Config, items: list[pytest.Item]) -> int:
