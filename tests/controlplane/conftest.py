@@ -1,4 +1,4 @@
-"""Programs built with the libraries of the API server and of NVIDIA."""
+"""Programs built with the libraries of the API server, of NVIDIA and of report objects."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ def nvidia_program() -> Path:
     return _build_module("nvidia", cgo=HAS_C_COMPILER)
 
 
-def _build_module(folder: str, *, cgo: bool = False) -> Path:
+@pytest.fixture(scope="session")
+def reports_program() -> Path:
+    """Build the program that reads report objects with the types of their publishers."""
+    return _build_module("reports", seconds=60)
+
+
+def _build_module(folder: str, *, seconds: int = 20, cgo: bool = False) -> Path:
     """Return the program of a module of ours; it is rebuilt if its sources change."""
     module = MODULES / folder
     sources = b"".join(file.read_bytes() for file in sorted(module.iterdir()))
     name = f"{folder}-{hashlib.sha256(sources).hexdigest()[:12]}{'-cgo' if cgo else ''}"
-    return ensure([Program(name, module, ".", 20, cgo=cgo)], cache() / folder / "bin")[name]
+    return ensure([Program(name, module, ".", seconds, cgo=cgo)], cache() / folder / "bin")[name]
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.report.audit_samples import DENIED, LONG, NOTED, NOW, audited_pod, cluster, rows_of
@@ -25,6 +26,13 @@ def test_pods_of_a_workload_are_one_result() -> None:
     assert (result["rule"], result["result"], result["properties"]["pods"]) == ("GPU-L102", "fail", "50")
     assert result["resources"] == [{"kind": "Job", "namespace": "team", "name": "j"}]
     assert report["summary"] == {"pass": 0, "fail": 1, "warn": 0, "error": 0, "skip": 0}
+
+
+def test_a_pod_counts_once_for_equal_findings_in_two_containers() -> None:
+    second = msgspec.structs.replace(DENIED, path=("spec", "containers", 1))
+    [report] = build_policy_reports(rows_of([audited_pod("p", findings=[DENIED, second])]), NOW)
+    [result] = report["results"]
+    assert (result["message"].partition(":")[0], result["properties"]["pods"]) == ("spec", "1")
 
 
 def test_omitted_results_are_counted() -> None:

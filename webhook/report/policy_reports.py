@@ -3,7 +3,11 @@
 A result is about a workload and a code, never about a pod: the owner of the workload has to act, and pods are
 replaced. Only fail, warn and error are written, not passes.
 
-Source: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyReport`, which has the same fields.
+Policy Reporter identifies a result by the property `resultID`. Without one it hashes the report's scope, the policy, the
+rule and the message: equal findings of two workloads in a namespace would be one result.
+
+Sources: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyReport`, which has the same fields; Policy
+Reporter, `pkg/report/result/id_generator.go`.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from hashlib import blake2s
 from itertools import accumulate
 
 import orjson
 
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
+from webhook.model.findings import Finding
 from webhook.report.check import finding_sentence
 from webhook.report.results import LocatedFinding
 from webhook.report.text import sanitize
@@ -106,11 +112,19 @@ def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: in
         "result": MODE_RESULTS[finding.mode],
         "message": finding_sentence(finding)[:MAX_RESULT_TEXT],
         "resources": [{"kind": kind, "namespace": row.namespace, "name": name}],
-        "scored": True,
+        "scored": finding.mode is PolicyMode.ENFORCE,
         "timestamp": {"seconds": int(moment.timestamp()), "nanos": 0},
         "properties": {
+            "resultID": _result_id(row, finding),
             "workload": sanitize(row.name),
             "pods": str(pods),
             "fix": sanitize(finding.fix)[:MAX_RESULT_TEXT],
         },
     }
+
+
+def _result_id(row: WorkloadReport, finding: Finding) -> str:
+    """Return an identifier that is the same in each audit that finds this for the workload."""
+    mode = MODE_RESULTS[finding.mode]
+    parts = (row.namespace, row.name, finding.policy, finding.code, mode, finding_sentence(finding))
+    return blake2s("\0".join(parts).encode(), digest_size=16).hexdigest()

@@ -270,10 +270,10 @@ def _count_findings(pods: Iterable[CheckResult]) -> tuple[tuple[LocatedFinding, 
     first: dict[tuple[str, str], LocatedFinding] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for pod in pods:
-        for located in pod.findings:
-            key = (located.finding.code, located.finding.message)
-            first.setdefault(key, located)
-            counts[key] += 1
+        found = {(located.finding.code, located.finding.message): located for located in reversed(pod.findings)}
+        counts.update(found.keys())
+        for key in reversed(found):
+            first.setdefault(key, found[key])
     ranked = sorted(first, key=lambda key: (-first[key].finding.mode, key))
     return tuple((first[key], counts[key]) for key in ranked)
 
