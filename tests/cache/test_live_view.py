@@ -734,7 +734,7 @@ async def test_changes_that_failed_to_apply_are_applied_next_time(
             await (harness.publisher.publish() if began.done() else began)
     await harness.publisher.publish()
     (offer,) = harness.view.fleet.offers
-    assert (harness.view.stale, len(harness.view.fleet.nodes)) == (False, 3 if during == "an index" else 2)
+    assert (harness.view.is_stale, len(harness.view.fleet.nodes)) == (False, 3 if during == "an index" else 2)
     assert (harness.view.free_units(offer, 0b11), harness.view.assumed_pods) == (8 - 1, ())
     assert harness.view.namespace("team")
     assert harness.view.quotas("team")
@@ -755,11 +755,11 @@ async def test_assumed_pods_keep_their_nodes_when_nodes_change() -> None:
 async def test_stale_view_stays_stale_in_new_views() -> None:
     harness = make_harness()
     await harness.publisher.publish()
-    assert not harness.view.stale
+    assert not harness.view.is_stale
     harness.holder.view = harness.view.with_staleness(stale=True)
     harness.write("nodes", "list", node("a"))
     await harness.publisher.publish()
-    assert harness.view.stale
+    assert harness.view.is_stale
     assert len(harness.view.fleet.nodes) == 1
 
 

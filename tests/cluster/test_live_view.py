@@ -91,7 +91,7 @@ async def test_kubectl_changes_are_visible_within_two_seconds(plane: Plane, node
     async with follow_cluster(plane) as site:
         await until(lambda: site.view.api_minor == API_MINOR)
         view, seconds = site.view, list[float]()
-        assert (view.complete, view.stale) == (True, False)
+        assert (view.complete, view.is_stale) == (True, False)
         assert {node.name for node in view.fleet.nodes} >= set(nodes)
         assert view.namespace(namespace) is not None
         assert view.namespace("nowhere") is None
@@ -170,7 +170,7 @@ async def test_the_view_is_correct_after_an_api_server_restart(plane: Plane, nam
         await run_blocking(plane.apiserver.start)
         await run_blocking(plane.kubectl, "create", "quota", "after", f"--hard=requests.{GPU}=4", "-n", namespace)
         await until(lambda: site.view.quotas(namespace))
-        assert not site.view.stale
+        assert not site.view.is_stale
 
 
 async def test_an_unconfirmed_view_is_reported_as_stale(
@@ -179,14 +179,14 @@ async def test_an_unconfirmed_view_is_reported_as_stale(
     monkeypatch.setattr(informers, "STALE_SECONDS", 6.0)
     monkeypatch.setattr(reflector, "WATCH_SECONDS", 2)  # an idle kind is confirmed when its watch ends
     async with follow_cluster(plane) as site:
-        await until(lambda: not site.view.stale)
+        await until(lambda: not site.view.is_stale)
         await run_blocking(plane.apiserver.kill)
-        await until(lambda: site.view.stale)
+        await until(lambda: site.view.is_stale)
         assert site.informers.ready, "it stays ready: security rules are still enforced"
         assert site.informers.age > 6.0
         assert site.view.namespace(namespace) is not None
         await run_blocking(plane.apiserver.start)
-        await until(lambda: not site.view.stale, within=60)
+        await until(lambda: not site.view.is_stale, within=60)
 
 
 DEFINITION: Json = {

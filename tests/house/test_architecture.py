@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Mapping
 from itertools import pairwise
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.checkout import ROOT, packages, read_checkout_file
+from webhook.model.cluster_view import ClusterView
 
 PACKAGE = ROOT / "webhook"
 TOP_LEVEL = {"errors", "settings", "well_known"}
@@ -92,3 +94,19 @@ def test_listed_entry_points_exist(names: str, files: str) -> None:
 
     for name in re.findall(r"`(\w+)`", names):
         assert re.search(rf"(def|class) {name}\b|^{name}\b.* = |\"{name}\"", sources, re.MULTILINE), name
+
+
+def functions_that_read(attribute: str) -> set[str]:
+    """Return the names of the functions of the package that read an attribute."""
+    return {
+        function.name
+        for file in PACKAGE.rglob("*.py")
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(isinstance(node, ast.Attribute) and node.attr == attribute for node in ast.walk(function))
+    }
+
+
+def test_every_place_that_handles_a_stale_view_is_listed_in_one_docstring() -> None:
+    effects = set(re.findall(r"^ *\* `(\w+)`", inspect.getdoc(ClusterView.is_stale) or "", re.MULTILINE))
+    assert functions_that_read("is_stale") - {"publish"} == effects  # it only passes the mark on

@@ -214,7 +214,7 @@ class ViewPublisher:
         try:
             view = before = self._holder.view
             if built is not self._built:  # the view that replaces the current one keeps the pods assumed so far
-                stale = before.stale and self._built is not None
+                stale = before.is_stale and self._built is not None
                 view = built.view.with_pending_of(before).with_staleness(stale=stale)
             replicas = self._least_replicas and max(self._least_replicas, len(self._replicas))
             view = self._apply_changes(view, built).with_replicas(replicas)

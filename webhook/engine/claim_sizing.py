@@ -205,7 +205,7 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
         return KeepRequest(KeepReason.NO_EVIDENCE, "only compute is declared")
     if EvidenceSource.DECLARED not in rule.evidence or GpuForm.MIG not in rule.forms:
         return KeepRequest(KeepReason.FORM_NOT_ALLOWED)
-    if view.stale:
+    if view.is_stale:
         return KeepRequest(KeepReason.STALE_VIEW)
     if (reason := _reason_by_others(context) or _unsizable_reason(context)) is not None:
         return reason

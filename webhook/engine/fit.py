@@ -82,7 +82,7 @@ def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepReques
     constraint = "" if waits else next(unmodeled_constraints(feasible.pod, context.view), "")
     if constraint:
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, constraint)
-    if context.view.stale:
+    if context.view.is_stale:
         return KeepRequest(KeepReason.STALE_VIEW)
     if not waits and (blocker := feasible.volumes.blocker) is not None:
         return KeepRequest(_VOLUME_REASONS[blocker.problem], blocker.detail)

@@ -125,7 +125,6 @@ class ClusterView:
         fleet: Nodes and offers.
         complete: True for a live view: a namespace that is not in it does not exist. Namespaces missing from a snapshot
             count as having no labels but their name.
-        stale: True if the view is too old to rely on what is free: nothing is right-sized.
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
@@ -170,7 +169,7 @@ class ClusterView:
             waiting: Numbers of pods without a node.
             assumed: Pods admitted a moment ago.
         """
-        self.fleet, self.complete, self.stale = fleet, complete, stale
+        self.fleet, self.complete, self._stale = fleet, complete, stale
         self.before: Fleet | None = None
         self.replicas = 0
         self.api_minor = 0
@@ -328,7 +327,7 @@ class ClusterView:
         """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         classes = self.claim_context(namespace), self.pod_classes
-        return (self.complete, self.stale, self.has_anti_affinity, self.api_minor, *namespaced, *classes)
+        return (self.complete, self.is_stale, self.has_anti_affinity, self.api_minor, *namespaced, *classes)
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Return the nodes from which other pods exclude a new one by their required anti-affinity.
@@ -639,7 +638,25 @@ class ClusterView:
 
     def with_staleness(self, *, stale: bool) -> ClusterView:
         """Return the view marked as stale or not."""
-        return self if stale == self.stale else self._copy_with(stale=stale)
+        return self if stale == self._stale else self._copy_with(_stale=stale)
+
+    @property
+    def is_stale(self) -> bool:
+        """True if the view is too old to rely on it, or cannot be rebuilt.
+
+        `_mark_staleness` (`cache.informers`) decides that, and `publish` (`cache.live_view`) keeps the mark when it
+        replaces a view. Effects of a stale view:
+
+        * `choose_offer` (`engine.fit`) keeps the request of a pod, for the reason `KeepReason.STALE_VIEW`.
+        * `_choose_devices` (`engine.claim_sizing`) keeps the request of a claim, for the same reason.
+        * `shared_quota_violations` (`engine.quota.shared_quotas`) reports GPU-Q304: the quota cannot be checked.
+        * `step` (`server.escrow_keeper`) does not renew what this replica may admit under shared quotas.
+        * `_cluster_checks` (`server.handlers`) reports it in `/readyz?verbose`. The server stays ready.
+        * `namespace_state` changes, so cached decisions are evaluated again.
+
+        All other rules apply as usual. The scheduler extender does not check this.
+        """
+        return self._stale
 
     def with_all_free(self, free: Mapping[str, FreeResources]) -> ClusterView:
         """Return the view with other free resources, by node name; other nodes are empty."""

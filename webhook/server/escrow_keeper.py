@@ -104,7 +104,7 @@ class EscrowKeeper:
     async def step(self) -> None:
         """Write our entry if it must change, or be renewed. Errors are kept in `error`."""
         self.state.escrows.apply_policies(self.state.policies)
-        if not self.state.ready or self.state.view.stale or not (self.state.escrows.quotas or self._has_escrows()):
+        if not self.state.ready or self.state.view.is_stale or not (self.state.escrows.quotas or self._has_escrows()):
             return
         try:
             async with asyncio.timeout(CALL_SECONDS):

@@ -272,7 +272,7 @@ def _cluster_checks(state: AdmissionState) -> list[HealthCheck]:
     nodes = pluralize(len(view.fleet.nodes), "node")
     if cluster is None:
         return [HealthCheck("cluster", ok=True, message=nodes)]
-    stale = ": stale, right-sizing is off" if view.stale else ""
+    stale = ": stale, right-sizing is off" if view.is_stale else ""
     message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}" if cluster.ready else "not known yet"
     ready = HealthCheck("cluster", ok=cluster.ready, message=message)
     return [ready, *_device_checks(view), *map(watch_check, cluster.states)]

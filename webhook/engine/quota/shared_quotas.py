@@ -154,7 +154,7 @@ def shared_quota_violations(quotas: QuotaRules, context: PodContext, charge: Quo
         milli = quota.pool.counted_milli(charge.weight)
         if not milli:
             continue
-        if view.stale:
+        if view.is_stale:
             message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is stale"
             yield PolicyFinding("GPU-Q304", ("spec",), message, "Create the pod again later.")
         elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, uid):
