@@ -125,14 +125,6 @@ def test_needs(pods: list[PodMaker], expected: dict[tuple[str, ...], int]) -> No
     assert needs_of(demand_of(*pods)) == expected
 
 
-def test_a_policy_that_requires_a_large_saving_allows_fewer_slices() -> None:
-    policy = POLICY.replace("forms: [mig]", "forms: [mig], minSavingPercent: 60")
-
-    assert needs_of(demand_of(whole("p", "8Gi", "a100"), policy=policy)) == {
-        ("right-sized", "A100/1g.10gb", "A100/1g.20gb", "A100/2g.20gb", "A100/whole"): 1
-    }
-
-
 def shared_policy(forms: str, isolation: str = "none") -> str:
     """Return the policy with shares."""
     return POLICY.replace("isolation: hardware, forms: [mig]", f"isolation: {isolation}, forms: {forms}")
@@ -148,6 +140,102 @@ SHARED_L4 = make_node(
     },
     **{"nvidia.com/gpu": 6},
 )
+A30 = "NVIDIA-A30"
+SLICES_OF_4_GIB = ("A30/1g.6gb", "A30/2g.12gb", "A30/whole")
+
+
+MEMORY_OF_A100 = {"nvidia.com/gpu.product": A100, "nvidia.com/gpu.memory": "81920"}
+
+
+def driver(version: str) -> dict[str, str]:
+    """Return the labels of a driver on a card of Ampere."""
+    compute = {"nvidia.com/gpu.compute.major": "8", "nvidia.com/gpu.compute.minor": "0"}
+    return {"nvidia.com/cuda.driver-version.full": version, **compute}
+
+
+def a30_node(name: str = "a30", **labels: str) -> dict[str, Any]:
+    """Return a node with four whole A30."""
+    return make_node(
+        name, {"nvidia.com/gpu.product": A30, "nvidia.com/gpu.memory": "24576", **labels}, **{"nvidia.com/gpu": 4}
+    )
+
+
+def tainted(node: dict[str, Any], key: str = "team") -> dict[str, Any]:
+    """Return a node with a taint."""
+    return node | {"spec": {"taints": [{"key": key, "value": "other", "effect": "NoSchedule"}]}}
+
+
+FULLY_PARTITIONED = {"nvidia.com/mig-1g.10gb": 28, "nvidia.com/mig-3g.40gb": 4}
+REACHABLE: dict[str, tuple[PodMaker, tuple[dict[str, Any], ...], str, dict[tuple[str, ...], int]]] = {
+    "slices of a partitioned node, beside whole cards on a node that it does not tolerate": (
+        whole("p", "8Gi"),
+        (tainted(NODES[0]), card_node("n", A100, **FULLY_PARTITIONED)),
+        POLICY,
+        {("right-sized", *SLICES_OF_8_GIB): 1},
+    ),
+    "and if the policy lets pods wait for slices": (
+        whole("p", "8Gi"),
+        (tainted(NODES[2]), card_node("n", A100, **FULLY_PARTITIONED)),
+        POLICY.replace("forms: [mig]", "forms: [mig], whenFull: wait"),
+        {("right-sized", *SLICES_OF_8_GIB): 1},
+    ),
+    "slices of a node whose taint a policy tolerates": (
+        whole("p", "8Gi"),
+        (tainted(NODES[0]), NODES[3]),
+        f"{POLICY}  injection: {{tolerations: [{{key: team, operator: Exists}}]}}\n",
+        {("right-sized", *SLICES_OF_8_GIB): 1},
+    ),
+    "slices of each product, although those of one are a smaller part of their card": (
+        whole("p", "4Gi"),
+        (NODES[0], a30_node()),
+        POLICY,
+        {("right-sized", *SLICES_OF_8_GIB[:5], *SLICES_OF_4_GIB[:2], SLICES_OF_8_GIB[5], SLICES_OF_4_GIB[2]): 1},
+    ),
+    "no slices of nodes whose driver is too old for the image": (
+        whole("p", "4Gi").annotate("rightslice.dev/cuda", ">=12.4"),
+        (
+            make_node("a100", MEMORY_OF_A100 | driver("550.54.15"), **{"nvidia.com/gpu": 8}),
+            a30_node(**driver("470.82.01")),
+        ),
+        POLICY,
+        {("right-sized", *SLICES_OF_8_GIB): 1},
+    ),
+    "no card, if it declares more memory than the partitioned cards have": (
+        whole("p", "100Gi"),
+        (card_node("n", A100, **FULLY_PARTITIONED),),
+        POLICY,
+        {("whole cards requested",): 1},
+    ),
+    "nor without a label of the memory": (
+        whole("p", "100Gi"),
+        (make_node("n", {"nvidia.com/gpu.product": A100}, **FULLY_PARTITIONED),),
+        POLICY,
+        {("whole cards requested",): 1},
+    ),
+    "nor of shared cards": (
+        whole("p", "30Gi"),
+        (SHARED_L4,),
+        shared_policy("[timeSlicing]"),
+        {("whole cards requested",): 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "nodes", "policy", "expected"), REACHABLE.values(), ids=REACHABLE.keys())
+def test_a_waiting_pod_needs_what_the_nodes_that_it_may_use_could_have(
+    pod: PodMaker, nodes: tuple[dict[str, Any], ...], policy: str, expected: dict[tuple[str, ...], int]
+) -> None:
+    assert needs_of(demand_of(pod, nodes=nodes, policy=policy)) == expected
+
+
+def test_a_policy_that_requires_a_large_saving_allows_fewer_slices() -> None:
+    policy = POLICY.replace("forms: [mig]", "forms: [mig], minSavingPercent: 60")
+
+    assert needs_of(demand_of(whole("p", "8Gi", "a100"), policy=policy)) == {
+        ("right-sized", "A100/1g.10gb", "A100/1g.20gb", "A100/2g.20gb", "A100/whole"): 1
+    }
+
+
 SHARES: dict[str, tuple[list[PodMaker], str, dict[tuple[str, ...], int]]] = {
     "as many replicas as fit into the memory": (
         [whole("p", "20Gi", "h100")],

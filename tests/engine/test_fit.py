@@ -619,6 +619,9 @@ LANDINGS = {
         (cards("570.124.06", zone="a"), slices("470.82.01", zone="a"), cards("470.82.01", "old")),
         KeepReason.DRIVER,
     ),
+    "CUDA not known, a taint keeps the pod off all whole cards": Landing(
+        image("app"), (tainted(cards("570.124.06"), RESERVED), slices("470.82.01")), SMALL
+    ),
     "CUDA not known, another GPU": Landing(
         image("app"), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), KeepReason.DRIVER
     ),

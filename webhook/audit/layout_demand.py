@@ -94,13 +94,13 @@ def _as_node(fleet: Fleet, index: int, layout: NodeLayout | None, share_form: Gp
     node = fleet.nodes[index]
     gpus, labels = dict(node.gpus), dict(node.labels)
     if layout is not None:
-        gpus |= _ample_slices(layout.product)
+        gpus |= _ample_slices(layout.product) | {WHOLE_GPU: len(layout.layouts)}
         labels = {key: text for key, text in labels.items() if not key.startswith(MIG_PREFIX)}
         if share_form is not None:
             labels.pop(REPLICAS_LABEL, None)
             shares = {SHARING_LABEL: SHARING_STRATEGIES[share_form], GPU_COUNT_LABEL: str(AMPLE_UNITS // 2)}
             labels |= {PRODUCT_LABEL: layout.product, **shares}
-            gpus |= {WHOLE_GPU: len(layout.layouts), f"{WHOLE_GPU}{SHARED_SUFFIX}": AMPLE_UNITS}
+            gpus |= {f"{WHOLE_GPU}{SHARED_SUFFIX}": AMPLE_UNITS}
     amounts: dict[str, QuantityText] = {name: f"{nano}n" for name, nano in node.others.items()}
     if fleet.accounting_nodes >> index & 1:
         amounts[ACCOUNTING_RESOURCE] = str(CARD_MILLI * sum(gpus.values()))
@@ -364,11 +364,12 @@ def _workload(result: CheckResult) -> str:
 
 
 def _feasible_nodes(result: CheckResult) -> int:
-    """Return the mask of the nodes that a new pod may use, with what the policies would give it."""
+    """Return the mask of the nodes that a new pod may use, with what the policies would give it.
+
+    These are not only those of the smallest slice: a pod gets a larger one of another product where that is used up.
+    """
     nodes, outcome = result.pod_details.feasible_nodes if result.pod_details else 0, result.decision.outcome
-    if not isinstance(outcome, OfferChoice) or result.decision.denials:
-        return nodes
-    return nodes & (outcome.selected if result.node else union_masks(offer.nodes for offer in outcome.offers))
+    return nodes & outcome.selected if isinstance(outcome, OfferChoice) and not result.decision.denials else nodes
 
 
 def _reason_to_keep(decision: Decision) -> str:

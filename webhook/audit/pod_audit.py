@@ -13,7 +13,7 @@ for it (static pods, excluded namespaces), or if it would be changed or denied n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -37,9 +37,13 @@ from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.reach import reach_of_pod
 from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.claim_review import stored_claim_findings
+from webhook.engine.cuda import offers_sure_to_run
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import PodGpuRequests, declared_need_of, gpu_requests_of_pod
+from webhook.engine.match import match_policies
+from webhook.engine.pod_context import GpuPodContext
 from webhook.errors import ReviewError, SourceLocation
+from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.claims import CLAIM_VERSIONS
 from webhook.model.cluster_view import ClusterView
@@ -49,7 +53,7 @@ from webhook.model.field_paths import map_at
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED
 from webhook.model.findings import Finding
 from webhook.model.node_masks import union_masks
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, Toleration, parse_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import (
@@ -237,22 +241,41 @@ def audit_pod(
     result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
     find_nodes = _nodes_when_recreated if node else _nodes_for_waiting
-    nodes = find_nodes(view, request.pod) if requests.totals else 0
+    added = _injected_tolerations(context.policies, result.decision.policies)
+    nodes = find_nodes(view, request.pod, added) if requests.totals else 0
+    if not node and isinstance(result.decision.outcome, OfferChoice):
+        nodes &= _nodes_sure_to_run(request, request.pod, context_without_pod)
     details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
 
-def _nodes_for_waiting(view: ClusterView, pod: Pod) -> int:
+def _injected_tolerations(policies: PolicySet, names: Container[str]) -> tuple[Toleration, ...]:
+    """Return the tolerations that some policies add to each pod, also in audit and warn mode."""
+    sections = (policy.injection for policy in policies.policies if policy.name in names)
+    return tuple(toleration for section in sections if section for toleration in section.tolerations)
+
+
+def _nodes_for_waiting(view: ClusterView, pod: Pod, added: tuple[Toleration, ...]) -> int:
     """Return the mask of the nodes that a pod may use, resources aside, with cards of the memory that it declares."""
     offers, need = view.fleet.offers, declared_need_of(pod, view.fleet).memory_mib or 0
     small = {each.product for each in offers if each.form is GpuForm.WHOLE and (each.memory_mib or need) < need}
     too_small = union_masks(each.nodes for each in offers if each.product in small)
-    return FeasibleNodes(view, pod, tolerate_gpu_taints=True).nodes & ~too_small
+    return FeasibleNodes(view, pod, added, tolerate_gpu_taints=True).nodes & ~too_small
 
 
-def _nodes_when_recreated(view: ClusterView, pod: Pod) -> int:
+def _nodes_sure_to_run(request: AdmissionRequest, pod: Pod, context: EvaluationContext) -> int:
+    """Return the mask of the nodes whose slices and shares, if they have any, are sure to run the images of a pod."""
+    matched, _ = match_policies(request, pod, context.policies, context.view, context.usage)
+    if not isinstance(matched, GpuPodContext):
+        return -1
+    parts = tuple(offer for offer in context.view.fleet.offers if offer.form is not GpuForm.WHOLE)
+    sure = offers_sure_to_run(matched, parts, matched.feasible)
+    return ~union_masks(offer.nodes for offer in parts) | union_masks(offer.nodes for offer in sure)
+
+
+def _nodes_when_recreated(view: ClusterView, pod: Pod, added: tuple[Toleration, ...]) -> int:
     """Return the mask of the nodes that selectors, affinity, taints and volumes allow, whatever other pods do."""
-    feasible = FeasibleNodes(view, pod, tolerate_gpu_taints=True, exclusion=NOT_EXCLUDED)
+    feasible = FeasibleNodes(view, pod, added, tolerate_gpu_taints=True, exclusion=NOT_EXCLUDED)
     return feasible.nodes & feasible.volumes.lasting_nodes if pod.spec.volumes else feasible.nodes
 
 

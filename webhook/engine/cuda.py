@@ -258,12 +258,12 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
     Attributes:
         reachable: Drivers and GPUs of the nodes that may take the pod.
         rivals: Those of every node with the requested name that it tolerates and its node selector allows.
-        no_rivals_selected: True if its node selector allows no node with that name.
+        no_rivals: True if there are none of these: it cannot get a GPU as it is.
     """
 
     reachable: Set[NodeHardware]
     rivals: Set[NodeHardware]
-    no_rivals_selected: bool
+    no_rivals: bool
 
 
 def offers_sure_to_run(
@@ -282,7 +282,7 @@ def offers_sure_to_run(
     current = _CurrentHardware(
         fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | by_class.whole_gpus,
         fleet.hardware_of_nodes(named & projected.tolerated) | by_class.whole_gpus,
-        no_rivals_selected=not (named or by_class.whole_gpus),
+        no_rivals=not (named & projected.tolerated or by_class.whole_gpus),
     )
     return tuple(
         [
@@ -299,7 +299,7 @@ def offers_sure_to_run(
 
 def _image_runs(requirement: CudaRequirement | None, node: NodeHardware, current: _CurrentHardware) -> bool:
     if requirement is None:
-        return current.no_rivals_selected or any(
+        return current.no_rivals or any(
             node == other or (_same_gpu_model(node, other) and _driver_no_older(node, other))
             for other in current.reachable
         )
