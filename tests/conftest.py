@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.browser.fixtures import browser
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
 from tests.controlplane.programs import HAS_C_COMPILER
 from tests.filters.scheduler import device_scheduler, scheduler_filters
 from tests.usage.fixtures import prometheus
 
 __all__ = [
+    "browser",
     "device_scheduler",
     "namespace",
     "nodes",

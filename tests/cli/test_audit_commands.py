@@ -9,21 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.driver import BrowserProcess
 from tests.builders import make_node, make_pod
 from tests.cli.conftest import FILES, INPUTS, Run
 from tests.conftest import ROOT
 from tests.device_builders import partitionable_gpus
 from tests.engine.test_claim_review import CLASSES, claim, request, template
-from tests.report.browser import evaluate_in_browser
 
 HERE = ("audit", "cluster.yaml", "--policies", "policies")
 
 
-def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_path: Path) -> None:
+def test_the_html_report_of_the_demo_opens_in_a_browser(
+    browser: BrowserProcess, rightslice: Run, tmp_path: Path
+) -> None:
     result = rightslice("audit", "--cluster", "demo", "-o", f"html={tmp_path / 'a.html'}", "-o", "table")
     assert result.out.startswith("Total GPUs ")
     text = (tmp_path / "a.html").read_text()
-    title, rows = evaluate_in_browser(
+    title, rows = browser.evaluate(
         text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]"
     )
     assert title == "GPU audit of demo"

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.browser.driver import BrowserProcess
 from tests.house.checkout import read_checkout_file
 from tests.report.audit_samples import DENIED, NOW, audited_page, audited_pod, rows_of
-from tests.report.browser import evaluate_in_browser
 from tests.report.layout_samples import planned_layout
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report
@@ -73,26 +73,26 @@ def pages(text: str, hostile: str) -> dict[str, str]:
     }
 
 
-def sort(text: str, column: str) -> Any:
-    return evaluate_in_browser(text, SORTED.replace("NAME", repr(column)))
+def sort(browser: BrowserProcess, text: str, column: str) -> Any:
+    return browser.evaluate(text, SORTED.replace("NAME", repr(column)))
 
 
-def test_a_click_on_a_header_sorts_numbers(text: str) -> None:
-    before, down, first, up, second = sort(text, "GPUs")
+def test_a_click_on_a_header_sorts_numbers(browser: BrowserProcess, text: str) -> None:
+    before, down, first, up, second = sort(browser, text, "GPUs")
     numbers = [float(cell) for cell in before]
     assert len(set(numbers)) > 3
     assert (first, [float(cell) for cell in down]) == ("descending", sorted(numbers, reverse=True))
     assert (second, [float(cell) for cell in up]) == ("ascending", sorted(numbers))
 
 
-def test_a_click_on_a_header_sorts_text(text: str) -> None:
-    before, up, first, down, second = sort(text, "Workload")
+def test_a_click_on_a_header_sorts_text(browser: BrowserProcess, text: str) -> None:
+    before, up, first, down, second = sort(browser, text, "Workload")
     assert (first, up) == ("ascending", sorted(before))
     assert (second, down) == ("descending", sorted(before, reverse=True))
 
 
-def test_light_and_dark_themes_have_enough_contrast(text: str) -> None:
-    light, dark = evaluate_in_browser(text, PAINTED), evaluate_in_browser(text, PAINTED, dark=True)
+def test_light_and_dark_themes_have_enough_contrast(browser: BrowserProcess, text: str) -> None:
+    light, dark = browser.evaluate(text, PAINTED), browser.evaluate(text, PAINTED, dark=True)
     assert light[0] == "rgb(255, 255, 255)"
     assert [one != other for one, other in zip(light, dark, strict=True)] == [True, True, True, False]
     assert contrast(*dark[:2]) > 7
@@ -112,9 +112,11 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_overflows_a_narrow_or_a_wide_window(pages: dict[str, str], width: int) -> None:
+def test_nothing_overflows_a_narrow_or_a_wide_window(
+    browser: BrowserProcess, pages: dict[str, str], width: int
+) -> None:
     for name, page in pages.items():
-        wide = evaluate_in_browser(page, "return document.documentElement.scrollWidth", width=width)
+        wide = browser.evaluate(page, "return document.documentElement.scrollWidth", width=width)
         assert wide <= width, name
 
 
@@ -122,15 +124,12 @@ A4 = 718
 """CSS pixels between margins of one centimeter."""
 
 PRINTED = """
-const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
-const printed = rules.filter((rule) => rule.media?.mediaText === "print");
-for (const rule of printed) rule.media.mediaText = "all";
 const style = (element, pseudo) => window.getComputedStyle(element, pseudo);
 const cut = (each) => ["hidden", "auto", "scroll"].includes(style(each).overflowX);
-const out = (each) => { const box = each.getBoundingClientRect(); return box.left < 0 || box.right > WIDTH; };
+const box = (each) => each.getBoundingClientRect();
+const out = (each) => box(each).left < 0 || box(each).right > window.innerWidth;
 const every = [...document.body.querySelectorAll("*")], heads = [...document.querySelectorAll("thead")];
 return {
-  rules: printed.length,
   paper: [style(document.body).backgroundColor, style(document.body).color],
   cut: every.filter((each) => cut(each) || out(each)).map((each) => each.outerHTML.slice(0, 80)),
   repeated: heads.map((head) => style(head).display),
@@ -143,11 +142,9 @@ return {
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_print_cuts_nothing_off_and_repeats_headers(pages: dict[str, str], dark: bool) -> None:
-    """Applies the print rules at the width of a sheet."""
+def test_print_cuts_nothing_off_and_repeats_headers(browser: BrowserProcess, pages: dict[str, str], dark: bool) -> None:
     for each in pages.values():
-        found = evaluate_in_browser(each, PRINTED.replace("WIDTH", str(A4)), dark=dark, width=A4)
-        assert found["rules"] == 1
+        found = browser.evaluate(each, PRINTED, dark=dark, width=A4, printed=True)
         assert found["paper"] == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
         assert found["cut"] == []
         assert set(found["repeated"]) == {"table-header-group"}
@@ -172,9 +169,11 @@ return {
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_names_bars_and_values_of_charts_are_beside_each_other(pages: dict[str, str], width: int) -> None:
+def test_names_bars_and_values_of_charts_are_beside_each_other(
+    browser: BrowserProcess, pages: dict[str, str], width: int
+) -> None:
     for name, page in pages.items():
-        found = evaluate_in_browser(page, CHARTS, width=width)
+        found = browser.evaluate(page, CHARTS, width=width)
         assert found == {"charts": 3 if name.startswith("audit") else 1, "outside": [], "overlapping": []}, name
 
 
@@ -190,9 +189,11 @@ return [...document.body.querySelectorAll("*")].filter(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", ["audit", "layout"])
-def test_every_text_is_large_enough_and_has_contrast_on_a_phone(pages: dict[str, str], name: str, dark: bool) -> None:
+def test_every_text_is_large_enough_and_has_contrast_on_a_phone(
+    browser: BrowserProcess, pages: dict[str, str], name: str, dark: bool
+) -> None:
     """Nothing is scaled, so a pixel of CSS is one on the screen; 4.5 is WCAG AA."""
-    found = evaluate_in_browser(pages[name], TEXTS, dark=dark, width=390)
+    found = browser.evaluate(pages[name], TEXTS, dark=dark, width=390)
     assert len(found) > 80
     assert min(size for size, *_ in found) >= 11
     assert min(contrast(*colors) for _, *colors in found) >= 4.5
@@ -210,9 +211,9 @@ return [unbroken.length, unbroken.filter((each) => lines(each) > 1).map((each) =
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_names_codes_and_numbers_are_on_one_line(pages: dict[str, str], width: int) -> None:
+def test_names_codes_and_numbers_are_on_one_line(browser: BrowserProcess, pages: dict[str, str], width: int) -> None:
     for name in ("audit", "layout"):
-        number, broken = evaluate_in_browser(pages[name], BROKEN, width=width)
+        number, broken = browser.evaluate(pages[name], BROKEN, width=width)
         assert number > 25
         assert broken == []
 
@@ -229,25 +230,23 @@ return TEXTS.map((text) => {
 """
 
 
-def test_a_filter_shows_the_rows_that_contain_all_its_words() -> None:
+def test_a_filter_shows_the_rows_that_contain_all_its_words(browser: BrowserProcess) -> None:
     report = html_report(audited_page([f"team-{i}" for i in range(10)]))
     typed = ["TEAM-3", "team-3 1", "team-3 no", " "]
-    first, second, none, every = evaluate_in_browser(report, FILTERED.replace("TEXTS", repr(typed)))
+    first, second, none, every = browser.evaluate(report, FILTERED.replace("TEXTS", repr(typed)))
     assert first == second == [["team-3"], "1 of 14 rows"]
     assert none == [[], "0 of 14 rows"]
     assert (len(every[0]), every[1]) == (14, "14 rows")
 
 
-def test_a_code_has_the_color_of_its_mode(text: str) -> None:
+def test_a_code_has_the_color_of_its_mode(browser: BrowserProcess, text: str) -> None:
     """A denied pod with a note beside is no reason to show the note in red."""
-    found = evaluate_in_browser(
-        text, "return [...document.querySelectorAll('#workloads code')].map((c) => c.outerHTML)"
-    )
+    found = browser.evaluate(text, "return [...document.querySelectorAll('#workloads code')].map((c) => c.outerHTML)")
     assert set(found) == {'<code class="bad">GPU-L102</code>', "<code>GPU-R102</code>", "<code>-</code>"}
 
 
-def test_untrusted_names_are_text(hostile: str) -> None:
-    found = evaluate_in_browser(
+def test_untrusted_names_are_text(browser: BrowserProcess, hostile: str) -> None:
+    found = browser.evaluate(
         hostile,
         """
         const cells = [...document.querySelectorAll("#workloads td:nth-child(2)")].map((each) => each.textContent);
@@ -261,8 +260,8 @@ def test_untrusted_names_are_text(hostile: str) -> None:
     assert found[1:] == [1, 0, 0, 0]
 
 
-def test_untrusted_names_in_a_plan_are_text(pages: dict[str, str]) -> None:
-    found = evaluate_in_browser(
+def test_untrusted_names_in_a_plan_are_text(browser: BrowserProcess, pages: dict[str, str]) -> None:
+    found = browser.evaluate(
         pages["layout, hostile names"],
         """
         const heads = [...document.querySelectorAll("h3")].map((each) => each.textContent);
@@ -275,13 +274,11 @@ def test_untrusted_names_in_a_plan_are_text(pages: dict[str, str]) -> None:
     assert found[1:] == [1, 0, 0, 0]
 
 
-def test_an_injected_script_does_not_run(text: str) -> None:
+def test_an_injected_script_does_not_run(browser: BrowserProcess, text: str) -> None:
     attacked = text.replace(
         "</footer>", "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'></footer>"
     )
-    assert evaluate_in_browser(
-        attacked, "return [document.querySelectorAll('script').length, window.attacked ?? 0]"
-    ) == [
+    assert browser.evaluate(attacked, "return [document.querySelectorAll('script').length, window.attacked ?? 0]") == [
         2,
         0,
     ]
@@ -317,17 +314,17 @@ def test_pages_have_no_external_references(pages: dict[str, str]) -> None:
         assert "@import" not in page
 
 
-def test_an_expired_exemption_is_marked(text: str) -> None:
-    rows = evaluate_in_browser(text, "return [...document.querySelectorAll('table')].pop().innerText")
+def test_an_expired_exemption_is_marked(browser: BrowserProcess, text: str) -> None:
+    rows = browser.evaluate(text, "return [...document.querySelectorAll('table')].pop().innerText")
     assert "old-driver" in rows
     assert re.search(r"old-driver\t.*2026-05-01.*\texpired\t0", rows)
     assert re.search(r"nccl-debug\t.*2026-12-01.*\tactive\t", rows)
 
 
-def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
+def test_without_nodes_there_is_no_summary(browser: BrowserProcess, page: AuditPage) -> None:
     report = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
     count = "return ['.heads', '.chart'].map((each) => document.querySelectorAll(each).length)"
-    assert evaluate_in_browser(report, count) == [0, 1]
+    assert browser.evaluate(report, count) == [0, 1]
 
 
 @pytest.mark.parametrize("condition", ["at least six hours", "less than one day old", "GPU_UTIL"])
@@ -346,7 +343,7 @@ def test_the_list_of_unevaluated_pods_is_limited() -> None:
     assert f"The first {MAX_UNEVALUATED} of {MAX_UNEVALUATED + 2}, by pods" in table
 
 
-def test_zero_usage_and_unknown_usage_differ() -> None:
+def test_zero_usage_and_unknown_usage_differ(browser: BrowserProcess) -> None:
     pods = [audited_pod("a", namespace="idle", compute=0, idle=True), audited_pod("b", namespace="unknown")]
     pending = audited_pod("c", namespace="pending", node="", compute=0, idle=True)
     results = [*pods, pending]
@@ -354,7 +351,7 @@ def test_zero_usage_and_unknown_usage_differ() -> None:
         audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results))
     )
     rows = "return [...document.querySelectorAll('.chart section')].map((each) => each.textContent)"
-    groups = evaluate_in_browser(html_report(page), rows)
+    groups = browser.evaluate(html_report(page), rows)
     used = {
         name: text
         for group in groups

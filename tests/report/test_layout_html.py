@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.driver import BrowserProcess
 from tests.report.audit_samples import NOW
-from tests.report.browser import evaluate_in_browser
 from tests.report.layout_samples import A30, H100, planned_layout
 from webhook.model.mig_catalog import _CARD_SPECS as CARDS
 from webhook.placement.layout_plan import WHOLE_CARD
@@ -33,9 +33,9 @@ return [...document.querySelectorAll(".card")].map((card) => ({
 
 
 @pytest.fixture(scope="module")
-def cards(text: str) -> Any:
+def cards(browser: BrowserProcess, text: str) -> Any:
     """Return the drawn cards in their order."""
-    return evaluate_in_browser(text, DRAWN)
+    return browser.evaluate(text, DRAWN)
 
 
 def test_cards_are_drawn_today_and_as_planned(cards: Any) -> None:
@@ -68,12 +68,12 @@ def test_shares_of_a_card_are_shown(cards: Any) -> None:
     assert [name for name, *_ in shared["blocks"]] == ["1/4"] * 4
 
 
-def test_equal_nodes_are_drawn_once_and_those_that_change_first(text: str) -> None:
+def test_equal_nodes_are_drawn_once_and_those_that_change_first(browser: BrowserProcess, text: str) -> None:
     heads = """
     const texts = (each) => [...each.children].slice(0, 2).map((line) => line.textContent);
     return [...document.querySelectorAll(".node")].map(texts);
     """
-    nodes = evaluate_in_browser(text, heads)
+    nodes = browser.evaluate(text, heads)
     assert nodes == [
         [H100, "1 node: h1; 3 pods with GPUs, to be drained; 1 whole card kept"],
         [A30, "3 nodes: a0, a1, a2"],
@@ -83,11 +83,11 @@ def test_equal_nodes_are_drawn_once_and_those_that_change_first(text: str) -> No
     ]
 
 
-def test_the_waterfall_ends_at_the_cards_of_the_plan(text: str) -> None:
+def test_the_waterfall_ends_at_the_cards_of_the_plan(browser: BrowserProcess, text: str) -> None:
     rows = (
         "return [...document.querySelectorAll('.chart div')].map((row) => [...row.children].map((e) => e.textContent))"
     )
-    assert evaluate_in_browser(text, rows) == [
+    assert browser.evaluate(text, rows) == [
         ["used today", "", "7 cards"],
         [f"{H100}, allocated as a whole", "", "-3"],
         [f"{H100}, partitioned", "", "+2"],
@@ -114,7 +114,7 @@ def test_a_large_cluster_of_different_nodes_stays_small() -> None:
     assert len(page) < 3_000_000
 
 
-def test_no_name_of_a_profile_is_cut_on_a_phone() -> None:
+def test_no_name_of_a_profile_is_cut_on_a_phone(browser: BrowserProcess) -> None:
     drawn = [
         draw_card(product, layout)
         for product in CARDS
@@ -122,7 +122,7 @@ def test_no_name_of_a_profile_is_cut_on_a_phone() -> None:
         for layout in maximal_layouts(geometry)
     ]
     page = layout_page(planned_layout(), NOW, "0.1.0").replace("<footer>", f"{''.join(drawn)}<footer>")
-    number, cut = evaluate_in_browser(
+    number, cut = browser.evaluate(
         page,
         """
         const blocks = [...document.querySelectorAll(".card b")];

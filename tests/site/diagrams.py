@@ -1,7 +1,7 @@
 """`python -m tests.site.diagrams mermaid.min.js`: draw the pictures of the diagrams that have none.
 
 The pages of the site show them, so that a reader's browser needs no program for diagrams. GitHub draws the diagrams
-itself. The program is https://mermaid.js.org in version 10, which the tests' old Chromium runs.
+itself. The program is https://mermaid.js.org in version 10.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ import json
 import sys
 from pathlib import Path
 
+from tests.browser.driver import BrowserProcess, start_browser
+from tests.browser.installation import install_browser
 from tests.conftest import ROOT
-from tests.report.browser import evaluate_in_browser
 from tests.site.pages import DIAGRAMS, diagrams, picture_of
 
 OPTIONS = {"startOnLoad": False, "theme": "neutral", "fontFamily": "Arial, Helvetica, sans-serif"}
-MISSING = """\
-window.structuredClone = (value) => JSON.parse(JSON.stringify(value));
-Object.hasOwn = (object, key) => Object.prototype.hasOwnProperty.call(object, key);
-for (const type of [Array, String]) type.prototype.at = function (n) { return this[n < 0 ? this.length + n : n]; };
-"""
-"""Functions that the program calls and the old browser lacks."""
-
 DRAW = """\
 mermaid.initialize({options});
 const {{svg}} = await mermaid.render("diagram", {diagram});
@@ -34,12 +28,12 @@ return new XMLSerializer().serializeToString(picture);
 """
 
 
-def draw(diagram: str, mermaid: str) -> str:
+def draw(browser: BrowserProcess, diagram: str, mermaid: str) -> str:
     """Return a diagram as SVG."""
     inlined = mermaid.replace("</script", r"<\/script")
-    page = f"<!DOCTYPE html><meta charset=utf-8><body><script>{MISSING}</script><script>{inlined}</script>"
+    page = f"<!DOCTYPE html><meta charset=utf-8><body><script>{inlined}</script>"
     script = DRAW.format(options=json.dumps(OPTIONS), diagram=json.dumps(diagram))
-    drawn = evaluate_in_browser(page, f"const {{mermaid}} = window; return (async () => {{{script}}})()")
+    drawn = browser.evaluate(page, script)
     assert isinstance(drawn, str)
     return drawn
 
@@ -49,9 +43,10 @@ def main(program: Path) -> None:
     wanted = {ROOT / "docs" / picture_of(diagram): diagram for diagram in diagrams(ROOT)}
     for file in set((ROOT / "docs" / DIAGRAMS).glob("*.svg")) - set(wanted):
         file.unlink()
-    for file, diagram in wanted.items():
-        if not file.exists():
-            file.write_text(draw(diagram, program.read_text(encoding="utf-8")) + "\n", encoding="utf-8")
+    missing = {file: diagram for file, diagram in wanted.items() if not file.exists()}
+    with start_browser(install_browser()) as browser:
+        for file, diagram in missing.items():
+            file.write_text(draw(browser, diagram, program.read_text(encoding="utf-8")) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""A real, current browser for tests of HTML."""

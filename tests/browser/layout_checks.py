@@ -1,0 +1,27 @@
+"""Find errors of layout that a person would see: texts that overlap, are cut off or too small, and pages too wide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.browser.driver import BrowserPage
+
+WIDTHS = (390, 768, 1280, 1920)
+"""Windows of a phone, a tablet, a laptop and a large screen, in CSS pixels."""
+
+SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+
+def find_layout_errors(page: BrowserPage) -> list[str]:
+    """Return a sentence for each error of the page as it is shown now."""
+    errors: list[str] = page.evaluate(SCRIPT)
+    return errors
+
+
+def find_layout_errors_by_width(page: BrowserPage) -> dict[int, list[str]]:
+    """Return the errors at each width that has some."""
+    errors = {}
+    for width in WIDTHS:
+        page.show(width=width)
+        errors[width] = find_layout_errors(page)
+    return {width: found for width, found in errors.items() if found}
