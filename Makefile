@@ -31,7 +31,7 @@ LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve docs test test-fast test-cluster plane browser fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
+.PHONY: help run ui serve docs test test-fast test-cluster plane browser fuzz lint format manifests release binary image advisories bench bench-cluster bench-dra bench-hostile bench-layout bench-placement bench-rightsizing bench-usage lock soak clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -39,6 +39,9 @@ help: ## List these targets
 
 run: $(VENV)/.run ## Demo: the real server evaluates and changes the example pods
 	@$(BIN)/rightslice demo
+
+ui: $(VENV)/.run ## Console of the demo cluster on http://127.0.0.1:8080
+	@$(BIN)/rightslice ui --cluster demo
 
 serve: $(VENV)/.run ## Run that server on https://127.0.0.1:8443 with a self-signed certificate
 	@$(BIN)/rightslice serve webhook --policies policies --cluster demo --listen 127.0.0.1:8443 --self-signed

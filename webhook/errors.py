@@ -10,6 +10,7 @@
   + TopologyError      a text is not the output of `nvidia-smi topo -m`
   + SolverError        the solver of integer programs is not installed
   + JsonPathError      a JSONPath is invalid, or does not fit the data
+  + PageQueryError     the address of a console's page has an invalid parameter: HTTP 400
   + ReviewError        a request body is not a valid AdmissionReview: HTTP 400
   + UsageError         GPU usage cannot be read from Prometheus or from a recorded file
   + AccessError        the address or the credentials of the API server are missing or invalid
@@ -93,6 +94,10 @@ class SolverError(RightsliceError):
 
 class JsonPathError(RightsliceError):
     """A JSONPath is invalid, or does not fit the data. The message says what must hold and what was found."""
+
+
+class PageQueryError(RightsliceError):
+    """The address of a page has an invalid parameter. Says what must hold and what was found."""
 
 
 class ReviewError(RightsliceError):

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.audit_samples import DENIED, FIT, NODES, NOTED, PRICES, SLICE, audited_pod, cluster, rows_of
-from webhook.cli.commands.rightsize import recommendation_csv, recommendation_table, risk_text
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.costs import GpuCost, money_text
 from webhook.report.html import measured_usage_milli
+from webhook.report.recommendations import recommendation_csv, recommendation_table, risk_text
 from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason
 from webhook.report.text import format_gpus
 from webhook.report.utilization import compute_utilization, utilization_document, utilization_lines

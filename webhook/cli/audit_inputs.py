@@ -107,7 +107,7 @@ def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> Clust
     """
     live = flags.cluster == LIVE and not flags.paths
     audit = _audit_live_cluster(flags, adjust_view) if live else _audit_files(flags, adjust_view)
-    audit.prices = _price_nodes(flags.prices, audit.context.view)
+    audit.prices = price_nodes(flags.prices, audit.context.view)
     if flags.selection.is_partial and not audit.results:
         flags.selection.note_nothing("active pods")
     if audit.undated_pods:
@@ -162,7 +162,8 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
     return audit
 
 
-def _price_nodes(name: str, view: ClusterView) -> NodePrices | None:
+def price_nodes(name: str, view: ClusterView) -> NodePrices | None:
+    """Price the nodes by a table; None without one, or without nodes. Exits if it cannot be used."""
     if name == NO_PRICES:
         return None
     prices = node_prices(view.fleet.nodes, load_prices(name), product_by_node(view.devices, view.fleet))

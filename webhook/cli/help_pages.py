@@ -61,6 +61,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "simulate --nodes demo --pods pods.yaml",
         "simulate --nodes nodes.csv --pods pods.csv",
     ),
+    "ui": (
+        "ui --cluster demo",
+        "ui --context staging",
+        "ui --cluster snapshot/ --policies policies --usage usage.json --listen 127.0.0.1:9090",
+    ),
     "policy lint": ("policy lint", "policy lint policies --cluster live"),
     "policy list": ("policy list", "policy list --policies policies -o json"),
     "policy show": ("policy show guard",),

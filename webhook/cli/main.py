@@ -31,6 +31,7 @@ COMMANDS = {
     "capacity": "webhook.cli.commands.capacity:capacity_command",
     "place": "webhook.cli.commands.place:place_command",
     "simulate": "webhook.cli.commands.simulate:simulate_command",
+    "ui": "webhook.cli.commands.ui:ui_command",
     "policy": "webhook.cli.commands.policy:policy",
     "usage": "webhook.cli.commands.usage:usage",
     "accounting": "webhook.cli.commands.accounting:accounting",

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from webhook.usage.record_file import UsageRecord, read_record
 CREDENTIALS_HINT = "If it needs credentials, write a file with rightslice usage record, and name it with --usage"
 
 
-@cache
+@lru_cache(maxsize=1)
 def read_usage_file(name: str, moment: datetime) -> UsageRecord | None:
     """Read a file of recorded GPU usage; None if it is too old. Exits if it cannot be used."""
     try:
@@ -47,14 +47,14 @@ def read_usage_file(name: str, moment: datetime) -> UsageRecord | None:
     return _check_age(recorded, f"--usage {sanitize(name)}", moment, exit_with_error)
 
 
-@cache
+@lru_cache(maxsize=1)
 def read_demo_record(moment: datetime) -> UsageRecord:
     """Read the usage of the example cluster, as if it had been recorded now."""
     print_note("note: demo is an example cluster with three weeks of example usage, not yours")
     return read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
 
 
-@cache
+@lru_cache(maxsize=1)
 def read_prometheus(url: str, moment: datetime) -> UsageRecord | None:
     """Read the usage of the last days from a Prometheus. Exits if it cannot be read."""
     try:
@@ -68,7 +68,7 @@ def read_prometheus(url: str, moment: datetime) -> UsageRecord | None:
     return _record_of(reading, f"--prometheus {sanitize(url)}", moment, exit_with_error)
 
 
-@cache
+@lru_cache(maxsize=1)
 def read_cluster_prometheus(access: ClusterFlags, moment: datetime) -> UsageRecord | None:
     """Read usage from the cluster's own Prometheus, found by its Service; None, with a note, if that is impossible."""
 

@@ -119,7 +119,7 @@ def html_report(page: AuditPage) -> str:
         "pods": sum(row.pods for row in page.namespaces),
         "listed_pods": sum(row.pods for row in page.workloads),
         "caveats": list(utilization_caveats(figures)) if figures else [],
-        "waterfall": _utilization_waterfall(figures) if figures else "",
+        "waterfall": utilization_waterfall(figures) if figures else "",
         "reach_sentence": _sentence(str(page.reach)) if page.reach else "",
         "kept_pods": KEPT_PODS.to_html(page.reach.kept) if page.reach and page.reach.kept else "",
         "namespace_chart": _namespace_chart(page),
@@ -146,13 +146,13 @@ def _sentence(text: str) -> str:
 
 def render_page(template: str, context: Mapping[str, object]) -> str:
     """Return a page with the style and the script that all pages have."""
-    script = _template_text("page.js")
+    script = template_text("page.js")
     common = {
-        "style": Markup(_template_text("page.css")),  # noqa: S704 - our own file
+        "style": Markup(template_text("page.css")),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own file
         "security": content_security_policy(script),
     }
-    return _jinja_environment().get_template(template).render(common, **context)
+    return jinja_environment().get_template(template).render(common, **context)
 
 
 def content_security_policy(script: str) -> str:
@@ -163,10 +163,11 @@ def content_security_policy(script: str) -> str:
 
 
 @cache
-def _jinja_environment() -> Environment:
+def jinja_environment() -> Environment:
+    """Return the environment of all templates: texts are escaped, and invisible characters made visible."""
     environment = Environment(
         autoescape=True,
-        loader=FunctionLoader(_template_text),
+        loader=FunctionLoader(template_text),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -185,11 +186,12 @@ def _jinja_environment() -> Environment:
 
 
 @cache
-def _template_text(name: str) -> str:
+def template_text(name: str) -> str:
+    """Return a template, a style or a script, by its path below the folder of templates."""
     return resources.files("webhook.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _utilization_waterfall(figures: ClusterUtilization) -> Markup:
+def utilization_waterfall(figures: ClusterUtilization) -> Markup:
     """Return a waterfall from all GPUs down to the effective ones."""
     kinds = ("free", "fragmented", "unschedulable", "idle", "over", "effective")
     left = figures.allocatable.milli

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from webhook.model.mig_catalog import mig_card_spec
 from webhook.placement.layout_plan import WHOLE_CARD, is_shared
-from webhook.placement.mig import MigLayout, arrange_instances, mig_geometry
+from webhook.placement.mig import MigLayout, MigPlacement, arrange_instances, mig_geometry
 from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode
 from webhook.report.charts import Bar, WaterfallStep, waterfall_chart
 from webhook.report.html import render_page
@@ -190,7 +190,7 @@ def _advertised_group(gpus: AdvertisedGpus) -> DrawnCards:
     shared = f", shared by {gpus.replicas}" if gpus.replicas > 1 else ""
     number = pluralize(max(1, gpus.units // gpus.replicas), "slice" if gpus.profile else "card")
     if not gpus.profile and gpus.replicas > 1:
-        return DrawnCards(number, _shared_card(gpus.replicas, f"card{shared}"), None)
+        return DrawnCards(number, draw_shared_card(gpus.replicas, f"card{shared}"), None)
     kind = "shared" if shared else "instance" if gpus.profile else "whole"
     text = f"{gpus.profile or 'whole card'}{shared}"
     return DrawnCards(number, _card(1, [_block(0, 1, text, kind)], text), None)
@@ -199,21 +199,34 @@ def _advertised_group(gpus: AdvertisedGpus) -> DrawnCards:
 def draw_card(product: str, layout: MigLayout) -> Markup:
     """Draw one card: its shares, or its compute slices, and below them its memory slots with the instances."""
     if is_shared(layout):
-        return _shared_card(layout[0][1], layout_text(layout))
+        return draw_shared_card(layout[0][1], layout_text(layout))
+    geometry = mig_geometry(product)
+    placed = arrange_instances(geometry, layout) if geometry is not None and layout != WHOLE_CARD else ()
+    if not placed:
+        return draw_whole_card("whole card")
+    return draw_instances(product, [(each, "instance") for each in placed], layout_text(layout))
+
+
+def draw_whole_card(text: str) -> Markup:
+    """Draw a card that is not partitioned."""
+    return _card(1, [_block(0, 1, text, "whole")], text)
+
+
+def draw_instances(product: str, placed: Sequence[tuple[MigPlacement, str]], label: str) -> Markup:
+    """Draw the compute slices of a card, and below them its memory slots with instances, each with its CSS class."""
     geometry, spec = mig_geometry(product), mig_card_spec(product)
-    if geometry is None or spec is None or layout == WHOLE_CARD:
-        return _card(1, [_block(0, 1, "whole card", "whole")], "whole card")
-    placed = [(each.start, geometry.profile(each.profile)) for each in arrange_instances(geometry, layout)]
-    instances = [(start, profile) for start, profile in placed if profile]
-    computing = {start + i for start, profile in instances for i in range(profile.slices)}
-    filled = {start + i for start, profile in instances for i in range(profile.memory_units)}
+    if geometry is None or spec is None:
+        return draw_whole_card(label)
+    instances = [(each.start, profile, css) for each, css in placed if (profile := geometry.profile(each.profile))]
+    computing = {start + i for start, profile, _ in instances for i in range(profile.slices)}
+    filled = {start + i for start, profile, _ in instances for i in range(profile.memory_units)}
     slices = [_cell(i, "compute" if i in computing else "empty") for i in range(spec.compute_slices)]
-    blocks = [_block(start, profile.memory_units, profile.name, "instance") for start, profile in instances]
+    blocks = [_block(start, profile.memory_units, profile.name, css) for start, profile, css in instances]
     free = [_block(i, 1, "", "empty") for i in range(spec.memory_units) if i not in filled]
-    return _card(spec.memory_units, [*slices, *blocks, *free], layout_text(layout))
+    return _card(spec.memory_units, [*slices, *blocks, *free], label)
 
 
-def _shared_card(replicas: int, label: str) -> Markup:
+def draw_shared_card(replicas: int, label: str) -> Markup:
     """Draw the shares of a card, or its label if they are many."""
     if replicas > MAX_SHARES:
         return _card(1, [_block(0, 1, label, "shared")], label)

@@ -9,6 +9,8 @@ import msgspec
 
 from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.node_masks import bit_positions
+from webhook.model.pod_resources import count_gpu_units, effective_requests
+from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import format_mib
 from webhook.placement.best_effort_policy import best_effort_policy
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
@@ -39,6 +41,16 @@ class NodePodGpus(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     gpus: Mapping[str, int]
+
+
+def pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
+    """Return the pods of a node that hold GPUs, with their GPUs."""
+    found = []
+    for pod in pods:
+        gpus = count_gpu_units(effective_requests(pod).items()) if pod.spec.node_name == node else {}
+        if gpus:
+            found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus))
+    return found
 
 
 def node_lines(

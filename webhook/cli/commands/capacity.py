@@ -26,8 +26,6 @@ from webhook.cli.placement_inputs import read_placement_input
 from webhook.cli.selection import select_objects
 from webhook.errors import TopologyError
 from webhook.model.dra.pool_kinds import cards_on_node
-from webhook.model.pod_resources import count_gpu_units, effective_requests
-from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
 from webhook.report.capacity import (
     CAPACITY,
@@ -40,12 +38,12 @@ from webhook.report.capacity import (
 )
 from webhook.report.charts import node_links_svg
 from webhook.report.node_topology import (
-    NodePodGpus,
     gpu_state,
     machine_topology_document,
     machine_topology_lines,
     node_document,
     node_lines,
+    pods_on_node,
 )
 from webhook.report.text import sanitize
 
@@ -165,7 +163,7 @@ def _node_reports(
     if position is None:
         names = ", ".join(node.name for node in cluster.fleet.nodes[:10])
         exit_with_error(f"{sanitize(name)}: no such node in this cluster. It has, for example: {sanitize(names)}")
-    pods = _pods_on_node(placement.pods, name)
+    pods = pods_on_node(placement.pods, name)
     capacity = next((each for each in capacities if each.name == name), None)
     cards = cards_on_node(placement.devices, position)
     table = join_lines(node_lines(cluster, position, pods, cards))
@@ -179,13 +177,3 @@ def _node_reports(
         **document_reports(lambda: document),
         "svg": lambda: node_links_svg(name, topology, states),
     }
-
-
-def _pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
-    """Return the pods of a node that hold GPUs, with their GPUs."""
-    found = []
-    for pod in pods:
-        gpus = count_gpu_units(effective_requests(pod).items())
-        if pod.spec.node_name == node and gpus:
-            found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus))
-    return found

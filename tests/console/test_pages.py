@@ -1,0 +1,167 @@
+"""What the pages say about the example cluster: the values of `audit`, `rightsize` and `capacity`."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import msgspec
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from tests.console.conftest import Client, page_words
+from webhook.console.reading import ClusterReading
+from webhook.report.console.query import PageQuery
+from webhook.report.console.state import ConsoleState
+from webhook.report.console.workloads import workload_page, workloads_page
+from webhook.report.text import sanitize
+
+DEMO_PAGES = {
+    "overview": "/",
+    "workloads": "/workloads",
+    "a workload with usage and advice": "/workload?namespace=search&name=Deployment/ranker",
+    "a workload that keeps its GPUs": "/workload?namespace=search&name=CronJob/reindex",
+    "nodes": "/nodes",
+    "a node with slices and no agent": "/node?name=a100-mixed-1",
+    "a node with shares": "/node?name=l4-mps-1",
+    "a node with devices of ResourceSlices": "/node?name=dra-1",
+}
+
+
+@pytest.mark.parametrize("path", DEMO_PAGES.values(), ids=DEMO_PAGES)
+async def test_a_page_of_the_demo(client: Client, path: str, snapshot: SnapshotAssertion) -> None:
+    answer = await client.get(path)
+
+    assert answer.status == 200
+    assert answer.words == snapshot
+
+
+@pytest.mark.parametrize("path", DEMO_PAGES.values(), ids=DEMO_PAGES)
+async def test_a_page_has_landmarks_and_headings_in_order(client: Client, path: str) -> None:
+    text = (await client.get(path)).text
+
+    assert [len(re.findall(f"<{tag}[ >]", text)) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
+    assert text.index('class="skip" href="#content"') < text.index("<header")
+    levels = [int(level) for level in re.findall(r"<h([1-6])", text)]
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+    assert not re.findall(r"<th(?![^>]* scope=)[ >]", text)
+    labels = set(re.findall(r'<label for="([^"]+)"', text))
+    assert labels == set(re.findall(r'<(?:input|select|textarea) id="([^"]+)"', text))
+    assert not re.findall(r"<[^>]* on[a-z]+=", text)
+
+
+async def test_every_link_of_the_demo_leads_to_a_page(client: Client) -> None:
+    """From the overview, all links are followed until no new page appears."""
+    seen, left = set[str](), ["/"]
+    while left:
+        path = left.pop()
+        if path in seen or len(seen) > 150:
+            continue
+        seen.add(path)
+        answer = await client.get(path)
+        assert answer.status == 200, path
+        left += [each.replace("&amp;", "&") for each in re.findall(r'<a href="(/[^"]*)"', answer.text)]
+
+    assert {path.partition("?")[0] for path in seen} >= {"/", "/workloads", "/workload", "/nodes", "/node"}
+
+
+async def test_the_most_wasteful_workload_is_one_click_from_the_overview(client: Client) -> None:
+    text = (await client.get("/")).text
+
+    link = re.findall(r'<a href="([^"]*)">Idle workloads', text)[0].replace("&amp;", "&")
+    assert "StatefulSet/playground" in (await client.get(link)).text
+
+
+async def test_filters_select_and_sorting_orders(client: Client) -> None:
+    async def names(query: str) -> list[str]:
+        text = (await client.get(f"/workloads?{query}")).text
+        return re.findall(r'<th scope="row"><a href="[^"]*">([^<]*)<', text)
+
+    assert await names("namespace=ml-infra") == ["Deployment/embedder"]
+    assert await names("q=RANK") == ["Deployment/ranker"]
+    assert await names("show=saved") == ["Deployment/embedder"]
+    assert "Deployment/summarizer" in await names("reason=Preallocates")
+    assert (await names("sort=-requested"))[0] == "Pod/llm-train-0"
+    rising = await names("sort=workload")
+    assert rising == sorted(rising)
+    assert await names("sort=-workload") == rising[::-1]
+    assert await names("q=nothing-has-this-name") == []
+
+
+async def test_the_sorted_column_is_marked(client: Client) -> None:
+    text = (await client.get("/workloads?sort=-requested")).text
+
+    assert re.findall(r'aria-sort="(\w+)"><a href="([^"]*)">', text) == [("descending", "/workloads?sort=requested")]
+
+
+INVALID = {
+    "an unknown parameter": "/workloads?x=1",
+    "an unknown choice": "/workloads?show=everything",
+    "an unknown column": "/nodes?sort=price",
+}
+MISSING = ("/workload?namespace=search&name=Deployment/none", "/workload", "/node?name=none", "/node", "/missing")
+
+
+@pytest.mark.parametrize("path", INVALID.values(), ids=INVALID)
+async def test_an_invalid_address_is_explained(client: Client, path: str) -> None:
+    answer = await client.get(path)
+
+    assert answer.status == 400
+    assert answer.words.startswith("This address is invalid")
+
+
+@pytest.mark.parametrize("path", MISSING)
+async def test_what_is_not_there_is_not_found(client: Client, path: str) -> None:
+    answer = await client.get(path)
+
+    assert answer.status == 404
+    assert answer.words.startswith("Not found")
+
+
+async def test_a_page_beyond_the_last_shows_the_last(client: Client) -> None:
+    assert (await client.get("/workloads?page=999")).words == (await client.get("/workloads")).words
+
+
+def state_with(demo: ClusterReading, names: list[str]) -> ConsoleState:
+    """Return the state of the example with other workloads."""
+    row = demo.state.workloads[0]
+    rows = tuple(msgspec.structs.replace(row, namespace=name, name=f"Deployment/{name}") for name in names)
+    by_workload = {(each.namespace, each.name): each for each in rows}
+    return msgspec.structs.replace(
+        demo.state, workloads=rows, by_workload=by_workload, pods=dict.fromkeys(by_workload, ())
+    )
+
+
+def test_a_table_has_a_hundred_rows_a_page(demo: ClusterReading) -> None:
+    state = state_with(demo, [f"n{i:04}" for i in range(250)])
+
+    pages = [workloads_page(state, PageQuery(page=page)) for page in (1, 2, 3)]
+
+    assert [text.count('<th scope="row">') for text in pages] == [100, 100, 50]
+    assert "101 to 200 of 250 workloads" in pages[1]
+    assert ["Previous page" in text for text in pages] == [False, True, True]
+    assert ["Next page" in text for text in pages] == [True, True, False]
+
+
+HOSTILE = (
+    "<script>window.attacked = 1</script>",
+    "\"><img src=x onerror='top.attacked = 1'>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "\u202ereversed\u0000",
+    "w" * 253,
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_change_nothing(demo: ClusterReading, name: str) -> None:
+    state = state_with(demo, [name])
+
+    for text in (workloads_page(state, PageQuery({"q": name})), workload_page(state, state.workloads[0])):
+        plain = workloads_page(state_with(demo, ["plain"]), PageQuery({"q": "plain"}))
+        assert sanitize(name) in page_words(text) or " ".join(sanitize(name).split()) in page_words(text)
+        assert re.findall("<script[^>]*>", text) == re.findall("<script[^>]*>", plain)
+        assert "<img" not in text
+        assert "\u202e" not in text
+        assert "\0" not in text
+        assert not [address for address in re.findall(r'href="([^"]*)"', text) if not address.startswith(("/", "#"))]

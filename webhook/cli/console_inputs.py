@@ -1,0 +1,99 @@
+"""Reads the cluster that the console shows: an audit, the GPUs of the nodes, and recorded usage."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import typer
+from msgspec.structs import replace
+
+from webhook.audit.adjusted_view import with_namespace_labels
+from webhook.audit.cluster_audit import ClusterAudit, audit_live_cluster, audit_snapshot
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.object_files import read_objects
+from webhook.cache.placement_input import PlacementInput, build_placement_input
+from webhook.cache.snapshot import ClusterSnapshot
+from webhook.cli.audit_inputs import AuditFlags, audit_sources, build_snapshot, price_nodes, without_duplicate_pods
+from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
+from webhook.cli.inputs import load_cluster_policies, load_policy_set
+from webhook.cli.output import show_progress
+from webhook.cli.usage_inputs import estimate_view
+from webhook.console.reading import ClusterReading
+from webhook.errors import RightsliceError
+from webhook.model.usage import UsageView
+from webhook.report.console.state import WorkloadKey, build_console_state
+from webhook.usage.history import UsageHistory
+from webhook.usage.record_file import UsageRecord
+
+USAGE_SECONDS = 3600
+"""A live cluster's usage is read again after this time: a reading of Prometheus takes up to minutes."""
+
+
+class ConsoleReader:
+    """Reads and evaluates the cluster that the flags select, and keeps its usage for an hour."""
+
+    def __init__(self, flags: AuditFlags) -> None:
+        self._flags = flags
+        self._record: UsageRecord | None = None
+        self._record_at = datetime.min.replace(tzinfo=UTC)
+
+    def read(self) -> ClusterReading:
+        """Read the cluster. Exits if the input is invalid or the cluster does not answer."""
+        flags = self._flags
+        if (flags.now - self._record_at).total_seconds() >= USAGE_SECONDS:
+            self._record, self._record_at = flags.read_record(), flags.now
+        usage = estimate_view(self._record, verbose=flags.verbose) if self._record is not None else UsageView()
+        audit, placement = _audit_live(flags, usage) if flags.cluster == LIVE else _audit_files(flags, usage)
+        audit.prices = price_nodes(flags.prices, audit.context.view)
+        state = build_console_state(
+            audit.results,
+            audit.capacities,
+            audit.prices,
+            audit.context.view.fleet,
+            cluster=audit.cluster,
+            moment=f"{flags.now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+            policies=audit.context.policies.names,
+        )
+        return ClusterReading(state, audit.context, placement, _histories_by_workload(self._record))
+
+    def read_again(self) -> ClusterReading:
+        """Read the cluster as of now. Raises RightsliceError instead of an exit."""
+        self._flags = replace(self._flags, now=datetime.now(UTC), verbose=False)
+        try:
+            return self.read()
+        except typer.Exit as error:
+            raise RightsliceError("the cluster could not be read again; the terminal shows why") from error
+
+
+def _audit_live(flags: AuditFlags, usage: UsageView) -> tuple[ClusterAudit, PlacementInput | None]:
+    with open_live_cluster(flags.access) as cluster:
+        policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
+        audit = audit_live_cluster(cluster, policies, flags.labels, flags.now, usage, None, show_progress)
+        found = cluster.placement_objects()
+    placement = build_placement_input(found.fleet, found.objects, found.devices) if found.fleet.nodes else None
+    return audit, placement
+
+
+def _audit_files(flags: AuditFlags, usage: UsageView) -> tuple[ClusterAudit, PlacementInput | None]:
+    reject_access_flags(flags.access)
+    policies = load_policy_set(flags.policies, verbose=flags.verbose)
+    documents = list(read_objects(audit_sources(None, flags.cluster)))
+    snapshot = build_snapshot(str(flags.cluster), documents, verbose=flags.verbose)
+    context = EvaluationContext(policies, with_namespace_labels(snapshot.view, flags.labels), flags.now, usage)
+    audit = audit_snapshot(without_duplicate_pods(documents), snapshot, context, None, show_progress)
+    audit.cluster = str(flags.cluster)
+    return audit, _placement_of_snapshot(snapshot)
+
+
+def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput | None:
+    view = snapshot.view
+    return build_placement_input(view.fleet, snapshot.objects, view.devices) if view.fleet.nodes else None
+
+
+def _histories_by_workload(record: UsageRecord | None) -> Mapping[WorkloadKey, Sequence[UsageHistory]]:
+    found: defaultdict[WorkloadKey, list[UsageHistory]] = defaultdict(list)
+    for each in record.histories if record is not None else ():
+        found[each.namespace, each.workload].append(each)
+    return found

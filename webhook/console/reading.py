@@ -1,0 +1,77 @@
+"""The newest reading of a cluster, and the task that replaces it: a page never shows parts of two readings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, time_ns
+from typing import NamedTuple
+
+from webhook.audit.evaluate import EvaluationContext
+from webhook.cache.placement_input import PlacementInput
+from webhook.errors import RightsliceError
+from webhook.report.console.state import ConsoleState, WorkloadKey
+from webhook.usage.history import UsageHistory
+
+MIN_PAUSE_SECONDS = 10.0
+"""Pause between two readings of a live cluster."""
+
+PAUSES_PER_READING = 4.0
+"""A reading that took long is followed by a longer pause, so that readings take at most a fifth of the time."""
+
+
+class ClusterReading(NamedTuple):
+    """One reading of a cluster, and what pages compute on demand from it.
+
+    Attributes:
+        state: What the pages show.
+        context: What objects are evaluated against.
+        placement: The nodes and their GPUs; None if no nodes are known.
+        histories: Recorded usage of each workload.
+    """
+
+    state: ConsoleState
+    context: EvaluationContext
+    placement: PlacementInput | None
+    histories: Mapping[WorkloadKey, Sequence[UsageHistory]]
+
+
+ReadCluster = Callable[[], ClusterReading]
+"""Reads the cluster; blocks, and raises RightsliceError if that is impossible."""
+
+
+class NewestReading:
+    """Holds the newest reading.
+
+    Attributes:
+        current: The newest reading that succeeded.
+        problem: Why the last one did not; "" if it did.
+        tag: Differs between readings, and between processes.
+    """
+
+    def __init__(self, first: ClusterReading) -> None:
+        self.current = first
+        self.problem = ""
+        self.tag = _new_tag()
+
+    async def follow(self, read: ReadCluster) -> None:
+        """Read the cluster again and again, in a thread, until this task is cancelled."""
+        pause = MIN_PAUSE_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            start = monotonic()
+            await self.refresh(read)
+            pause = max(MIN_PAUSE_SECONDS, PAUSES_PER_READING * (monotonic() - start))
+
+    async def refresh(self, read: ReadCluster) -> None:
+        """Read the cluster once. If that fails, keep what is known and say why it is not current."""
+        try:
+            self.current = await asyncio.to_thread(read)
+            self.problem = ""
+        except RightsliceError as error:
+            self.problem = str(error)
+        self.tag = _new_tag()
+
+
+def _new_tag() -> str:
+    return f"{time_ns():x}"

@@ -1,0 +1,147 @@
+"""The console's server: routes from addresses to pages. It reads, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+
+from aiohttp import web
+
+from webhook.console.guard import HOSTS, MAX_BODY_BYTES, READ_METHODS, Handler, check_request
+from webhook.console.reading import NewestReading
+from webhook.console.usage_bands import usage_bands
+from webhook.errors import PageQueryError, quote_text
+from webhook.model.dra.pool_kinds import cards_on_node
+from webhook.report.console.nodes import NODE_COLUMNS, NODE_FILTERS, NODE_KEY, node_page, nodes_page
+from webhook.report.console.overview import overview_page
+from webhook.report.console.page import (
+    NODES_ENTRY,
+    OVERVIEW,
+    SCRIPT_PATH,
+    STYLE_PATH,
+    WORKLOADS_ENTRY,
+    console_script,
+    console_style,
+    render_console_page,
+)
+from webhook.report.console.query import FilterField, PageQuery, parse_page_query
+from webhook.report.console.workloads import (
+    WORKLOAD_COLUMNS,
+    WORKLOAD_FILTERS,
+    WORKLOAD_KEY,
+    workload_page,
+    workloads_page,
+)
+from webhook.report.node_topology import pods_on_node
+
+READING: web.AppKey[NewestReading] = web.AppKey("reading")
+
+PageRenderer = Callable[[web.Request, NewestReading], str]
+"""Renders a page. Raises PageQueryError or an HTTP error."""
+
+
+class _MissingObjectError(PageQueryError):
+    """The reading has no such workload or node."""
+
+
+def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Application:
+    """Return the console as an application that is not listening yet.
+
+    Args:
+        hosts: What the header Host may be.
+    """
+    app = web.Application(middlewares=[check_request], client_max_size=MAX_BODY_BYTES)
+    app[READING], app[HOSTS] = reading, hosts
+    for path, render in PAGES.items():
+        app.router.add_get(path, _page_handler(render))
+    app.router.add_get(STYLE_PATH, _file_handler(console_style(), "text/css"))
+    app.router.add_get(SCRIPT_PATH, _file_handler(console_script(), "text/javascript"))
+    app.router.add_route("*", "/{path:.*}", _missing_page)
+    return app
+
+
+def _page_handler(render: PageRenderer) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        reading = request.app[READING]
+        tag = f'"{reading.tag}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+        try:
+            text = render(request, reading)
+        except _MissingObjectError as error:
+            return _message_response(reading, "Not found", str(error), HTTPStatus.NOT_FOUND)
+        except PageQueryError as error:
+            return _message_response(reading, "This address is invalid", str(error), HTTPStatus.BAD_REQUEST)
+        return web.Response(text=text, content_type="text/html", headers={"ETag": tag})
+
+    return handle
+
+
+def _message_response(reading: NewestReading, heading: str, message: str, status: HTTPStatus) -> web.Response:
+    context = {"heading": heading, "message": message}
+    text = render_console_page("message.html", reading.current.state, None, context, problem=reading.problem)
+    return web.Response(status=status, text=text, content_type="text/html")
+
+
+def _file_handler(text: str, content_type: str) -> Handler:
+    async def handle(_request: web.Request) -> web.Response:
+        return web.Response(text=text, content_type=content_type)
+
+    return handle
+
+
+async def _missing_page(request: web.Request) -> web.Response:
+    if request.method not in READ_METHODS:
+        raise web.HTTPMethodNotAllowed(request.method, sorted(READ_METHODS))
+    message = "This console has no page with this address."
+    return _message_response(request.app[READING], "Not found", message, HTTPStatus.NOT_FOUND)
+
+
+def _query(request: web.Request, fields: Sequence[FilterField] = (), columns: Sequence[str] = ()) -> PageQuery:
+    return parse_page_query(request.query.items(), fields, columns)
+
+
+def _overview(request: web.Request, reading: NewestReading) -> str:
+    _query(request)
+    return overview_page(reading.current.state, reading.problem)
+
+
+def _workloads(request: web.Request, reading: NewestReading) -> str:
+    query = _query(request, WORKLOAD_FILTERS, WORKLOAD_COLUMNS)
+    return workloads_page(reading.current.state, query, reading.problem)
+
+
+def _workload(request: web.Request, reading: NewestReading) -> str:
+    query, current = _query(request, WORKLOAD_KEY), reading.current
+    key = query.value("namespace"), query.value("name")
+    row = current.state.by_workload.get(key)
+    if row is None:
+        raise _MissingObjectError(
+            f"{quote_text('/'.join(key))}: is no workload with GPUs in this reading. It may have ended"
+        )
+    return workload_page(current.state, row, usage_bands(current.histories.get(key, ())), reading.problem)
+
+
+def _nodes(request: web.Request, reading: NewestReading) -> str:
+    return nodes_page(reading.current.state, _query(request, NODE_FILTERS, NODE_COLUMNS), reading.problem)
+
+
+def _node(request: web.Request, reading: NewestReading) -> str:
+    name, current = _query(request, NODE_KEY).value("name"), reading.current
+    placement = current.placement
+    position = placement.snapshot.fleet.by_name.get(name) if placement is not None else None
+    if placement is None or position is None:
+        raise _MissingObjectError(f"{quote_text(name)}: is no node in this reading. It may have been removed")
+    pods = pods_on_node(placement.pods, name)
+    cards = cards_on_node(placement.devices, position)
+    return node_page(current.state, placement.snapshot, position, pods, cards, reading.problem)
+
+
+PAGES: Mapping[str, PageRenderer] = {
+    OVERVIEW.path: _overview,
+    WORKLOADS_ENTRY.path: _workloads,
+    "/workload": _workload,
+    NODES_ENTRY.path: _nodes,
+    "/node": _node,
+}
+"""By path."""

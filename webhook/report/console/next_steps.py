@@ -1,0 +1,127 @@
+"""The next steps in a cluster, each with the GPUs that it frees."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from webhook.model.decisions import KeepReason
+from webhook.report.console.query import page_address
+from webhook.report.console.state import ConsoleState
+from webhook.report.costs import NO_COST, GpuCost, cost_text
+from webhook.report.text import format_gpus_with_unit, pluralize
+from webhook.report.workloads import WorkloadReport
+
+MAX_STEPS = 12
+
+_REASONS = {reason.value: reason for reason in KeepReason}
+
+
+class NextStep(NamedTuple):
+    """A step that frees GPUs.
+
+    Attributes:
+        worth: The GPUs that it frees, and their cost.
+        at_most: Whether it may free fewer.
+        action: What to do, as a sentence.
+        link: The address of the page that lists what it is about.
+        link_text: The text of that link.
+        worth_text: The worth for people.
+    """
+
+    worth: GpuCost
+    at_most: bool
+    action: str
+    link: str
+    link_text: str
+    worth_text: str
+
+
+def next_steps(state: ConsoleState) -> list[NextStep]:
+    """Return the steps that are worth something: those of known worth first, then those of at most some, by worth."""
+    steps = [each for each in _all_steps(state) if each.worth.milli > 0]
+    return sorted(steps, key=lambda each: (each.at_most, -each.worth.milli, each.action))[:MAX_STEPS]
+
+
+def _all_steps(state: ConsoleState) -> Iterator[NextStep]:
+    yield from _idle_step(state)
+    yield from _saving_steps(state)
+    yield from _reason_steps(state)
+    yield from _node_steps(state)
+    yield from _usage_step(state)
+
+
+def _idle_step(state: ConsoleState) -> Iterator[NextStep]:
+    rows = [row for row in state.workloads if row.idle.milli]
+    worth = _sum_costs(row.idle for row in rows)
+    action = f"Stop {pluralize(len(rows), 'idle workload')}, or ask the owners: no GPU engine was active."
+    yield _step(state, worth, action, page_address("/workloads", show="idle", sort="-idle"), "Idle workloads")
+
+
+def _saving_steps(state: ConsoleState) -> Iterator[NextStep]:
+    """Yield what policies in audit mode would save, and what those in force would save once pods are created again."""
+    trials = [row for row in state.workloads if row.gpu_milli_audit_saved > 0]
+    policies = f"right-sizing for {pluralize(len(trials), 'workload')} that policies in audit or warn mode would change"
+    worth = _savings_of(trials, sum(row.gpu_milli_audit_saved for row in trials))
+    address = page_address("/workloads", show="audit", sort="-audit-saved")
+    yield _step(state, worth, f"Enforce {policies}.", address, "What would change")
+    present = [row for row in state.workloads if row.gpu_milli_saved > 0]
+    worth = _savings_of(present, sum(row.gpu_milli_saved for row in present))
+    action = f"Create the pods of {pluralize(len(present), 'workload')} again: the policies already give them less."
+    yield _step(state, worth, action, page_address("/workloads", show="saved", sort="-saved"), "These workloads")
+
+
+def _reason_steps(state: ConsoleState) -> Iterator[NextStep]:
+    """Yield what would let workloads that keep their GPUs get less; how much is unknown."""
+    groups: defaultdict[str, list[WorkloadReport]] = defaultdict(list)
+    for row in state.workloads:
+        if row.keep_reason and row.allocated.milli > row.idle.milli and not row.gpu_milli_saved:
+            groups[row.keep_reason].append(row)
+    for word, rows in groups.items():
+        reason = _REASONS.get(word)
+        if reason is not None and reason.fix:
+            worth = _sum_costs(row.allocated - row.idle for row in rows)
+            action = f"For {pluralize(len(rows), 'workload')}: {reason.sentence}. {reason.fix}"
+            yield _step(state, worth, action, page_address("/workloads", reason=word), "These workloads", at_most=True)
+
+
+def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
+    figures = state.utilization
+    if figures is None:
+        return
+    nodes = [node for node in state.nodes if node.unschedulable_milli]
+    action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
+    yield _step(state, figures.unschedulable, action, page_address("/nodes", show="unschedulable"), "These nodes")
+    action = "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs."
+    yield _step(
+        state, figures.fragmented, action, page_address("/nodes", sort="-fragmented"), "The most fragmented nodes"
+    )
+
+
+def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
+    rows = [row for row in state.workloads if row.idle_unknown.milli]
+    worth = _sum_costs(row.idle_unknown for row in rows)
+    action = f"Measure usage: it is unknown whether {pluralize(len(rows), 'workload')} are idle. Run DCGM exporter."
+    address = page_address("/workloads", show="unmeasured")
+    yield _step(state, worth, action, address, "Workloads without usage data", at_most=True)
+
+
+def _step(
+    state: ConsoleState, worth: GpuCost, action: str, link: str, link_text: str, *, at_most: bool = False
+) -> NextStep:
+    amount = f"{'up to ' if at_most else ''}{format_gpus_with_unit(worth.milli)}"
+    prices = state.prices
+    if prices is not None and worth.micro:
+        amount = f"{amount}, {cost_text(worth, worth, f' {prices.currency}/h')}"
+    return NextStep(worth, at_most, action, link, link_text, amount)
+
+
+def _savings_of(rows: Iterable[WorkloadReport], milli: int) -> GpuCost:
+    """Return thousandths that workloads would save, with the money if that is known for exactly these."""
+    savings = _sum_costs(row.savings for row in rows)
+    return savings if savings.milli == milli else GpuCost(milli)
+
+
+def _sum_costs(costs: Iterable[GpuCost]) -> GpuCost:
+    return sum(costs, NO_COST)

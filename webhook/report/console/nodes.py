@@ -1,0 +1,279 @@
+"""The pages Nodes: the list, and one node with every card, its MIG slots, shares, NVLink islands and pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from webhook.model.dra.gpu_devices import CardUsage
+from webhook.model.enums import GpuForm
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.offers import GpuOffer
+from webhook.placement.mig import MigCard
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
+from webhook.placement.nvlink import gpu_sets
+from webhook.placement.topology import GpuTopology, TopologyConfidence
+from webhook.report.capacity import CAPACITY_WIDE, UNKNOWN_CELL, NodeCapacity, capacity_notes
+from webhook.report.console.page import NODES_ENTRY, render_console_page
+from webhook.report.console.query import FilterField, PageQuery, node_address, workload_address
+from webhook.report.console.rows import sort_keys, table_markup, table_page
+from webhook.report.console.state import ConsoleState
+from webhook.report.layout_html import draw_instances, draw_shared_card, draw_whole_card
+from webhook.report.node_topology import CARDS, NodePodGpus, gpu_list, gpu_state, numa_node
+from webhook.report.tables import Column, Table
+from webhook.report.text import pluralize
+
+MAX_NODE_PODS = 500
+"""Pods of a node that its page lists."""
+
+ISLAND_SIZES = ("2", "4", "8")
+
+NODE_STATES: Mapping[str, tuple[str, Callable[[NodeCapacity], bool]]] = {
+    "free": ("With free GPUs", lambda node: node.free_milli > 0),
+    "fragmented": ("With fragmented GPUs", lambda node: node.fragmented_milli > 0),
+    "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > 0),
+    "warning": ("With a warning", lambda node: bool(node.warning)),
+    "slices": ("With GPUs of ResourceSlices (DRA)", lambda node: node.from_slices),
+}
+"""Nodes that the filter `show` selects."""
+
+NODE_FILTERS = (
+    FilterField("q", "Name contains"),
+    FilterField("product", "Product contains"),
+    FilterField("island", "Free NVLink island", tuple((size, f"{size} GPUs or more") for size in ISLAND_SIZES)),
+    FilterField("show", "Show", tuple((name, label) for name, (label, _) in NODE_STATES.items())),
+)
+NODE_KEY = (FilterField("name", "Name"),)
+"""The parameter of the page of a node."""
+
+NODE_COLUMNS = sort_keys(CAPACITY_WIDE)
+
+
+def nodes_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
+    """Return the list as HTML."""
+    rows = [node for node in state.nodes if _is_selected(node, query)]
+    page = table_page(
+        CAPACITY_WIDE, rows, query, NODES_ENTRY.path, "node", {"Node": lambda node: node_address(node.name)}
+    )
+    context = {"page": page, "query": query, "fields": NODE_FILTERS, "path": NODES_ENTRY.path}
+    return render_console_page("nodes.html", state, NODES_ENTRY, context, problem=problem)
+
+
+def _is_selected(node: NodeCapacity, query: PageQuery) -> bool:
+    show, island = query.value("show"), int(query.value("island") or 0)
+    return (
+        query.value("q").casefold() in node.name.casefold()
+        and query.value("product").casefold() in node.product.casefold()
+        and (not island or (node.largest_island or 0) >= island)
+        and (not show or NODE_STATES[show][1](node))
+    )
+
+
+class CardRow(NamedTuple):
+    """A card of a node.
+
+    Attributes:
+        drawing: Its instances over its memory slots, or the whole card.
+        instances: The instances in words.
+        pods: The pods that hold it, or its state.
+        health: What is wrong with it; "" for nothing.
+        island: The GPUs that NVLink connects it to.
+        numa: Its NUMA node; "" if unknown.
+    """
+
+    number: int
+    drawing: Markup
+    instances: str
+    pods: str
+    health: str
+    island: str
+    numa: str
+
+
+class OfferRow(NamedTuple):
+    """Units of one resource name that a node advertises."""
+
+    offer: GpuOffer
+    units: int
+    free: int
+
+
+FORMS = {
+    GpuForm.WHOLE: "whole card",
+    GpuForm.MIG: "MIG slice",
+    GpuForm.MPS: "MPS share",
+    GpuForm.TIME_SLICING: "time-sliced share",
+}
+
+OFFERS = Table[OfferRow](
+    (
+        Column("", lambda row: row.offer.resource, "Resource"),
+        Column("", lambda row: _form_cell(row.offer), "Form"),
+        Column("", lambda row: row.offer.memory_mib, "Memory", lambda row: _memory_cell(row.offer), numeric=True),
+        Column("", lambda row: row.units, "Units", numeric=True),
+        Column("", lambda row: row.units - row.free, "Allocated", numeric=True),
+        Column("", lambda row: row.free, "Free", numeric=True),
+    )
+)
+
+HOLDERS = Table[NodePodGpus](
+    (
+        Column("", lambda pod: pod.name, "Pod"),
+        Column("", lambda pod: pod.namespace, "Namespace"),
+        Column("", lambda pod: ", ".join(f"{count} x {name}" for name, count in pod.gpus.items()), "GPUs"),
+    )
+)
+
+
+def _form_cell(offer: GpuOffer) -> str:
+    shared = f", one of {offer.replicas}" if offer.replicas > 1 else ""
+    return f"{FORMS[offer.form]}{shared}"
+
+
+def _memory_cell(offer: GpuOffer) -> str:
+    return f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "unknown"
+
+
+def node_page(
+    state: ConsoleState,
+    snapshot: SchedulingSnapshot,
+    node: int,
+    pods: Sequence[NodePodGpus],
+    cards: Sequence[CardUsage],
+    problem: str = "",
+) -> str:
+    """Return the page of one node as HTML.
+
+    Args:
+        node: Its position in the snapshot.
+        pods: Pods that hold GPUs of the device plugin.
+        cards: GPUs of ResourceSlices.
+    """
+    name, topology = snapshot.fleet.nodes[node].name, snapshot.devices[node].topology
+    capacity = next((each for each in state.nodes if each.name == name), None)
+    context = {
+        "name": name,
+        "capacity": capacity,
+        "island": _free_island_text(capacity),
+        "notes": capacity_notes([capacity]) if capacity else [],
+        "cards": list(_card_rows(snapshot, node)),
+        "islands": [gpu_list(each) for each in nvlink_islands(topology) if len(each) > 1],
+        "gpu_count": topology.gpu_count,
+        "links_from": _links_text(topology),
+        "largest_set": gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1) if topology.gpu_count else 0,
+        "offers": table_markup(OFFERS, list(_offer_rows(snapshot, node)), "resource"),
+        "devices": table_markup(CARDS, cards, "device") if cards else "",
+        "pods": _pods_markup(state, pods[:MAX_NODE_PODS]) if pods else "",
+        "hidden_pods": max(0, len(pods) - MAX_NODE_PODS),
+    }
+    return render_console_page("node.html", state, NODES_ENTRY, context, problem=problem)
+
+
+def _pods_markup(state: ConsoleState, pods: Sequence[NodePodGpus]) -> Markup:
+    def link(pod: NodePodGpus) -> str:
+        workload = state.workload_of_pod.get((pod.namespace, pod.name), "")
+        return workload_address(pod.namespace, workload) if workload else ""
+
+    return table_markup(HOLDERS, pods, "pod", {"Pod": link})
+
+
+def _free_island_text(capacity: NodeCapacity | None) -> str:
+    if capacity is None or capacity.largest_island is None:
+        return "unknown"
+    return pluralize(capacity.largest_island, "GPU")
+
+
+def _links_text(topology: GpuTopology) -> str:
+    if topology.confidence is TopologyConfidence.MEASURED:
+        return "as the node's agent reports them"
+    if topology.confidence is TopologyConfidence.ASSUMED:
+        return "assumed from the product, as no agent reports them"
+    return "unknown"
+
+
+def nvlink_islands(topology: GpuTopology) -> list[tuple[int, ...]]:
+    """Return the sets of GPUs that NVLinks connect, directly or over others."""
+    left, islands = set(range(topology.gpu_count)), []
+    while left:
+        island, edge = set(), {min(left)}
+        while edge:
+            island |= edge
+            edge = {j for i in edge for j in left - island if topology.count_nvlinks(i, j)}
+        islands.append(tuple(sorted(island)))
+        left -= island
+    return islands
+
+
+def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
+    """Yield the cards that are known: all with an agent, else those of a node whose cards are equal."""
+    devices, product = snapshot.devices[node], snapshot.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")
+    topology, mig_cards = devices.topology, {card.index: card for card in devices.mig_cards}
+    equal = _draw_equal_card(snapshot, node)
+    if devices.free is None and not mig_cards and equal is None:
+        return
+    islands = {gpu: island for island in nvlink_islands(topology) for gpu in island}
+    for i in range(topology.gpu_count):
+        card, numa = mig_cards.get(i), numa_node(topology, i)
+        others = tuple(gpu for gpu in islands[i] if gpu != i)
+        yield CardRow(
+            i,
+            _draw_partitions(product, card) if card else equal or draw_whole_card("whole card"),
+            _instances_text(card) if card else "",
+            _holders_text(snapshot, node, i),
+            _health_text(snapshot, node, i),
+            gpu_list(others) or "none",
+            "" if numa is None else str(numa),
+        )
+    yield from (_unlinked_card(product, card) for i, card in sorted(mig_cards.items()) if i >= topology.gpu_count)
+
+
+def _draw_equal_card(snapshot: SchedulingSnapshot, node: int) -> Markup | None:
+    """Draw one card of a node that advertises one form of whole cards or shares; None for any other node."""
+    rows = list(_offer_rows(snapshot, node))
+    offer = rows[0].offer if len(rows) == 1 else None
+    if offer is None or offer.profile:
+        return None
+    return draw_shared_card(offer.replicas, _form_cell(offer)) if offer.replicas > 1 else draw_whole_card("whole card")
+
+
+def _holders_text(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
+    """Return the pods of a card, or its state; without an agent only what is true of all cards is known."""
+    state, rows = gpu_state(snapshot, node, gpu), list(_offer_rows(snapshot, node))
+    if state != UNKNOWN_CELL:
+        return state
+    if all(row.free == row.units for row in rows):
+        return "free"
+    return "in use" if all(row.free == 0 for row in rows) else "unknown which pods have it, without the node agent"
+
+
+def _unlinked_card(product: str, card: MigCard) -> CardRow:
+    state = "in use" if card.used else "partitioned, no instance in use"
+    return CardRow(card.index, _draw_partitions(product, card), _instances_text(card), state, "", "none", "")
+
+
+def _draw_partitions(product: str, card: MigCard) -> Markup:
+    placed = [(each, "instance") for each in sorted(card.used)] + [
+        (each, "idle-instance") for each in sorted(card.idle)
+    ]
+    return draw_instances(product, placed, _instances_text(card))
+
+
+def _instances_text(card: MigCard) -> str:
+    used = [f"{each.profile} at {each.start} in use" for each in sorted(card.used)]
+    idle = [f"{each.profile} at {each.start} free" for each in sorted(card.idle)]
+    return ", ".join([*used, *idle]) or "in MIG mode, without an instance"
+
+
+def _health_text(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
+    devices = snapshot.devices[node]
+    masks = {"unhealthy": devices.unhealthy, "degraded": devices.degraded, "not advertised": devices.withdrawn}
+    return next((word for word, mask in masks.items() if mask >> gpu & 1), "")
+
+
+def _offer_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[OfferRow]:
+    for resource, units in snapshot.fleet.nodes[node].gpus.items():
+        offer = snapshot.fleet.offer_on(resource, node)
+        if offer is not None:
+            yield OfferRow(offer, units, units - snapshot.used_units(node, resource))

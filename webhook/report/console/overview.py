@@ -1,0 +1,24 @@
+"""The page Overview: the figures of the cluster, the waterfall, and what to do next."""
+
+from __future__ import annotations
+
+from webhook.report.console.next_steps import next_steps
+from webhook.report.console.page import OVERVIEW, render_console_page
+from webhook.report.console.state import ConsoleState
+from webhook.report.html import utilization_waterfall
+from webhook.report.utilization import utilization_caveats
+
+
+def overview_page(state: ConsoleState, problem: str = "") -> str:
+    """Return the page as HTML."""
+    figures = state.utilization
+    context = {
+        "figures": figures,
+        "waterfall": utilization_waterfall(figures) if figures else "",
+        "caveats": list(utilization_caveats(figures)) if figures else [],
+        "saved": sum(row.gpu_milli_saved for row in state.workloads),
+        "audit_saved": sum(row.gpu_milli_audit_saved for row in state.workloads),
+        "steps": next_steps(state),
+        "gpu_workloads": sum(bool(row.usages) for row in state.workloads),
+    }
+    return render_console_page("overview.html", state, OVERVIEW, context, problem=problem)

@@ -1,0 +1,158 @@
+"""Tables of the console: sorted and divided into pages by the server, as the address says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from markupsafe import Markup, escape
+
+from webhook.report.console.query import DESCENDING, ROWS_PER_PAGE, PageQuery
+from webhook.report.tables import MAX_NAME_LETTERS, MAX_SENTENCE_LETTERS, Column, Table
+from webhook.report.text import pluralize
+
+Row = TypeVar("Row")
+
+Links = Mapping[str, Callable[[Row], str]]
+"""By the header of a column, what returns the address that a cell links to; "" for none."""
+
+NO_LINKS: Mapping[str, Callable[[Any], str]] = {}
+
+
+class PageLink(NamedTuple):
+    """A link to a page of a table; without an address it is the page that is shown, or there is none."""
+
+    label: str
+    address: str
+
+
+class TablePage(NamedTuple):
+    """One page of a table.
+
+    Attributes:
+        rows: The table as HTML.
+        summary: Which rows these are, for people.
+        links: To the page before and the one after.
+    """
+
+    rows: Markup
+    summary: str
+    links: tuple[PageLink, ...]
+
+
+def sort_keys(table: Table[Row]) -> list[str]:
+    """Return what `sort` of an address may name: the headers in small letters."""
+    return [_sort_key(column) for column in _shown_columns(table)]
+
+
+def table_page(
+    table: Table[Row],
+    rows: Sequence[Row],
+    query: PageQuery,
+    path: str,
+    noun: str,
+    links: Links[Row] = NO_LINKS,
+) -> TablePage:
+    """Sort rows, and return one page of them.
+
+    Args:
+        table: Its first column names the row.
+        path: The path of the page, for links that change the query.
+        noun: The name of a row, for people.
+        links: Return the addresses that cells of some columns link to, by header; "" for none.
+    """
+    ordered = _sort_rows(table, rows, query)
+    last = max(1, -(-len(ordered) // ROWS_PER_PAGE))
+    page = min(query.page, last)
+    shown = ordered[(page - 1) * ROWS_PER_PAGE : page * ROWS_PER_PAGE]
+    return TablePage(
+        table_markup(table, shown, noun, links, query, path),
+        _summary(len(ordered), page, len(shown), noun),
+        tuple(_page_links(query, path, page, last)),
+    )
+
+
+def table_markup(
+    table: Table[Row],
+    rows: Sequence[Row],
+    noun: str,
+    links: Links[Row] = NO_LINKS,
+    query: PageQuery | None = None,
+    path: str = "",
+) -> Markup:
+    """Return rows as an HTML table in a region that scrolls; with a query, the headers are links that sort it."""
+    columns = _shown_columns(table)
+    headers = "".join(_header(column, query, path) for column in columns)
+    body = "\n".join(f"<tr>{_row_cells(columns, row, links)}</tr>" for row in rows)
+    grid = f"<table><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
+    label = escape(f"Table: {noun}s")
+    return Markup(  # noqa: S704 - every value in it is escaped
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">{grid}</div>'
+    )
+
+
+def _shown_columns(table: Table[Row]) -> list[Column[Row]]:
+    return [column for column in table.columns if column.header and column.html]
+
+
+def _sort_key(column: Column[Row]) -> str:
+    return column.header.lower()
+
+
+def _sort_rows(table: Table[Row], rows: Sequence[Row], query: PageQuery) -> Sequence[Row]:
+    if not query.sort:
+        return rows
+    ordered = table.sort(rows, query.sort)
+    return ordered[::-1] if query.descending else ordered
+
+
+def _summary(total: int, page: int, shown: int, noun: str) -> str:
+    if shown == total:
+        return pluralize(total, noun)
+    first = (page - 1) * ROWS_PER_PAGE + 1
+    return f"{first} to {first + shown - 1} of {pluralize(total, noun)}"
+
+
+def _page_links(query: PageQuery, path: str, page: int, last: int) -> Iterator[PageLink]:
+    if page > 1:
+        yield PageLink("Previous page", query.address(path, page=str(page - 1) if page > 2 else ""))
+    if page < last:
+        yield PageLink("Next page", query.address(path, page=str(page + 1)))
+
+
+def _header(column: Column[Row], query: PageQuery | None, path: str) -> str:
+    css = ' class="n"' if column.numeric else ""
+    if query is None:
+        return f'<th scope="col"{css}>{escape(column.header)}</th>'
+    key = _sort_key(column)
+    is_sorted = query.sort == key
+    state = f' aria-sort="{"descending" if query.descending else "ascending"}"' if is_sorted else ""
+    falls = not query.descending if is_sorted else column.numeric
+    address = query.address(path, sort=f"{DESCENDING * falls}{key}", page="")
+    return f'<th scope="col"{css}{state}><a href="{escape(address)}">{escape(column.header)}</a></th>'
+
+
+def _row_cells(columns: Sequence[Column[Row]], row: Row, links: Links[Row]) -> str:
+    first, *others = columns
+    cells = "".join(_cell(column, row, links) for column in others)
+    return f'<th scope="row">{_cell_text(first, row, links)}</th>{cells}'
+
+
+def _cell(column: Column[Row], row: Row, links: Links[Row]) -> str:
+    layout = "n" if column.numeric else _text_layout(column.text(row))
+    classes = " ".join(filter(None, (layout, column.css(row) if column.css else "")))
+    attributes = f' class="{escape(classes)}"' if classes else ""
+    return f"<td{attributes}>{_cell_text(column, row, links)}</td>"
+
+
+def _text_layout(text: str) -> str:
+    """Return the class of a text that is set in several lines, or may be broken anywhere."""
+    if len(text) <= MAX_SENTENCE_LETTERS:
+        return ""
+    return "long" if " " in text or len(text) > MAX_NAME_LETTERS else ""
+
+
+def _cell_text(column: Column[Row], row: Row, links: Links[Row]) -> str:
+    text, link = escape(column.text(row)), links.get(column.header)
+    address = link(row) if link else ""
+    return f'<a href="{escape(address)}">{text}</a>' if address else text

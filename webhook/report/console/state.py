@@ -1,0 +1,105 @@
+"""The values that the console's pages show: those of `audit`, `rightsize` and `capacity`, computed once a reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.model.fleet import Fleet
+from webhook.model.prices import NodePrices
+from webhook.report.audit import NamespaceTotals, totals_by_namespace
+from webhook.report.capacity import NodeCapacity
+from webhook.report.reach import ReachReport, summarize_reach
+from webhook.report.results import CheckResult, CheckVerdict
+from webhook.report.utilization import ClusterUtilization, compute_utilization
+from webhook.report.workloads import WorkloadReport, workload_reports
+
+WorkloadKey = tuple[str, str]
+"""Namespace and name of a workload, for example ("research", "Deployment/serve")."""
+
+
+class ConsolePod(NamedTuple):
+    """A pod of a workload: its node ("" if it has none), its GPUs in thousandths, and its outcome."""
+
+    name: str
+    node: str
+    gpu_milli: int
+    verdict: CheckVerdict
+
+
+class ConsoleState(msgspec.Struct, frozen=True):
+    """One reading of a cluster.
+
+    Attributes:
+        cluster: Its address, or the name of the snapshot.
+        moment: When it was read, for people.
+        policies: Names of the policies that the pods are evaluated against.
+        workloads: Those that have to do with GPUs, most savings first.
+        by_workload: The same by key.
+        pods: The pods of each of these workloads.
+        workload_of_pod: The workload of each of these pods, by namespace and name.
+        nodes: Every node with GPUs.
+        utilization: None if no nodes are known; likewise `reach`.
+    """
+
+    cluster: str
+    moment: str
+    policies: tuple[str, ...]
+    workloads: tuple[WorkloadReport, ...]
+    by_workload: Mapping[WorkloadKey, WorkloadReport]
+    pods: Mapping[WorkloadKey, tuple[ConsolePod, ...]]
+    workload_of_pod: Mapping[tuple[str, str], str]
+    namespaces: tuple[NamespaceTotals, ...]
+    nodes: tuple[NodeCapacity, ...]
+    utilization: ClusterUtilization | None
+    reach: ReachReport | None
+    prices: NodePrices | None
+
+
+def build_console_state(
+    results: Sequence[CheckResult],
+    nodes: Sequence[NodeCapacity],
+    prices: NodePrices | None,
+    fleet: Fleet,
+    *,
+    cluster: str,
+    moment: str,
+    policies: Sequence[str],
+) -> ConsoleState:
+    """Sum up an audit for the pages.
+
+    Args:
+        results: The audited pods.
+        nodes: Every node with GPUs.
+    """
+    every = workload_reports(results, prices, nodes or None)
+    workloads = tuple(row for row in every if row.touches_gpus)
+    by_workload = {(row.namespace, row.name): row for row in workloads}
+    pods = _pods_by_workload(results, by_workload)
+    return ConsoleState(
+        cluster=cluster,
+        moment=moment,
+        policies=tuple(policies),
+        workloads=workloads,
+        by_workload=by_workload,
+        pods=pods,
+        workload_of_pod={(key[0], pod.name): key[1] for key, members in pods.items() for pod in members},
+        namespaces=tuple(totals_by_namespace(results)),
+        nodes=tuple(nodes),
+        utilization=compute_utilization(nodes, every, prices) if nodes else None,
+        reach=summarize_reach(results, fleet),
+        prices=prices,
+    )
+
+
+def _pods_by_workload(
+    results: Iterable[CheckResult], workloads: Mapping[WorkloadKey, WorkloadReport]
+) -> dict[WorkloadKey, tuple[ConsolePod, ...]]:
+    found: dict[WorkloadKey, list[ConsolePod]] = {key: [] for key in workloads}
+    for each in results:
+        key = each.namespace, each.pod_details.workload if each.pod_details is not None else ""
+        if key in found and each.verdict is not CheckVerdict.SKIPPED:
+            found[key].append(ConsolePod(each.name, each.node or "", each.decision.gpu_milli_before, each.verdict))
+    return {key: tuple(pods) for key, pods in found.items()}

@@ -1,0 +1,174 @@
+"""The pages Workloads: the list, and one workload with its usage over time, the advice and the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from webhook.model.decisions import KeepReason
+from webhook.model.enums import PolicyMode
+from webhook.report.check import finding_sentence, resource_with_meaning
+from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
+from webhook.report.console.query import FilterField, PageQuery, node_address, workload_address
+from webhook.report.console.rows import sort_keys, table_markup, table_page
+from webhook.report.console.state import ConsolePod, ConsoleState
+from webhook.report.console.usage_band import UsageBand, band_chart
+from webhook.report.costs import cost_text, gpus_lower_bound
+from webhook.report.recommendations import ContainerRow, container_rows, risk_text, savings_text
+from webhook.report.results import LocatedFinding
+from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
+from webhook.report.text import LABELS, STYLES, format_gpus
+from webhook.report.workload_report import usage_text
+from webhook.report.workloads import WorkloadReport
+
+MAX_PODS = 200
+"""Pods of a workload that its page lists."""
+
+SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
+    "idle": ("Idle", lambda row: row.idle.milli > 0),
+    "saved": ("Saving when created again", lambda row: row.gpu_milli_saved > 0),
+    "audit": ("Saving if audit mode ends", lambda row: row.gpu_milli_audit_saved > 0),
+    "kept": ("Keeping their GPUs", lambda row: bool(row.keep_reason)),
+    "denied": ("Denied now", lambda row: row.denied > 0),
+    "pending": ("Pending", lambda row: row.pending > 0),
+    "unmeasured": ("Without usage data", lambda row: row.idle_unknown.milli > 0),
+}
+"""Workloads that the filter `show` selects."""
+
+_REASONS = {reason.value: reason for reason in KeepReason}
+
+WORKLOAD_FILTERS = (
+    FilterField("q", "Name contains"),
+    FilterField("namespace", "Namespace"),
+    FilterField("show", "Show", tuple((name, label) for name, (label, _) in SHOWN.items())),
+    FilterField("reason", "Reason to keep", tuple((reason, reason) for reason in _REASONS)),
+)
+WORKLOAD_KEY = (FilterField("namespace", "Namespace"), FilterField("name", "Name"))
+"""The parameters of the page of a workload."""
+
+
+def _used_cell(row: WorkloadReport) -> str:
+    return "; ".join(dict.fromkeys(map(usage_text, row.usages))) or NO_VALUE
+
+
+def _advice_cell(row: WorkloadReport) -> str:
+    return resource_with_meaning(row.recommended, row.recommended_meaning) if row.recommended else "keep"
+
+
+def _reason_cell(row: WorkloadReport) -> str:
+    return "" if row.recommended and not row.keep_reason else row.outcome
+
+
+CONSOLE_WORKLOADS = Table[WorkloadReport](
+    (
+        Column("", lambda row: row.name, "Workload"),
+        Column("", lambda row: row.namespace, "Namespace"),
+        Column("", lambda row: row.pods, "Pods", numeric=True),
+        gpu_column("", lambda row: row.gpu_milli_before, "Requested"),
+        Column("", _used_cell, "Used"),
+        Column(
+            "",
+            lambda row: row.idle.milli,
+            "Idle",
+            lambda row: gpus_lower_bound(row.idle, row.idle_unknown),
+            numeric=True,
+        ),
+        Column("", _advice_cell, "Advice"),
+        gpu_column("", lambda row: row.gpu_milli_saved, "Saved"),
+        gpu_column("", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
+        Column("", _reason_cell, "Reason", empty=""),
+        Column("", lambda row: ", ".join(row.codes), "Findings", empty=""),
+    )
+)
+WORKLOAD_COLUMNS = sort_keys(CONSOLE_WORKLOADS)
+
+CONTAINERS = Table[ContainerRow](
+    (
+        Column("", lambda row: row.usage.container, "Container"),
+        Column("", lambda row: f"{row.usage.count} x {row.usage.resource}", "Requested"),
+        Column("", lambda row: row.usage.pods, "Pods", numeric=True),
+        Column("", lambda row: usage_text(row.usage), "Used"),
+        Column("", lambda row: row.usage.samples, "Samples", numeric=True),
+        Column("", lambda row: _advice_cell(row.workload), "Advice"),
+        Column("", lambda row: row.usage.risk_ppm, "Risk", lambda row: risk_text(row.usage), numeric=True),
+    )
+)
+
+FOUND = Table[tuple[LocatedFinding, int]](
+    (
+        Column("", lambda row: row[0].finding.code, "Code"),
+        Column("", lambda row: LABELS[row[0].finding.mode], "Mode", css=lambda row: STYLES[row[0].finding.mode]),
+        Column("", lambda row: row[1], "Pods", numeric=True),
+        Column("", lambda row: finding_sentence(row[0].finding), "Finding"),
+        Column("", lambda row: row[0].finding.fix, "Fix", empty=""),
+        Column("", lambda row: row[0].finding.policy, "Policy", empty=""),
+    )
+)
+
+PODS = Table[ConsolePod](
+    (
+        Column("", lambda pod: pod.name, "Pod"),
+        Column("", lambda pod: pod.node, "Node", empty="pending"),
+        gpu_column("", lambda pod: pod.gpu_milli, "Requested"),
+        Column("", lambda pod: pod.verdict.value, "If created now"),
+    )
+)
+
+
+def workloads_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
+    """Return the list as HTML."""
+    rows = [row for row in state.workloads if _is_selected(row, query)]
+    page = table_page(
+        CONSOLE_WORKLOADS,
+        rows,
+        query,
+        WORKLOADS_ENTRY.path,
+        "workload",
+        {"Workload": lambda row: workload_address(row.namespace, row.name)},
+    )
+    reasons = dict.fromkeys(row.keep_reason for row in state.workloads if row.keep_reason)
+    fields = [
+        field._replace(choices=tuple((each, each) for each in sorted(reasons))) if field.name == "reason" else field
+        for field in WORKLOAD_FILTERS
+    ]
+    context = {"page": page, "query": query, "fields": fields, "path": WORKLOADS_ENTRY.path}
+    return render_console_page("workloads.html", state, WORKLOADS_ENTRY, context, problem=problem)
+
+
+def _is_selected(row: WorkloadReport, query: PageQuery) -> bool:
+    show, reason = query.value("show"), query.value("reason")
+    return (
+        query.value("q").casefold() in row.name.casefold()
+        and query.value("namespace") in ("", row.namespace)
+        and (not show or SHOWN[show][1](row))
+        and reason in ("", row.keep_reason)
+    )
+
+
+def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[UsageBand] = (), problem: str = "") -> str:
+    """Return the page of one workload as HTML.
+
+    Args:
+        bands: GPU memory in use over time, one for each container with recorded usage.
+    """
+    currency = state.prices.currency if state.prices else ""
+    pods = state.pods[row.namespace, row.name]
+    reason = _REASONS.get(row.keep_reason)
+    context = {
+        "row": row,
+        "used": _used_cell(row),
+        "idle": gpus_lower_bound(row.idle, row.idle_unknown),
+        "advice": _advice_cell(row),
+        "savings": savings_text(row, currency),
+        "cost": cost_text(row.allocated, row.allocated, f" {currency}/h") if currency else "",
+        "audit_only": bool(row.recommended) and not row.gpu_milli_saved,
+        "why_not": reason.sentence if reason else "",
+        "fix": reason.fix if reason else "",
+        "charts": [(band, band_chart(band)) for band in bands],
+        "containers": table_markup(CONTAINERS, list(container_rows([row])), "container") if row.usages else "",
+        "findings": table_markup(FOUND, row.findings, "finding") if row.findings else "",
+        "notes": sum(found.finding.mode is PolicyMode.AUDIT for found, _ in row.findings),
+        "pods": table_markup(PODS, pods[:MAX_PODS], "pod", {"Node": lambda pod: node_address(pod.node)}),
+        "hidden_pods": max(0, len(pods) - MAX_PODS),
+        "requested": format_gpus(row.gpu_milli_before),
+    }
+    return render_console_page("workload.html", state, WORKLOADS_ENTRY, context, problem=problem)
