@@ -1,4 +1,4 @@
-# The image of every Rightslice process: `serve webhook`, and the roles beside it. Build it from the checkout:
+# The image of every Rightslice process: `serve webhook` and the other roles. Build it from the checkout:
 #   docker build -t rightslice:0.1.0 .
 # Both bases bring Python 3.11 on Debian 12: what is installed in one runs in the other. They are pinned by the digest of
 # the index of all platforms. To update one, write what this prints, or name another base with --build-arg:

@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscop
 # Tests that take hours, without that time limit.
 LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0
 
-# Tests start hundreds of processes of ours, each of which would compile the package if it were not allowed to store that.
+# Tests start hundreds of our processes; each would compile the package again if it could not store the result.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

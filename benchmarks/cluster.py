@@ -5,8 +5,8 @@ two cores as the clients. *Without* is a namespace that the webhooks exclude, wh
 one watches every pod). Rounds are interleaved, so that noise affects all sides. The ratio holds on any machine; where
 other work runs on it, the CPU of the API server and the webhook per create says more than the clock.
 
-There are two kinds of pods: those that use GPUs, for each of which the webhook is called twice and answers with a
-patch; and those that do not, for which the API server only evaluates the match conditions. A cluster has both.
+There are two kinds of pods. For a pod that uses GPUs, the API server calls the webhook twice and gets a patch. For any
+other pod, it only evaluates the match conditions. A cluster has both.
 
 The same run measures the floor (`benchmarks.floor`): the cost of any two webhooks. For pods with GPUs that is a pair
 whose server allows everything; for pods without, a pair whose condition is never true. No webhook can cost less.

@@ -3,12 +3,12 @@
 The cluster is that of the demo, grown to 100 nodes; the policies are the whole shipped library. Each pod of the
 corpus, and each pod of its workloads, is sent as an API server sends it, in a namespace that right-sizes
 (`tests/cluster/test_admission_reviews.py` compares the form with a real one). Workloads are evaluated too, template by
-template; they are printed apart and together with the pods: they are created once, their pods again and again.
+template. They are printed separately and together with the pods, because they are created once and their pods often.
 
 Bounds for pods: median at most 60 µs and at most twice `json.loads`, 99th percentile at most 300 µs. Pods with
-affinity, anti-affinity or spread are evaluated apart, on 5,000 nodes with 100,000 pods of 500 applications: median at
-most 150 µs, 99th percentile at most 500 µs. So are pods with resource claims, beside 160 H100s that are published with
-all MIG devices that could be made of them: median at most 120 µs. A decision about the example pod calls at most 60
+affinity, anti-affinity or spread are evaluated separately, on 5,000 nodes with 100,000 pods of 500 applications: median
+at most 150 µs, 99th percentile at most 500 µs. So are pods with resource claims, in a cluster with 160 H100s that are
+published with all their possible MIG devices: median at most 120 µs. A decision about the example pod calls at most 60
 functions. The garbage collector is configured as in the server.
 
 Usage: python -m benchmarks.decide

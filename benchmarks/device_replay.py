@@ -42,7 +42,7 @@ from webhook.placement.capacity import EmptyNode, PodDemand
 
 SCALE = 16
 OTHER_COUNTERS = 2
-"""Counters of a device beside its memory slices: memory and multiprocessors."""
+"""Counters of a device besides its memory slices: memory and multiprocessors."""
 
 MARKS = (60, 100)
 """Percent of the pods after which the cluster is looked at."""
@@ -60,7 +60,7 @@ PRODUCTS = {
 
 PARTITIONABLE = "G3"
 NEEDED_OF = 23_028
-"""MiB of which a pod needs its part."""
+"""MiB of a card; a pod of the trace needs a share of them."""
 
 API = "/apis/resource.k8s.io/v1"
 NAMESPACE = "replay"
@@ -89,7 +89,7 @@ class Result(NamedTuple):
         gpus: GPUs that those request.
         needed: MiB that those need.
         allocated: MiB of the devices that they have.
-        whole: H100s of which nothing is allocated.
+        whole: H100s without any allocation.
     """
 
     arrived: int

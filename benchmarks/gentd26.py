@@ -61,7 +61,7 @@ def read_trace(folder: Path) -> list[Pod]:
 
 
 def read_duty(folder: Path) -> list[Pod]:
-    """Return the pods of the trace with their GPU duty, percent, in place of memory."""
+    """Return the pods of the trace with their GPU duty, in percent, instead of memory."""
     return _read_samples(folder, DUTY_FILE, 1)
 
 

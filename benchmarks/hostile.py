@@ -93,8 +93,8 @@ def main() -> int:
         after = resident_mib(pid)
         p99, waited = measure_honest(pid, connect, attacks)
     print(f"resident: {before:.0f} MiB before, at most {highest:.0f} MiB, {after:.0f} MiB after")
-    print(f"an honest client beside two attacking connections: 99th percentile {p99:.0f} ms,")
-    print(f"of which the server works {waited:.0f} ms; the rest is for other processes of this machine")
+    print(f"an honest client during attacks on two connections: 99th percentile {p99:.0f} ms,")
+    print(f"CPU time of the server: {waited:.0f} ms; the rest is for other processes of this machine")
     bounds = f"{MAX_CPU_MS:.0f} ms, {MAX_RESIDENT_MIB:.0f} MiB, {MAX_GROWTH_MIB:.0f} MiB more than before"
     print(f"bounds: {bounds}, {MAX_HONEST_MS:.0f} ms for the honest client")
     held = slowest <= MAX_CPU_MS and highest <= MAX_RESIDENT_MIB and after - before <= MAX_GROWTH_MIB
@@ -156,8 +156,8 @@ def measure_cpu(pid: int, post: Post, rounds: int) -> tuple[float, list[bytes]]:
 def measure_honest(pid: int, connect: Connect, attacks: Sequence[bytes]) -> tuple[float, float]:
     """Return the time in which 99 of 100 ordinary reviews are answered while two connections attack, milliseconds.
 
-    Second, the CPU time of the server from such a review to its answer, likewise: it does not depend on the machine's
-    other load.
+    Second, the same percentile of the server's CPU time from review to answer, which does not depend on other load of
+    the machine.
     """
     processes = [Process(target=_attack, args=(connect, attacks), daemon=True) for _ in range(2)]
     for each in processes:

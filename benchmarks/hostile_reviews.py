@@ -217,7 +217,7 @@ def _job_set(text: str, count: int) -> Json:
 
 
 def _role_group(text: str, count: int) -> Json:
-    """Return a kind with most sources, all of which pass the same empty members."""
+    """Return a kind with most sources, which all pass the same empty members."""
     return {
         "apiVersion": "workloads.x-k8s.io/v1alpha1",
         "kind": "RoleBasedGroup",

@@ -227,7 +227,7 @@ def fixed_layouts(demands: Sequence[UnitDemand], product: str) -> dict[str, MigL
 
 
 class _FixedProgram(IntegerProgram):
-    """Cards of one layout beside whole ones, and the requests that they serve."""
+    """Cards of one layout, whole cards, and the requests that they serve."""
 
     def __init__(self, demands: Sequence[UnitDemand], layout: MigLayout) -> None:
         super().__init__()

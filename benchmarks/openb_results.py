@@ -1,7 +1,7 @@
 """Published results of FGD on the openb lists, and the most that any placement can reach.
 
 Percent of the cluster's GPUs allocated when as many have been requested as there are, mean and standard deviation
-over ten seeds. Source: the result files beside FGD's code (hkust-adsl/kubernetes-scheduler-simulator). The bounds are
+over ten seeds. Source: the result files next to FGD's code (hkust-adsl/kubernetes-scheduler-simulator). The bounds are
 our own: a linear program over node configurations that may choose which pods to leave out.
 """
 

@@ -53,10 +53,10 @@ settings.load_profile("rightslice")  # a law holds on a busy machine too: none i
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Return the folder of reference data beside the checkout; tests that need it are skipped without it."""
+    """Return the folder of reference data next to the checkout; tests that need it are skipped without it."""
     folder = Path(os.environ.get("RIGHTSLICE_SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
-        pytest.skip("needs the reference data in ../shared, which is not beside this checkout")
+        pytest.skip("needs the reference data in ../shared, which is not there")
     return folder
 
 

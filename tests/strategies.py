@@ -197,7 +197,7 @@ def anything() -> st.SearchStrategy[Any]:
 
 @st.composite
 def odd_pods(draw: st.DrawFn) -> Json:
-    """Draw pods of which one part was replaced by any JSON."""
+    """Draw pods with one part replaced by any JSON."""
     pod = draw(pods())
     part = draw(st.sampled_from(["metadata", "spec", *pod["spec"]]))
     if part in pod:

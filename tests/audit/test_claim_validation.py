@@ -134,7 +134,7 @@ REJECTED: dict[str, tuple[Json, str]] = {
         "spec.devices: must be in spec.spec",
     ),
 }
-"""Claims that no API server of 1.36 stores if kubectl sends them, and what is said."""
+"""Claims that no API server of 1.36 stores if kubectl sends them, and the error."""
 
 ACCEPTED: dict[str, Json] = {
     "exactly": claim(exactly()),

@@ -20,7 +20,7 @@ JUMPS = st.sampled_from([timedelta(hours=-2), timedelta(days=-400), timedelta(da
 
 
 class RotationMachine(RuleBasedStateMachine):
-    """Three replicas, any of which may believe that it leads; the webhook configurations are not edited."""
+    """Three replicas that may each believe that they lead; the webhook configurations are not edited."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -135,7 +135,7 @@ def test_next_step(observed: RotationInput, kind: type[RotationStep], why: str) 
 
 
 def previous_authorities(observed: RotationInput) -> bytes:
-    """Return the previous authorities that are kept beside a new one."""
+    """Return the previous authorities that are kept with a new one."""
     step = next_rotation_step(observed)
     assert isinstance(step, CreateAuthority)
     return b"".join(authority.pem for authority in step.previous)

@@ -1,4 +1,4 @@
-"""The folder in which the commands of the pages are run: a checkout, with what a reader has beside it."""
+"""The folder in which the commands of the pages are run: a checkout, and the other files that a reader has."""
 
 from __future__ import annotations
 

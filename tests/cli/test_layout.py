@@ -254,7 +254,7 @@ def test_whole_cards_of_waiting_pods_are_not_those_that_stay(planned: Any) -> No
 def test_only_cards_with_mig_profiles_can_be_partitioned(rightslice: Run) -> None:
     page = rightslice("layout", "--cluster", "demo", "-o", "html").out
 
-    assert "with 56 cards, 40 of which can be partitioned" in page  # the others are V100, L4 and L40S
+    assert "with 56 cards, 40 can be partitioned" in page  # the others are V100, L4 and L40S
     assert "NVIDIA-L4, shared" in page
     assert "NVIDIA-L4, partitioned" not in page
 

@@ -37,7 +37,7 @@ def output(call: str, folder: Path) -> str:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """Write the files of a page to a folder, beside the shipped policies."""
+    """Write the files of a page to a folder that also has the shipped policies."""
     (folder / "policies").symlink_to(ROOT / "policies")
     for name, content in FILE.findall(page.read_text(encoding="utf-8")):
         (folder / name).write_text(f"# {name}\n{content}")

@@ -1,8 +1,8 @@
-"""Karpenter beside a control plane: its core, with its own provider of simulated nodes.
+"""Karpenter on a control plane: its core, with its own provider of simulated nodes.
 
-Its nodes have four A100: whole ones in the pool `cards`, of whose instance type Karpenter knows the GPUs, and slices in
-the pool `slices`, of which only a NodeOverlay tells it. `settle_new_nodes` does on them what kubelets, the device
-plugin and GPU feature discovery do on others.
+Its nodes have four A100: whole ones in the pool `cards`, whose instance type lists the GPUs, and slices in the pool
+`slices`, which Karpenter knows only from a NodeOverlay. `settle_new_nodes` does what kubelets, the device plugin and
+GPU feature discovery do on real nodes.
 """
 
 from __future__ import annotations

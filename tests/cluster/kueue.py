@@ -1,4 +1,4 @@
-"""Kueue and JobSet beside a control plane: their controllers, without a cluster and without their own webhooks.
+"""Kueue and JobSet on a control plane: their controllers, without a cluster and without their own webhooks.
 
 Jobs and JobSets are created as these webhooks would have made them: suspended, with the label of their queue.
 """

@@ -146,7 +146,7 @@ def test_a_pod_without_an_owner_equals_the_benchmark_pod(plane: Plane, recorder:
 
 
 def test_a_workload_contains_the_benchmark_workload(plane: Plane, recorder: RecordingWebhook) -> None:
-    """Benchmarks omit what a Deployment has beside its template, so their objects are slightly smaller."""
+    """Benchmarks omit the fields of a Deployment outside its template, so their objects are slightly smaller."""
     workload = DEPLOYMENT | {"metadata": {"name": "applied", "namespace": NAMESPACE}}
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
 

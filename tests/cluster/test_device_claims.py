@@ -1,4 +1,4 @@
-"""What a cluster makes of claims for GPUs that drivers publish in ResourceSlices, and what is said about them.
+"""Claims for GPUs that drivers publish in ResourceSlices: the allocation by a cluster, and our findings about them.
 
 The drivers' objects are written by hand: NVIDIA's in both of its layouts, and AMD's. The scheduler allocates devices
 and binds pods without a kubelet or a driver.

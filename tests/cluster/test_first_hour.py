@@ -1,6 +1,6 @@
 """The commands of docs/first-hour.md, in their order, on a real control plane: with Helm, and with the command.
 
-The plane runs no containers: a replica beside it does what the Deployment says, with another address.
+The plane runs no containers: a local replica does what the Deployment says, with another address.
 """
 
 from __future__ import annotations

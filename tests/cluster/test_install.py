@@ -242,7 +242,7 @@ ABSENT_GROUPS = {"kueue.x-k8s.io", "scheduling.volcano.sh", "karpenter.sh", "clu
 """API groups that this cluster does not have: their resources are looked for, and never listed."""
 
 ABSENT_RESOURCES = {"devicetaintrules"}
-"""Of a group that it has; likewise."""
+"""Resources that it lacks of a group that it has; they are looked for, and never listed."""
 
 
 def is_served(permission: Permission) -> bool:

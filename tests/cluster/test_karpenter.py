@@ -42,7 +42,7 @@ from webhook.policy.group_growth import find_group_problems
 LARGE = "nvidia.com/mig-3g.40gb"
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 PODS = int(os.environ.get("RIGHTSLICE_SCALED_PODS", "60"))
-"""Half of them need a small slice, of which new nodes have more, and half a large one, which only one node has."""
+"""Half of them need a small slice, which new nodes have; half need a large one, which only one node has."""
 
 NEEDS = {"8Gi": SLICE, "20Gi": LARGE}
 """What a pod needs, and the smallest slice that covers it."""
@@ -210,7 +210,7 @@ def test_only_rewriting_with_regard_to_node_groups_saves_gpus_and_leaves_no_pod_
     refused = refused_by_karpenter(plane, "naive")
     grown = scale_for(plane, "grown", growing_policy(plane, "grown"))
     counts = "; ".join(f"{len(each.pending)}, {each.gpus}" for each in (untouched, naive, grown))
-    print_message(f"{PODS} pods as they are, rewritten naively, and by us; waiting for ever, and GPUs bought: {counts}")
+    print_message(f"{PODS} pods as they are, rewritten naively, and by us; never scheduled, and GPUs bought: {counts}")
 
     assert untouched.pending == []
     assert len(naive.pending) == PODS // 2 - 2

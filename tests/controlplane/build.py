@@ -1,4 +1,4 @@
-"""Build the programs of a control plane, and others beside it, once, and cache them.
+"""Build the programs of a control plane, and others that tests need, once, and cache them.
 
     python -m tests.controlplane.build            # the version of KUBERNETES_VERSION, or the default
     python -m tests.controlplane.build 1.34.4

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions of other projects, for tests of their kinds: from their Go modules, pinned by hash.
 
-They are cached beside the programs, under `crds/NAME-VERSION`, and never in the checkout. To add an operator, add a
+They are cached next to the programs, under `crds/NAME-VERSION`, and never in the checkout. To add an operator, add a
 line to `OPERATORS` and its module to `crds/go.mod` (then run `go mod download PATH` in that folder, to update go.sum).
 """
 

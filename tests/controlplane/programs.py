@@ -104,12 +104,12 @@ def prometheus() -> Program:
 
 
 def kueue() -> Program:
-    """Return Kueue, which the tests of queued workloads start beside the control plane."""
+    """Return Kueue, which the tests of queued workloads start with the control plane."""
     return Program("kueue", MODULES / "kueue" / KUEUE, "sigs.k8s.io/kueue/cmd/kueue", 400)
 
 
 def jobset() -> Program:
-    """Return the controller of JobSets, which the tests of queued workloads start beside Kueue."""
+    """Return the controller of JobSets, which the tests of queued workloads start with Kueue."""
     return Program("jobset", MODULES / "jobset" / JOBSET, "sigs.k8s.io/jobset", 60)
 
 

@@ -76,7 +76,7 @@ def differences(program: Path, seed: str, count: int) -> list[str]:
 
 
 def slow_texts() -> list[str]:
-    """Return texts with exponents that Go computes for hours, or for ever."""
+    """Return texts with exponents that Go computes for hours, or forever."""
     texts = [text for text in quantity_strings(Random(SEED), SAMPLES) if is_slow_in_go(text)]
     assert len(texts) > SAMPLES // 100
     return texts

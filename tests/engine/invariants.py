@@ -235,7 +235,7 @@ def gpu_metadata(draw: st.DrawFn) -> Json:
 
 @st.composite
 def gpu_pods(draw: st.DrawFn) -> Json:
-    """Generate valid pods, most of which are mutated."""
+    """Generate valid pods; most are mutated."""
     spec: Json = {"containers": draw(plain_containers("main-"))}
     if draw(st.booleans()):
         spec["shareProcessNamespace"] = True

@@ -26,7 +26,7 @@ def size(pod: Json) -> int:
 
 
 def max_annotation_bytes() -> int:
-    """Return the bytes of the longest annotation beside which our records fit."""
+    """Return the bytes of the longest other annotation with which our records still fit."""
     pod = annotated_pod("")
     return MOST - size(apply_patch(pod, review(pod, SIZING, nodes=NODES)))
 

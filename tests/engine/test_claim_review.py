@@ -790,7 +790,7 @@ BY_NAME: dict[str, tuple[list[Json], dict[str, str], list[tuple[str, str]]]] = {
         [("GPU-D104", f"{TOO_MANY} (class whole serves it)")],
     ),
     "another extended resource": (CLUSTER, {"example.com/foo": "1"}, []),
-    "in a cluster of which no devices are known": (
+    "in a cluster without known devices": (
         [make_node("n", {})],
         {f"{DEVICE_CLASS_PREFIX}a": "1"},
         [],

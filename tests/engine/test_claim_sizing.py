@@ -65,7 +65,7 @@ def claim(memory: str = "8Gi", *, kind: str = "ResourceClaim", about: Json | Non
 
 
 def with_devices(**fields: Any) -> Json:
-    """Return a claim with other fields beside its requests."""
+    """Return a claim with other fields besides its requests."""
     found = claim()
     found["spec"]["devices"] |= fields
     return found
@@ -207,7 +207,7 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
         claim(),
         [],
     ),
-    "a class of every device, of which the choice names a profile": (
+    "a class of every device, and a choice that names a profile": (
         (*GPUS, device_class("gpu", IS_GPU), device_class("any", "true")),
         claim("39Gi"),
         ["mig-3g-40gb any 1", "mig-4g-40gb any 1", "requested gpu 0"],
@@ -266,7 +266,7 @@ SLICES_AND_CARDS = (*GPUS, *SMALL_CARD, device_class("gpu", IS_GPU), MIG)
 SMALLEST = ["mig-1g-20gb mig 1", "mig-2g-20gb mig 1", "card-23028mi gpu 1"]
 TOO_SMALL = "SavingTooSmall"
 SAVINGS: dict[str, tuple[Sequence[Json], Json, int, str, list[str]]] = {
-    "smaller cards beside slices that save enough": (
+    "smaller cards, and slices that save enough": (
         SLICES_AND_CARDS, claim("15Gi"), 70, "RightSized", [*SMALLEST, "requested gpu 0"],
     ),
     "slices that save too little, and a smaller card that saves nothing": (

@@ -261,7 +261,7 @@ RESOURCES = {
     ),
     "devices of the class, of the claim": Resources({BY_NAME: "1"}, [devices(A)], [f"warn GPU-Q306 {devices(A)}"]),
     "claims": Resources({EXPLICIT: "1"}, [OBJECTS], [f"warn GPU-Q306 {OBJECTS}"]),
-    "the implicit name of a class of which the explicit one is requested": Resources(
+    "the implicit name of a class whose explicit one is requested": Resources(
         {EXPLICIT: "1"}, [implicit(B)], [f"warn GPU-Q306 {implicit(B)}"]
     ),
     "another class": Resources({BY_NAME: "1"}, [devices(B), implicit(B), f"requests.{EXPLICIT}"], []),

@@ -96,7 +96,7 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
         make_pod().gpus(1).needs("8Gi").spec(nodeSelector={"kubernetes.io/hostname": "a"}),
         SMALL,
     ),
-    "nodes with a device plugin beside it keep their GPUs for it": (
+    "nodes that also have a device plugin keep their GPUs for it": (
         (device_node("a", gpus={GPU: 1}), DEVICES, *CLASSES),
         None,
         KeepReason.UNREACHABLE,

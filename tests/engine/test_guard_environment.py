@@ -229,7 +229,7 @@ FEATURES = {
     "GDRCopy of an own GPU": ("NVIDIA_GDRCOPY", make_pod().gpus(1), []),
     "GDRCopy of a vGPU": ("NVIDIA_GDRCOPY", make_pod().requests("nvidia.com/vgpu-x", 1), []),
     "NVSwitch of an own GPU": ("NVIDIA_NVSWITCH", make_pod().gpus(8), ["extraDevicesEnv"]),
-    "RDMA beside an own GPU": ("NVIDIA_MOFED", make_pod().gpus(8), ["extraDevicesEnv"]),
+    "RDMA with an own GPU": ("NVIDIA_MOFED", make_pod().gpus(8), ["extraDevicesEnv"]),
     "GDRCopy without a GPU": ("NVIDIA_GDRCOPY", make_pod(), ["extraDevicesEnv"]),
 }
 

@@ -50,7 +50,7 @@ MATCHES = {
     "a condition that does not hold": Matched(
         "{matchConditions: [{name: a, expression: 'request.namespace == \"x\"'}]}", False
     ),
-    "two conditions of which one does not hold": Matched(
+    "two conditions, and one does not hold": Matched(
         "{matchConditions: [{name: a, expression: 'true'}, {name: b, expression: 'request.dryRun'}]}", False
     ),
     "a condition on the namespace's labels": Matched(
@@ -127,7 +127,7 @@ FAILURES = {
     "a policy that only changes pods does not apply": Failed(
         "mode: enforce\nrightSizing: {isolation: hardware}", ["warn GPU-P201"], SILENT
     ),
-    "security in audit mode does not reject beside an enforced change": Failed(
+    "security in audit mode does not reject if a change is enforced": Failed(
         f"mode: enforce\ninjection: {{tolerations: auto}}\n{SECTION}, mode: audit}}", ["warn GPU-P201"], ON_TRIAL
     ),
     "a policy in warn mode warns": Failed(f"mode: warn\n{SECTION}}}", ["warn GPU-P201"], ON_TRIAL),

@@ -80,7 +80,7 @@ CASES = {
         [],
     ),
     "none of a resource": Case(make_pod().gpus(1).requests("nvidia.com/gpumem", "0"), (whole_node(),), []),
-    "a network card beside a GPU": Case(
+    "a network card and a GPU": Case(
         make_pod().gpus(1).requests("rdma/hca", "1"), (whole_node(),), ["warn GPU-T201"], GPUMEM_FIX
     ),
     "resources of Kubernetes and the accounting resource": Case(

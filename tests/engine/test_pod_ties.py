@@ -91,7 +91,7 @@ CASES = {
     ),
     "affinity to a pod in another zone": Case(near(), (*EAST, running("w2")), KeepReason.POD_AFFINITY),
     "affinity to a pod that terminates counts": Case(near(), (*EAST, terminating("w1"))),
-    "affinity to pods of which none runs": Case(
+    "affinity to pods that do not run yet": Case(
         near(labelSelector={"matchLabels": {"app": "b"}}), EAST, KeepReason.POD_AFFINITY
     ),
     "the first pod of a group, which the others have to follow": Case(near(), EAST, KeepReason.POD_AFFINITY),
@@ -102,7 +102,7 @@ CASES = {
     "affinity to pods of all namespaces": Case(near(namespaceSelector={}), (*EAST, running("w1"))),
     "affinity to a pod with the same revision": Case(near(matchLabelKeys=["app"]), (*EAST, running("w1"))),
     # Anti-affinity.
-    "anti-affinity to pods of which none runs": Case(apart(), EAST),
+    "anti-affinity to pods that do not run yet": Case(apart(), EAST),
     "anti-affinity to a pod on the node of the slices": Case(apart(), (*EAST, running("s1")), KeepReason.ANTI_AFFINITY),
     "anti-affinity to a pod on another node": Case(apart(), (*EAST, running("w1"))),
     "anti-affinity to a pod in the zone of the slices": Case(

@@ -50,7 +50,7 @@ ROOMY = (slices("s1", "a"), cards("h1", "a"))
 
 
 class Case(NamedTuple):
-    """A pod, the cluster, the sections beside right-sizing, and the expected result."""
+    """A pod, the cluster, the sections besides right-sizing, and the expected result."""
 
     policies: tuple[str, ...]
     nodes: tuple[Json, ...]

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Json, str, tuple[Json, ...], list[str]]] = {
     "templates one after another": (job_set(4, 4), LIMITS, SIX_FREE, ["2 of 4 pods would be admitted"]),
     "the second template finds nothing left": (job_set(6, 4), LIMITS, SIX_FREE, ["its pods will be denied"]),
     "a shared quota": (deployment(100), shared(6000), (), ["6 of 100 pods would be admitted"]),
-    "a shared quota of which the first uses all": (deployment(2), shared(1000), (), ["1 of 2 pods would be admitted"]),
+    "a shared quota that the first uses up": (deployment(2), shared(1000), (), ["1 of 2 pods would be admitted"]),
     "an audited shared quota": (deployment(100), shared(6000, "audit"), (), ["6 of 100 pods would be admitted"]),
 }
 

@@ -162,7 +162,7 @@ CASES = {
     "a default spread, and a Service without a selector": Case(
         small().label("app", "a"), (SPREAD, service("", selector={}), labeled("a"))
     ),
-    "two Services of which only one selects the pods that run": Case(
+    "two Services, and only one selects the pods that run": Case(
         small().label("app", "a").label("tier", "x"),
         (SPREAD, service("a"), service("x", key="tier"), labeled("a")),
     ),

@@ -110,7 +110,7 @@ CASES = {
         {"template": SPEC, "worker": SPEC},
         {"spec.template.containers[0]": 1, "spec.worker.containers[0]": 1},
     ),
-    "an LLMInferenceService without pipeline stages beside the leader": Case(
+    "an LLMInferenceService without pipeline stages besides the leader": Case(
         "serving.kserve.io",
         "LLMInferenceService",
         {"template": SPEC, "worker": SPEC, "parallelism": {"pipeline": 1}},

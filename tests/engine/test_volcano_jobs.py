@@ -69,13 +69,13 @@ SIZED = {
     ),
     "a scheduler that is not written down yet": (job(schedulerName="volcano"), cluster()),
     "independent pods, as many as one node has slices": (job(task(replicas=7), minAvailable=1), cluster()),
-    "a task without GPUs beside it": (job(task(), task(make_pod()), minAvailable=1), cluster()),
+    "another task without GPUs": (job(task(), task(make_pod()), minAvailable=1), cluster()),
     "a queue whose parent has quota for slices": (
         job(queue="team"),
         cluster(queue("team", parent="all"), queue("all", capability={SLICE: "2"})),
     ),
     "a part of the cluster by weight": (job(queue="team"), cluster(queue("team"), *map(queue, "abcdef"))),
-    "a part of the cluster beside guarantees of others": (
+    "a part of the cluster, and guarantees of others": (
         job(queue="team"),
         cluster(queue("team"), queue("a", guarantee={"resource": {SLICE: "5"}})),
     ),

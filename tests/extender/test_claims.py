@@ -33,7 +33,7 @@ FIRST = [f"gpu-0-mig-1g10gb-1-{start}" for start in range(7)]
 
 
 def cards(node: str, count: int = 1) -> list[Json]:
-    """Return a node with cards of which all MIG devices can be made."""
+    """Return a node with cards that can have any MIG device."""
     return [make_node(node), *partitionable_gpus(node, count)]
 
 
@@ -69,7 +69,7 @@ def by_template(claim: str) -> PodMaker:
 
 NO_DEVICE = device_class("missing-device", "false")
 CUT = [*cards("cut"), taken("cut", FIRST[0]), *cards("whole")]
-"""A card of which a slice is allocated, and one of which nothing is."""
+"""A card with an allocated slice, and one without any allocation."""
 
 RANKED: dict[str, tuple[PodMaker, list[Json], str]] = {
     "a slice goes to the card that is cut already": (claiming(), [*CUT, *wants("small")], "cut"),

@@ -66,7 +66,7 @@ def test_a_node_without_a_report_is_ranked_and_never_excluded() -> None:
 
     assert filter_nodes(silent, TWO, "n", "m")["NodeNames"] == ["n", "m"]
     ranked = prioritize(silent, TWO, "n", "m")
-    assert sorted(ranked.values()) == [9, 10], "as equal nodes, of which one is best"
+    assert sorted(ranked.values()) == [9, 10], "as equal nodes, and one is best"
 
 
 def test_a_gang_that_is_half_placed_when_its_node_dies_is_placed_again() -> None:

@@ -75,7 +75,7 @@ WAITS_FOR_CLAIM = ('persistentvolumeclaim "', "waiting for ephemeral volume cont
 
 OTHER_VOLUME_PLUGINS = frozenset({"NodeVolumeLimits", "VolumeRestrictions", "VolumeZone"})
 EXACT_REASONS = ("NodeResourcesFit",)
-"""Plugins of which all reasons are compared; of the others only whether there is one."""
+"""Plugins whose reasons are all compared; of others, only whether there is a reason."""
 
 
 class Difference(NamedTuple):

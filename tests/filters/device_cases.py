@@ -411,7 +411,7 @@ CASES: dict[str, DeviceCase] = {
         classes={"gpu": "nvidia.com/gpu"},
         allocatable={"nvidia.com/gpu": "1"},
     ),
-    "a resource that nothing serves beside one of a class": DeviceCase(
+    "a resource that nothing serves, and one of a class": DeviceCase(
         CARDS,
         [],
         "rejected",

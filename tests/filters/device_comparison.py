@@ -51,7 +51,7 @@ def find_device_differences(
         for node, ours in nodes.items():
             mine, scheduler = _our_result(ours), _their_result(answer.allocations[pod][node])
             if "NodeResourcesFit" in answer.rejections[pod].get(node, ()) and ours.reason == CANNOT_FIT:
-                continue  # which of the two plugins misses a resource of which a node has none
+                continue  # either plugin may report a resource that a node lacks
             if mine != scheduler and ours.outcome is not AllocationOutcome.UNKNOWN and scheduler != TIMED_OUT:
                 yield DeviceDifference(pod, node, scheduler, mine)
 

@@ -18,7 +18,7 @@ def random_labels(random: Random) -> dict[str, str]:
 
 
 def required_node_affinity(random: Random, nodes: Sequence[str]) -> Json:
-    """Return one to three terms, of which one must match."""
+    """Return one to three terms; one must match."""
     terms = [_node_term(random, nodes) for _ in range(random.choice((1, 1, 2, 3)))]
     return {REQUIRED: {"nodeSelectorTerms": terms}}
 

@@ -143,7 +143,7 @@ def pod_with_disk(name: str, **source: Json) -> Json:
 EBS_ONE = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
 INLINE: dict[str, tuple[list[Json], list[str]]] = {
     "an EBS disk": ([*storage_of(AWS), pod_with_disk("r", **EBS_ONE)], ["b"]),
-    "an EBS disk beside a driver that attaches two": ([*storage_of(AWS, 2), pod_with_disk("r", **EBS_ONE)], ["a", "b"]),
+    "an EBS disk, and a driver that attaches two": ([*storage_of(AWS, 2), pod_with_disk("r", **EBS_ONE)], ["a", "b"]),
     "two EBS disks": (
         [
             *storage_of(AWS, 2),

@@ -1,4 +1,4 @@
-"""What is said about the claims of a pod agrees with the scheduler's plugin DynamicResources."""
+"""Findings about the claims of a pod agree with the scheduler's plugin DynamicResources."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_claims_that_no_node_allocates_are_reported(device_scheduler: SchedulerF
 
 
 def _without_allocations(cluster: RandomCluster) -> RandomCluster:
-    """Return the cluster with every claim of its pods, none of which has devices."""
+    """Return the cluster with every claim of its pods, without allocated devices."""
     objects = [
         {key: value for key, value in each.items() if key != "status" or each["kind"] != "ResourceClaim"}
         for each in cluster.objects
@@ -75,7 +75,7 @@ def _without_allocations(cluster: RandomCluster) -> RandomCluster:
 
 
 def _comparable_pods(cluster: RandomCluster) -> Iterator[str]:
-    """Yield the pods with claims alone, in a cluster with devices, of which it is known what each node allocates.
+    """Yield the pods that have only claims, in a cluster with devices, if it is known what each node allocates.
 
     A request for all devices may be for fewer of them later, and one for administration takes none.
     """

@@ -384,7 +384,7 @@ CASES = {
     "callers that are not authenticated": Case(
         without("client_ca"), CheckState.SKIP, "callers need no client certificate"
     ),
-    "an authority of clients of which nobody has a certificate": Case(
+    "an authority of clients that has issued no certificate": Case(
         replace(
             HEALTHY, ready="[+]clients any certificate or none, until a client connects with a certificate of /x\n"
         ),

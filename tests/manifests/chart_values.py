@@ -74,7 +74,7 @@ _FILES = ("kueue_config", "node_groups", "scheduler_config")
 
 
 def _constraints() -> dict[str, Json]:
-    """Return what a value must be, beside the type of its default, by its path."""
+    """Return what a value must be, besides the type of its default, by its path."""
     [spec] = [_strict(_spec_schema(crd)) for crd in policy_crds() if crd["spec"]["names"]["kind"] == "GPUPolicy"]
     fields = WebhookSettings.model_json_schema()["properties"]
     settings = {name: {key: fields[name][key] for key in fields[name] if key not in ("title", "default")}

@@ -61,7 +61,7 @@ def limits(count: int) -> Json:
 
 
 def pairs(*held: int) -> tuple[Json, ...]:
-    """A node with two bridged pairs, of which others hold some."""
+    """A node with two bridged pairs; other pods hold some of the GPUs."""
     report = {gpu: f"team/x{gpu}" for gpu in held}
     return gpu_node("n"), gpu_node_report("n", 4, BRIDGED, report), *(running_gpu_pod(f"x{gpu}", "n") for gpu in held)
 
@@ -90,7 +90,7 @@ CASES = {
     "one container with two pairs": Case(containers(4), pairs(), 0),
     "one pair is free for two containers": Case(containers(2, 2), pairs(0), 0),
     "one GPU per container needs no links": Case(containers(1, 1), pairs(0, 2), 1),
-    "a pair, and one GPU beside it": Case(containers(2, 1), pairs(1), 1),
+    "a pair, and another GPU": Case(containers(2, 1), pairs(1), 1),
     "an init container passes its pair on": Case(containers(2, init=2), pairs(0), 1),
     "an init container's single GPU, its peer allocated": Case(containers(2, init=1), pairs(1), 0),
     "a sidecar keeps its pair": Case(containers(2, sidecar=2), pairs(), 1),

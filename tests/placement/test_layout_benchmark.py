@@ -20,7 +20,7 @@ from webhook.placement.layout_plan import UnitDemand
 
 H100, A30 = PRODUCTS
 CASES: dict[str, tuple[str, list[PodDemand], dict[str, int]]] = {
-    "seven small pods: a balanced card has four slices, of which larger ones serve small pods": (
+    "seven small pods: a balanced card has four slices, and larger ones serve small pods": (
         H100,
         [PodDemand(1, 1, 100)] * 7,
         {"ours": 1, "all-balanced": 2, "all-1g": 1, "majority": 1, "whole GPUs": 7},

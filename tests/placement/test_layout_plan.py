@@ -150,7 +150,7 @@ def share_need(name: str, replicas: int) -> tuple[CardUnit, ...]:
 
 
 def random_nodes(rng: random.Random) -> tuple[list[NodeLayout], list[UnitDemand]]:
-    """Return a few nodes of one product with one or two cards, some of which are shared, and needs on some of them."""
+    """Return a few nodes of one product with one or two cards, some shared, and needs on some of them."""
     name = rng.choice([T4, A30])
     slices = [(("1g.6gb", 4),), (("2g.12gb", 2),)] if name == A30 else []
     nodes = []
@@ -344,7 +344,7 @@ def test_pods_get_the_smallest_slice_that_the_layout_has() -> None:
 
 
 RESTS: dict[str, tuple[list[str], MigLayout]] = {
-    "small slices beside a large one": (["1g.10gb", "3g.40gb"], (("1g.10gb", 4), ("3g.40gb", 1))),
+    "small slices and a large one": (["1g.10gb", "3g.40gb"], (("1g.10gb", 4), ("3g.40gb", 1))),
     "slices of two": (["2g.20gb", "3g.40gb"], (("2g.20gb", 2), ("3g.40gb", 1))),
 }
 

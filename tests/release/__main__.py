@@ -66,7 +66,7 @@ def build_release(folder: Path, time: datetime, standalone: bytes, system: Seque
 
 
 def write_bill(file: Path, time: datetime, system: Sequence[SystemPackage] = ()) -> None:
-    """Write the bill of materials of the locked packages, and of those of Debian or Ubuntu beside them."""
+    """Write the bill of materials of the locked packages, and of the packages of Debian or Ubuntu."""
     document = bill_of_materials("rightslice", __version__, "Apache-2.0", read_lock_file(LOCK), time, system)
     file.write_text(json_text(document), encoding="utf-8")
 

@@ -64,7 +64,7 @@ def bill_of_materials(
 
     Args:
         packages: Of the lock file that is installed.
-        system: Packages of Debian or Ubuntu whose files are beside them.
+        system: Packages of Debian or Ubuntu that are shipped with them.
         time: When the release was made, in UTC.
     """
     root = f"pkg:pypi/{name}@{version}"

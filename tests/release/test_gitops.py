@@ -43,7 +43,7 @@ def action_results(repository: Path, tmp_path: Path) -> list[int]:
 
 
 def environment(step: dict[str, Any]) -> dict[str, str]:
-    """Return the variables of a step, each of which is one input."""
+    """Return the variables of a step; each is one input."""
     names = {key: value.removeprefix("${{ inputs.").removesuffix(" }}") for key, value in step["env"].items()}
     return {key: ACTION["inputs"][name]["default"] for key, name in names.items()}
 

@@ -240,7 +240,7 @@ def test_a_filter_shows_the_rows_that_contain_all_its_words(browser: BrowserProc
 
 
 def test_a_code_has_the_color_of_its_mode(browser: BrowserProcess, text: str) -> None:
-    """A denied pod with a note beside is no reason to show the note in red."""
+    """A note of a denied pod is not shown in red."""
     found = browser.evaluate(text, "return [...document.querySelectorAll('#workloads code')].map((c) => c.outerHTML)")
     assert set(found) == {'<code class="bad">GPU-L102</code>', "<code>GPU-R102</code>", "<code>-</code>"}
 

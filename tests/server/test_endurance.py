@@ -66,7 +66,7 @@ class Replica:
         return NOW + timedelta(seconds=self.seconds)
 
     def create(self, count: int) -> list[float]:
-        """Review creates of pods of which nine in ten are new; return the CPU seconds of each review."""
+        """Review creates of pods, nine in ten of them new; return the CPU seconds of each review."""
         spent = []
         for body in islice(self.bodies, count):
             self.seconds += STEP

@@ -186,7 +186,7 @@ async def test_conflicting_programs_are_slowed_down() -> None:
 
 
 class SlowClient(Client):
-    """An API client whose reads of the Secret take a while, or for ever."""
+    """An API client whose reads of the Secret take a while, or never end."""
 
     def __init__(self, cluster: Cluster, seconds: float, error: ApiError | None = None) -> None:
         super().__init__(cluster, error, "GET")

@@ -17,7 +17,7 @@ def trace(shared: Path) -> list[Pod]:
     """Return the published day."""
     folder = shared / "traces" / "gentd26"
     if not folder.is_dir():
-        pytest.skip("needs the trace gentd26 in ../shared/traces, which is not beside this checkout")
+        pytest.skip("needs the trace gentd26 in ../shared/traces, which is not there")
     return read_trace(folder)
 
 

@@ -231,11 +231,11 @@ IDLE_HISTORIES = {
     "for ten days": ([steady(8000, active_milli=0)], True),
     "for ten hours": ([steady(8000, hours=10, active_milli=0)], True),
     "for a quarter of an hour": ([record([8000], active_milli=0)], False),
-    "for a quarter of an hour, beside a pod of unknown activity": (
+    "for a quarter of an hour, with a pod of unknown activity": (
         [record([8000], active_milli=0), steady(8000, pod="unknown")],
         False,
     ),
-    "for ten days, beside a new pod of unknown activity": (
+    "for ten days, with a new pod of unknown activity": (
         [steady(8000, active_milli=0), record([8000], pod="unknown")],
         False,
     ),

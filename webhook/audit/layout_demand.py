@@ -77,7 +77,7 @@ def allowed_share_form(policies: PolicySet) -> GpuForm | None:
 def view_with_slices(
     view: ClusterView, nodes: Mapping[int, NodeLayout], share_form: GpuForm | None = None
 ) -> ClusterView:
-    """Return the view of the same nodes, empty, some of which advertise every MIG profile of their cards.
+    """Return the view of the same nodes, empty; some advertise every MIG profile of their cards.
 
     Pods that wait are left out: each would count as if it took a place on the node of every other.
 

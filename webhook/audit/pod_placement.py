@@ -100,7 +100,7 @@ def _nvlink_domain(checked: CheckResult, policies: PolicySet) -> str:
 
 
 def _gang_context(pod: Pod, replicas: int, domain: str, placement: PlacementInput) -> GangContext | None:
-    """Return the gang of a pod, some pods of which may be placed already.
+    """Return the gang of a pod; some of its pods may be placed already.
 
     The replicas of a template, which no controller has named yet, are a gang if the template declares a gang size. They
     are also one if a policy names a domain, unless they are independent as those of a Deployment.

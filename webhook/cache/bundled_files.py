@@ -8,7 +8,7 @@ _PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the folder "policies" or "examples": inside an installed package, or beside it in a checkout.
+    """Return the folder "policies" or "examples": inside an installed package, or next to it in a checkout.
 
     >>> bundled_folder("examples").name
     'examples'

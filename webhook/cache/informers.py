@@ -146,7 +146,7 @@ FLAVORS = _queue_resource("resourceflavors", ResourceFlavor)
 VOLCANO_QUEUES = WatchedResource(
     "queues", f"/apis/{VOLCANO_API_VERSION}/queues", VolcanoQueue, optional=True, may_be_forbidden=True
 )
-"""The queues of Volcano; likewise."""
+"""The queues of Volcano. Where they are absent or forbidden, templates keep their requests."""
 
 
 def _group_resource(api_version: str, plural: str, model: type[T]) -> WatchedResource[T]:
@@ -400,7 +400,7 @@ class InventoryInformers:
         return seconds_without_contact(self.states)
 
     async def run(self, rank: Callable[[], Awaitable[None]]) -> None:
-        """Watch until cancelled; `rank` runs beside the reflectors once everything was listed."""
+        """Watch until cancelled; `rank` runs in parallel once everything was listed."""
         async with asyncio.TaskGroup() as tasks:
             self._reflectors.start(tasks)
             await self._reflectors.wait_synced()

@@ -212,7 +212,7 @@ def _unguarded_key(
 
 
 def _misspelled_keys(tree: ExpressionNode, values: Sequence[CelMap]) -> Iterator[str]:
-    """Yield what to write instead of each key that no device has, or what devices have beside it."""
+    """Yield what to write instead of each key that no device has, or which other keys devices have."""
     published = {key for value in values for key in published_keys(value)}
     for key in sorted(keys_named(tree) - published)[:MAX_KEYS_COMPARED]:
         meant = meant_key(key, published)

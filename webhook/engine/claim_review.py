@@ -1,7 +1,7 @@
-"""Review resource claims and their templates: what the scheduler will not be able to allocate, or only worse.
+"""Review resource claims and their templates: requests that the scheduler cannot allocate, or not well.
 
-Findings are warnings: devices may still be published. Nothing is said where no devices are known, nor about selectors
-that are not evaluated here.
+Findings are warnings: devices may still be published. There are none in a cluster without known devices, and none about
+selectors that are not evaluated here.
 """
 
 from __future__ import annotations

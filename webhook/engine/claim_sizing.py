@@ -130,7 +130,7 @@ class _ClaimContext(NamedTuple):
 def size_claim(
     request: AdmissionRequest, found: ResourceClaim | ResourceClaimTemplate, policies: PolicySet, view: ClusterView
 ) -> Decision:
-    """Return the change of a new claim or template, and what is said about it; nothing if it declares no need.
+    """Return the change of a new claim or template, with its findings; an empty decision if it declares no need.
 
     An object with a uid is in its final form.
     """
@@ -299,7 +299,7 @@ def _smaller_devices(
 ) -> list[_Alternative]:
     """Return the devices that cover a need and are smaller than those of a request, the smallest first.
 
-    Whole cards weigh the same: they are choices beside a device that saves enough, or where nothing must be saved.
+    Whole cards weigh the same: they are choices if another device saves enough, or if nothing must be saved.
     """
     if view.api_minor < FIRST_AVAILABLE_MINOR or not view.device_pools():
         return []

@@ -81,7 +81,7 @@ class CacheKey(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         has_uid: True if the pod is in its final form.
         name: The pod's name if it has no controller, because that is its workload's name; else "".
-        generate_name: Likewise.
+        generate_name: The pod's `generateName` if it has no controller; else "".
         expired_exemptions: How many exemptions have expired.
     """
 

@@ -227,7 +227,7 @@ class DeclaredNeed(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         text: The memory as written.
-        memory_mib: None if nothing readable is declared; likewise `compute_milli`.
+        memory_mib: None if nothing readable is declared, as is `compute_milli`.
         errors: Annotations that cannot be parsed.
     """
 

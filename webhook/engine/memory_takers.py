@@ -1,10 +1,11 @@
 """Whether a framework that takes a fraction of the memory it sees fits a smaller GPU.
 
-Such a framework sees one MIG slice's memory, but on a shared card the whole card's. Time-slicing limits nothing, so it
-would take its neighbors' memory. MPS ends it at the share's limit. On a slice, its fraction must cover the need.
+Such a framework sees the memory of its MIG slice, but on a shared card that of the whole card. Time-slicing limits
+nothing, so it would take other pods' memory. MPS ends it at the limit of its share. On a slice, the fraction must cover
+the need.
 
-Where it does not, the reason says which fraction would, and a policy may have it written into the pod (`memoryFraction:
-patch`): in place of a number that the container states once, or as a variable that it does not set.
+If it does not, the reason has the fraction that would. A policy can write it into the pod (`memoryFraction: patch`): it
+replaces a number that the container states once, or is added as a variable.
 """
 
 from __future__ import annotations

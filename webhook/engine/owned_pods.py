@@ -94,7 +94,7 @@ def _added_tolerations(template: PodTemplate) -> list[Json]:
 
 
 def claims_of_first_pod(workload: Any, template: PodTemplate) -> dict[str, Any]:
-    """Return the claims by volumeClaimTemplates beside a template that the first pod uses: its templates by name.
+    """Return the claims that the controller creates for the first pod: their volumeClaimTemplates, by claim name.
 
     The controller creates a claim a moment before its pod, and keeps it for the next pod of the same name.
     """

@@ -173,7 +173,7 @@ def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
 def _required_term_operations(
     required: NodeSelector | None, expressions: Sequence[NodeSelectorRequirement]
 ) -> list[PatchOperation]:
-    """AND expressions into every effective term. Terms are ORed, so no term is ever added beside others."""
+    """AND expressions into every effective term. Terms are ORed, so a term is only added if there is none."""
     if not expressions:
         return []
     path: FieldPath = (*NODE_AFFINITY, REQUIRED_TERMS)

@@ -46,7 +46,8 @@ class InjectedGpus(NamedTuple):
     Attributes:
         removed: True if they were removed.
         kept_reason: Why they could not be removed; "" if removal succeeded or was not tried.
-        limits: The limits that remove them, by container path; likewise `requests`.
+        limits: The limits that remove them, by container path.
+        requests: The requests that remove them, by container path.
     """
 
     amounts: tuple[InjectedAmount, ...] = ()
@@ -150,11 +151,12 @@ class PodMutation(msgspec.Struct):
 
     Attributes:
         pod: The pod before these changes.
-        limits: New limits by container path, whole maps; likewise `requests`.
+        limits: New limits by container path, whole maps.
+        requests: New requests by container path, whole maps.
         original_resources: GPU amounts before right-sizing, by container name.
         applied_choice: The chosen offer, if it is applied, with its changes of memory fractions.
         required_node_affinity: Expressions to AND into every required node affinity term.
-        preferred_node_affinity: Terms to add; likewise for pod affinity.
+        preferred_node_affinity: Terms to add, as for pod affinity.
         annotations: Annotations to add, without the decision record.
         changed: What was changed, one word each, in order.
         policy: The policy that makes the next changes, or several.

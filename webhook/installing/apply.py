@@ -2,7 +2,7 @@
 
 Most kinds are applied server-side, which keeps fields of other managers. Admission kinds are replaced, except for their
 labels and annotations: applying would merge the set `validationActions` of two managers, so that audit mode would keep
-denying, and keep the URL of a webhook beside its Service.
+denying, and keep the URL of a webhook in addition to its Service.
 
 Delete the manifests from a cluster, and wait until CRDs and namespaces are gone.
 """

@@ -3,8 +3,8 @@
 A scheduler sees a pod, not the Job that created it. A gang is recognized by what controllers write on each of its pods:
 a shared label and, from some, the number of pods. Pod affinity to pods with the same labels counts too, and gives the
 topology key; the webhook writes that for policies with a `multiNodeDomain`. Replicas of a Deployment are no gang,
-although that affinity keeps them together where it can. Queueing systems budget and place a pod beside, or instead of,
-the scheduler, by its template or pod group.
+although that affinity keeps them together where it can. Queueing systems budget and place a pod, by its template or pod
+group, in addition to the scheduler or instead of it.
 
 Sources: scheduler-plugins (coscheduling), Kueue, LeaderWorkerSet, JobSet, Kubeflow's training operator, KubeRay,
 Kubernetes (Indexed Jobs, PodGroup), Grove, torchrun (`PET_NNODES`), Volcano, YuniKorn, KAI-Scheduler (also under its

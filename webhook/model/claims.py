@@ -93,7 +93,7 @@ class ClaimRequest(ApiStruct, frozen=True):
 
     @property
     def choices(self) -> tuple[DeviceRequest, ...]:
-        """The devices of which it may get one; () for a request of a later version."""
+        """The alternatives; one of them is allocated. () for a request of a later version."""
         return self.first_available or ((self.exactly,) if self.exactly else ())
 
     @property
@@ -105,7 +105,7 @@ class ClaimRequest(ApiStruct, frozen=True):
 
 
 class DeviceConstraint(ApiStruct, frozen=True):
-    """An attribute of which all devices of some requests have the same value, or all have different ones.
+    """An attribute that has the same value on all devices of some requests, or a different value on each.
 
     Without requests, it holds for all devices of the claim.
     """
@@ -379,12 +379,12 @@ _COMPUTE_DOMAIN_DRIVER = "compute-domain.nvidia.com"
 
 _DRIVER_SELECTOR = re.compile(r"""device[.]driver\s*==\s*(["'])(?P<driver>[a-z0-9.-]+)\1\s*(&&.*)?""", re.DOTALL)
 _ALTERNATIVES = ("||", "?")
-"""Operators that bind less tightly than `&&`: beside one, an equation need not hold."""
+"""Operators that bind less tightly than `&&`: in an expression with one, an equation may be false."""
 
 
 @request_cache(256)
 def required_driver(expression: str) -> str:
-    """Return the driver that an expression requires; "" if it cannot be told.
+    """Return the driver that an expression requires; "" if that is unknown.
 
     >>> required_driver('device.driver == "dra.net" && device.attributes["dra.net"].rdma == true')
     'dra.net'

@@ -62,7 +62,7 @@ class AttachedVolume(NamedTuple):
 
 
 Terms = tuple[NodeSelectorTerm, ...]
-"""Terms of which one must match a node."""
+"""Terms; a node must match at least one."""
 
 
 class TopologyLabels(NamedTuple):

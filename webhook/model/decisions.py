@@ -392,7 +392,7 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
         need: The largest need among the containers.
         policy: The policy that right-sizes.
         selected: Mask of the nodes considered, including policies' node requirements.
-        fraction_changes: What frameworks that take a fraction of the memory have to be told.
+        fraction_changes: New memory fractions, for frameworks that take a fraction of the memory.
         group: The node group that grows by a node for the pod; "" if a node has the offer free.
     """
 
@@ -431,7 +431,7 @@ NO_USE = PendingUse()
 
 
 RIGHT_SIZED, AUDIT_MODE, DENIED = "RightSized", "AuditMode", "Denied"
-"""Outcomes of right-sizing beside the words of `KeepReason`: applied; or not, by a policy in audit or warn mode."""
+"""Outcomes of right-sizing besides those of `KeepReason`: applied, or not because a policy is in audit or warn mode."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

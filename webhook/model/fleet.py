@@ -195,7 +195,7 @@ class Fleet:
 
         Args:
             node_selector: Label pairs that must all match.
-            terms: Required terms, one of which must match; None without required affinity.
+            terms: Required terms; a node must match at least one. None without required affinity.
         """
         return self._select_nodes(tuple(node_selector.items()), None if terms is None else tuple(terms))
 

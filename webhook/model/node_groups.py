@@ -89,7 +89,7 @@ MANY_NODES = 1 << 30
 """More nodes than a cluster has, and more cards than a node has."""
 
 RESERVED_RESOURCES = ("cpu", "memory")
-"""Resources of which a kubelet reserves a part for itself."""
+"""Resources that a kubelet reserves in part for itself."""
 
 NODES_LIMIT = "nodes"
 """The name of a limit on the number of nodes."""
@@ -192,7 +192,7 @@ class GroupSources(msgspec.Struct, frozen=True, eq=False):
 NO_SOURCES = GroupSources()
 
 KNOWN_SOURCES = 2
-"""The sources of which the groups of a fleet stay known: those of the current view, and of the next one."""
+"""Sources whose groups are cached for each fleet: those of the current view and of the next one."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True, gc=False):

@@ -114,7 +114,7 @@ class PodSelector(NamedTuple):
 
 
 UNKNOWN_KEY = "rightslice.dev/unknown"
-"""Label in a selector of which it is not known what it selects."""
+"""Label in a selector whose matches are unknown."""
 
 EVERY_POD = PodSelector((), (), ())
 """Stands for a selector that is not kept."""

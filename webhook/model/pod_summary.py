@@ -27,7 +27,7 @@ CLAIMED_DEVICES = "resourceclaims"
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
-    """Nodes where a pod may run: label pairs, and required terms of which one must match, or None."""
+    """Nodes where a pod may run: label pairs, and required terms (a node must match at least one), or None."""
 
     labels: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None

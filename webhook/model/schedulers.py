@@ -125,7 +125,7 @@ class SchedulerRules(NamedTuple):
 
     Attributes:
         spread: Required topology spread of pods that have none of their own.
-        terms: Node selector terms, one of which must match; None without any. Topology spread does not look at them.
+        terms: Node selector terms; a node must match at least one. None without any. Topology spread ignores them.
         unmodeled: What may exclude nodes and is not modeled: a plugin or an extender; "" for nothing.
     """
 

@@ -108,26 +108,26 @@ class GcePersistentDisk(ApiStruct, frozen=True):
 
 
 class AwsElasticBlockStore(ApiStruct, frozen=True):
-    """A disk of AWS, likewise."""
+    """A disk of AWS, by the plugin that was part of Kubernetes."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
 class AzureDisk(ApiStruct, frozen=True):
-    """A disk of Azure, likewise."""
+    """A disk of Azure, by the plugin that was part of Kubernetes."""
 
     disk_uri: str = field(default="", name="diskURI")
     kind: str = "managed"
 
 
 class CinderVolume(ApiStruct, frozen=True):
-    """A disk of OpenStack, likewise."""
+    """A disk of OpenStack, by the plugin that was part of Kubernetes."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
 class PortworxVolume(ApiStruct, frozen=True):
-    """A volume of Portworx, likewise."""
+    """A volume of Portworx, by the plugin that was part of Kubernetes."""
 
     volume_id: str = field(default="", name="volumeID")
 

@@ -58,7 +58,7 @@ class StorageObjects(NamedTuple):
 
 
 NO_STORAGE = StorageObjects(missing=("persistentvolumeclaims",))
-"""The objects of a cluster of which none were read."""
+"""The objects of a cluster whose storage was not read."""
 
 
 class VolumeUsers(NamedTuple):

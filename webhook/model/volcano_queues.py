@@ -153,7 +153,7 @@ class VolcanoQueues:
 
 
 def _named_shares(queue: VolcanoQueue, resource: str) -> Iterator[int]:
-    """Yield the units that a queue states: of a capability that is stated at all, and beside those of whole GPUs."""
+    """Yield the units that a queue states: its capability, and other amounts that name whole GPUs."""
     spec = queue.spec
     if spec.capability:
         yield _whole_units(spec.capability, resource)

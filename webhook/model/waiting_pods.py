@@ -26,7 +26,8 @@ class WaitingKind(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         resource: A GPU resource or device class that each requests, or `CLAIMED_DEVICES`; `count` units of it.
         constraints: Where they may run, taints aside.
-        cpu_milli: Millicores for each unit; likewise `memory`, in bytes.
+        cpu_milli: Millicores for each unit.
+        memory: Bytes for each unit.
         others: Nano-units of other resources for each pod, by name.
     """
 
@@ -142,8 +143,10 @@ class UnitSum(NamedTuple):
 
     Attributes:
         units: How many.
-        cpu_milli: The most millicores that come with one of them; likewise `memory`, in bytes.
-        total_cpu_milli: Millicores of all of them; likewise `total_memory`.
+        cpu_milli: The most millicores that come with one of them.
+        memory: The most bytes that come with one of them.
+        total_cpu_milli: Millicores of all of them.
+        total_memory: Bytes of all of them.
     """
 
     units: int

@@ -10,8 +10,8 @@ Equal nodes are counted together: nodes of one product that have equal cards, an
 size of the program depends on kinds of nodes and of demand, not on their number. A group of equal nodes has patterns:
 how many cards of a node are not partitioned, and whether these are whole or shared. The device plugin shares equally
 all cards of a node that are not partitioned, so a pattern has one kind of share, or whole cards. The partitioned cards
-of all groups that the same pods may use are counted together, and beside them those of each group that keep their
-layout.
+of all groups that the same pods may use are counted together. In addition, the cards that keep their layout are counted
+for each group.
 
 For each product and form of shares (time-slicing, MPS), only the most replicas that a need allows are tried: a card
 with others can have the next of these, and serves as many.
@@ -45,7 +45,7 @@ EVERY_NODE = -1
 """The mask of all nodes."""
 
 MAX_JOINT_LAYOUTS = 4
-"""Layouts of partitioned cards of one node of which every combination is limited by the cards that it has left."""
+"""Most layouts of one node's partitioned cards for which every combination of layouts is limited by its cards."""
 
 
 def share_profile(form: GpuForm, replicas: int) -> str:
@@ -538,7 +538,7 @@ def _node_layouts(
 
 
 def _take_kept(available: Counter[MigLayout], most: Mapping[MigLayout, int], cards: int) -> list[MigLayout]:
-    """Take some cards, at most so many of each layout, those first of which the most are left."""
+    """Take some cards, up to a limit for each layout; first those with the most left."""
     taken, left = list[MigLayout](), Counter(most)
     while len(taken) < cards:
         possible = [(available[layout], layout) for layout in left if left[layout] > 0 and available[layout] > 0]

@@ -167,7 +167,7 @@ def arrange_instances(geometry: MigGeometry, layout: MigLayout) -> tuple[MigPlac
 
 
 def _place_instances(instances: tuple[MigProfile, ...], mask: int) -> tuple[MigPlacement, ...] | None:
-    """Return a place for each of some instances beside occupied units; None if there is none."""
+    """Return a place for each of some instances in the units that are not occupied; None if there is none."""
     if not instances:
         return ()
     profile, *rest = instances

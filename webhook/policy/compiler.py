@@ -86,7 +86,7 @@ def effective_mode(section: str | None, policy: str) -> PolicyMode:
 
 
 def selector_requirements(selector: LabelSelectorSpec) -> tuple[NodeSelectorRequirement, ...]:
-    """Return the requirements of a label selector, all of which must hold."""
+    """Return the requirements of a label selector; all must hold."""
     labels = (
         NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in selector.match_labels.items()
     )

@@ -77,8 +77,8 @@ def namespace_matcher(
     """Return a matcher for namespaces by name and labels.
 
     Args:
-        included: Globs, one of which must match; None for every name.
-        excluded: Globs, none of which may match.
+        included: Globs; a name must match at least one. None for every name.
+        excluded: Globs; a name must match none.
         selector: Matcher for the labels; the label with the namespace's name always counts as present.
     """
     is_included = glob_matcher(included) if included is not None else None

@@ -37,7 +37,7 @@ class PodSource(NamedTuple):
             minReplicas of zero is one, because such a workload runs pods under load.
         group_size: The key among them whose number of pods run together, as one gang.
         ranks: Keys of a number of ranks and of how many share a pod, if a gang's size may be written so (KServe).
-        leader: Key beside the path of another template for one pod of each gang.
+        leader: Key next to the path of another template, for one pod of each gang.
         scaling_groups: Key of a list of groups that multiply the members they name (Grove).
         unknown_parts: Its controller decides what is not in the object, for example image or arguments.
         embedded: The path leads to objects of any kind.

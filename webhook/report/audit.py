@@ -64,7 +64,7 @@ class AuditPage(msgspec.Struct, frozen=True):
         selected: Which pods are included, such as "in namespace research"; "" for all.
         workloads: Those that have to do with GPUs, most savings first.
         nodes: Every node with GPUs.
-        utilization: None if no nodes are known; likewise `reach`.
+        utilization: None if no nodes are known, as is `reach`.
     """
 
     cluster: str

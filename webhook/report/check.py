@@ -147,7 +147,7 @@ OBJECTS = Table[CheckResult](
 
 
 def check_document(results: Sequence[CheckResult], policies: Sequence[str] = ()) -> Json:
-    """Return the results as plain data with an iterator of the objects, of which there may be a hundred thousand."""
+    """Return the results as plain data with an iterator of the objects: there may be a hundred thousand."""
     return {
         "objects": map(OBJECTS.to_document, results),
         "summary": _check_summary_document(summarize_results(results), results) | {"policies": policies},

@@ -24,7 +24,7 @@ class LayoutProgress(NamedTuple):
 
     Attributes:
         config: The configuration of mig-parted that it should have; "-" if it keeps its own.
-        sharing: The configuration of the device plugin that it should have, likewise.
+        sharing: The configuration of the device plugin that it should have; "-" if it keeps its own.
         state: A word of the MIG manager, or of this module.
         since: When the label with that state was set, as the API server writes times; "" if unknown.
         cordoned: Whether it is cordoned.

@@ -25,7 +25,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 class FileResult(msgspec.Struct, frozen=True):
-    """One test file: its cases, and the errors because of which it could not run."""
+    """One test file: its cases, and the errors that prevented a run."""
 
     file: str
     cases: tuple[CaseResult, ...]

@@ -12,7 +12,7 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that a terminal or an XML parser interprets, or that are invisible."""
 
 LABELS = {PolicyMode.ENFORCE: "deny", PolicyMode.WARN: "warn", PolicyMode.AUDIT: "note"}
-"""The word beside a finding, by its mode."""
+"""The word before a finding, by its mode."""
 
 
 class TextStyle(StrEnum):

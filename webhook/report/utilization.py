@@ -166,7 +166,7 @@ def _per_mille(part: int, whole: int) -> int:
 
 
 def utilization_lines(figures: ClusterUtilization) -> Iterator[str]:
-    """Yield the figures for people, each beside those it is computed from."""
+    """Yield the figures for people, each next to those it is computed from."""
     total, allocated = format_gpus(figures.allocatable.milli), format_gpus(figures.allocated.milli)
     idle, over_requested = figures.idle_text, format_gpus(figures.over_requested.milli)
     fragmented = format_gpus(figures.fragmented.milli)

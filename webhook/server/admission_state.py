@@ -309,7 +309,7 @@ class AdmissionState:
             if is_final and self.unvalidated.remove((*full_name, resource), seconds):
                 continue
             key, cpu, memory = uid and f"{uid} {resource}", -(-use.cpu_milli // count), -(-use.memory // count)
-            times = max(1, replicas)  # the other replicas may decide likewise at the same time
+            times = max(1, replicas)  # the other replicas may decide the same at the same time
             assumed = AssumedPod(
                 *(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times),
                 others=use.others,

@@ -1,4 +1,4 @@
-"""Divide shared quotas with the other replicas, beside the reviews: one annotation of one Lease has everyone's escrows.
+"""Divide shared quotas with the other replicas, in the background: one annotation of a Lease has the escrows of all.
 
 Clocks are not compared. A replica relies on its escrows for `VALID_SECONDS` after it sent its last successful write.
 The others take an entry back after it was unchanged for so long by their own clocks, plus the longest time until a pod

@@ -1,6 +1,6 @@
 """Choose the evidence for a container: windows of its workload, else of its image, else of the fleet.
 
-The nearest pool with enough windows is used; the workload's own windows are kept beside it. Windows are as long as the
+The nearest pool with enough windows is used; the workload's own windows are kept separately. Windows are as long as the
 workload's pods usually run (the horizon), because a pod keeps for life what admission gave it.
 
 Distribution of the next peak of GPU memory, and the cheapest limit for a price of running out of memory.

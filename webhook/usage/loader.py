@@ -1,6 +1,6 @@
 """Load a `UsageView` in a worker process with a deadline, and check the age of recorded usage.
 
-The worker gets one request and answers with small frames, each of which decodes within a millisecond.
+The worker gets one request and answers with small frames; each decodes within a millisecond.
 """
 
 from __future__ import annotations

@@ -356,7 +356,7 @@ class ConnectionRegistry:
         return [*self.trusted, *self.untrusted]
 
     def add(self, connection: HttpConnection, *, trusted: bool = False) -> bool:
-        """Add a connection, in place of another if there are too many of its kind; False if none can be closed."""
+        """Add a connection, which replaces another if there are too many of its kind; False if none can be closed."""
         queues, limit = (self.trusted, self.limits.trusted) if trusted else (self.untrusted, self.limits.untrusted)
         if len(queues) >= limit and not self._displace(queues):
             return False

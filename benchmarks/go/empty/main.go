@@ -1,4 +1,4 @@
-// The least that a webhook can be: it reads the uid of a review and says yes. What creates cost beside it is the price
+// The least that a webhook can be: it reads the uid of a review and says yes. What creates cost above it is the price
 // of being asked at all.
 package main
 

@@ -65,7 +65,7 @@ def trace_node(name: str, layouts: Sequence[dict[str, int]]) -> Json:
 
 
 def most_equal_slices(layouts: Sequence[dict[str, int]]) -> int:
-    """Return how many slices a node has of the profile of which it has most."""
+    """Return the number of slices of a node's most frequent profile."""
     totals = sum(map(Counter, layouts), Counter[str]())
     return max(totals.values(), default=0)
 

@@ -80,7 +80,7 @@ def burst_pod(name: str, namespace: str) -> PodMaker:
 
 
 def random_burst(random: Random, namespace: str, count: int) -> list[Json]:
-    """Return pods of which most may be right-sized, some request a slice, and a quarter keep their whole cards."""
+    """Return pods: most may be right-sized, some request a slice, and a quarter keep their whole cards."""
     pods = []
     for number in range(count):
         maker, kind = burst_pod(f"b-{number}", namespace), random.random()

@@ -57,8 +57,8 @@ CASES = {
     "two replicas": RaceCase(2),
     "three replicas": RaceCase(3),
     "three replicas, and pods are deleted": RaceCase(3, deletes=True),
-    "two replicas, one of which is killed": RaceCase(2, fault=kill_one),
-    "two replicas, one of which is killed and replaced, and pods are deleted": RaceCase(
+    "two replicas, and one is killed": RaceCase(2, fault=kill_one),
+    "two replicas, one is killed and replaced, and pods are deleted": RaceCase(
         2, deletes=True, fault=kill_one_and_start_another
     ),
 }

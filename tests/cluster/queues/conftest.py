@@ -19,7 +19,7 @@ POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 
 @pytest.fixture(scope="package")
 def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Install everything beside Kueue and JobSet, with the example cluster's nodes."""
+    """Install everything with Kueue and JobSet, and the example cluster's nodes."""
     nodes = add_nodes(plane, demo_nodes())
     try:
         with (

@@ -234,7 +234,7 @@ def _parse_folder(path: str | None, name: str, example: str) -> Path | None:
 
 
 def _write_files(folder: Path, layout: ClusterLayout, max_unavailable: int) -> None:
-    """Write the files that apply a plan, in place of those of an earlier one. Exits if that fails."""
+    """Write the files that apply a plan; they replace those of an earlier one. Exits if that fails."""
     files = layout_files(layout.changes, max_unavailable, layout.policies)
     try:
         older = _older_plan(folder, files)
@@ -268,7 +268,7 @@ def _has_mark(file: Path, mark: str) -> bool:
 def _replace_files(folder: Path, files: Mapping[str, str], older: Collection[str]) -> None:
     """Write files, and remove older ones.
 
-    The old script is removed first and the new one comes last, so that no script is beside files of another plan.
+    The old script is removed first and the new one is written last, so a script never belongs to files of another plan.
     """
     if files:
         folder.mkdir(parents=True, exist_ok=True)

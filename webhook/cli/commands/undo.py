@@ -230,7 +230,7 @@ def _restored_fraction(container: Mapping[str, Any], change: FractionRecord) -> 
 def _restored_resources(
     container: Mapping[str, Any], offer: str, before: ResourceRequirements
 ) -> dict[str, dict[str, Any]]:
-    """Return limits and requests with the original GPU amounts in place of the injected ones."""
+    """Return limits and requests with the injected GPU amounts replaced by the original ones."""
     resources = container.get("resources") or {}
     injected = (offer, ACCOUNTING_RESOURCE)
     return {

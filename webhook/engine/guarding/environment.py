@@ -1,7 +1,7 @@
 """Find environment variables that give a container more than it requested, through the toolkit, the loader or CUDA.
 
 nvidia-container-toolkit reads devices from the container's environment. The kubelet appends the pod's variables after
-the device plugin's, and runtimes use the last one, so the pod's value applies even beside a request.
+the device plugin's, and runtimes use the last one, so the pod's value applies even if it requests GPUs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FEATURE_VARIABLES = ("NVIDIA_NVSWITCH", "NVIDIA_MOFED")
 """Driver features whose devices belong to other tenants too."""
 
 _GPU_MEMORY_FEATURES = ("NVIDIA_GDS", "NVIDIA_GDRCOPY")
-"""Driver features whose devices act only on GPUs of the process; NVSHMEM and cuFile need them beside a GPU."""
+"""Driver features whose devices act only on GPUs of the process; NVSHMEM and cuFile need them in addition to a GPU."""
 
 DRIVER_FEATURES = (*FEATURE_VARIABLES, *_GPU_MEMORY_FEATURES)
 """If `enabled`, the toolkit adds the feature's devices to a container that sees GPUs."""

@@ -188,7 +188,7 @@ _DYNAMIC_OR_ERROR = frozenset({"dyn", "any", "error"})
 
 
 def most_general(one: CelType, other: CelType) -> CelType:
-    """Return the less specific of two types of which one can be assigned to the other."""
+    """Return the less specific of two types; one must be assignable to the other."""
     return one if _is_equal_or_less_specific(one, other) else other
 
 

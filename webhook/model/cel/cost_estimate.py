@@ -375,7 +375,7 @@ class _CostEstimator:
 
 _INDEXES = {"index_list": "@items", "index_map": "@values"}
 _WITHOUT_ARGUMENTS = frozenset({"logical_or", "logical_and", "conditional"})
-"""Overloads whose cost includes that of their arguments, not all of which are evaluated."""
+"""Overloads that may not evaluate all arguments; their cost includes that of their arguments."""
 
 _COMPARISONS = frozenset(
     {"equals", "not_equals"}

@@ -1,7 +1,7 @@
 """Compile a checked expression to Python functions, and evaluate it within a number of steps.
 
-Evaluation takes at most `STEP_LIMIT` steps. cel-go limits the cost of an evaluation instead, to a million units, each
-of which can be as slow as a step here; no expression of a driver or a user comes near either.
+Evaluation takes at most `STEP_LIMIT` steps. cel-go limits the cost of an evaluation instead, to a million units. A
+unit can be as slow as a step here; expressions of drivers and users stay far below both limits.
 
 Source: `interpreter/planner.go` of cel-go.
 """
@@ -230,7 +230,7 @@ _CLASSES: dict[CelType, type] = {
     BOOL: bool, BYTES: bytes, DOUBLE: float, INT: int, STRING: str, UINT: UnsignedInteger, QUANTITY: QuantityValue,
     SEMVER: SemanticVersion,
 }  # fmt: skip
-"""The classes of values whose type is told by their class alone."""
+"""The Python class of each type whose values have a class of their own."""
 
 
 def _dispatch(overloads: Sequence[FunctionOverload]) -> Implementation:

@@ -1,7 +1,7 @@
 """Values of CEL at run time, and when two of them are equal.
 
-Booleans, integers, doubles, strings, bytes and null are Python's own; other values are of the classes below. The type
-of a value is told by its class alone: an unsigned integer is a `UnsignedInteger`.
+Booleans, integers, doubles, strings, bytes and null are Python's own; other values are of the classes below. A value's
+class determines its type: an unsigned integer is a `UnsignedInteger`.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def are_equal(one: CelValue, other: CelValue) -> bool:
 
 
 def equals(one: CelValue, other: CelValue) -> bool:
-    """Return whether two values are equal, the second of which is compared by the rules of the first."""
+    """Return whether two values are equal by the rules of the first one's type."""
     kind = type(one)
     if kind is bool or type(other) is bool:
         if isinstance(one, (QuantityValue, SemanticVersion)):

@@ -54,7 +54,7 @@ class AllocationOutcome(StrEnum):
     """An error that ends scheduling of the pod on all nodes."""
 
     UNKNOWN = "unknown"
-    """It cannot be told."""
+    """It depends on what is not known here."""
 
 
 class ChosenDevice(NamedTuple):

@@ -239,7 +239,7 @@ class _ClaimWeigher:
         return RequestUnits(request.name, most, is_known, nodes, others, self._units_before_sizing(request), products)
 
     def _units_before_sizing(self, request: ClaimRequest) -> Mapping[str, int] | None:
-        """Return the units of the last choice of a right-sized request, of which the others are smaller.
+        """Return the units of the last choice of a right-sized request; None unless all others are smaller.
 
         A user may write such choices too, so limits must still count one that is larger than the last.
         """

@@ -1,4 +1,4 @@
-"""DeviceTaintRules, in API group `resource.k8s.io`: taints that an admin gives to devices, beside those of drivers."""
+"""DeviceTaintRules, in API group `resource.k8s.io`: taints that an admin adds to devices, besides those of drivers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet
 
 MAX_KNOWN_CARDS = 1024
-"""Kinds of pools, with what claims have of them, of which the cards are remembered."""
+"""Kinds of pools, with their allocated devices, whose cards are cached."""
 
 SIZE_KEYS = tuple(
     DeviceKey("attributes", domain, name)

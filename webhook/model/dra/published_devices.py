@@ -43,7 +43,7 @@ CARD_KEYS = tuple(
     for driver, names in GPU_DRIVERS.items()
     for name in ("type", "productName", "brand", "architecture", names.profile)
 )
-"""What may differ between cards of which the slices share their content otherwise."""
+"""Attributes that may differ between cards whose slices are otherwise equal."""
 
 
 class PublishedDevice(NamedTuple):
@@ -82,7 +82,7 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     """Return one device of each kind, by the keys that selectors read; None if they read more.
 
     Raises:
-        UnmodeledExpressionError: There are too many kinds, or too many slices of which the keys tell equal ones apart.
+        UnmodeledExpressionError: There are too many kinds, or too many slices that differ in these keys alone.
     """
     cards = cards_by_kind(pools, fleet)
     if cards is not None and keys is not None and cards.are_alike_in(keys):
