@@ -3,8 +3,8 @@
 A result is about a workload and a code, never about a pod: the owner of the workload has to act, and pods are
 replaced. Only fail, warn and error are written, not passes.
 
-Policy Reporter identifies a result by the property `resultID`. Without one it hashes the report's scope, the policy, the
-rule and the message: equal findings of two workloads in a namespace would be one result.
+Policy Reporter identifies a result by the property `resultID`. Without one it hashes the report's scope, the policy,
+the rule and the message: equal findings of two workloads in a namespace would be one result.
 
 Sources: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyReport`, which has the same fields; Policy
 Reporter, `pkg/report/result/id_generator.go`.
