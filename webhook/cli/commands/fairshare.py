@@ -41,7 +41,7 @@ MAX_SKIPPED_NOTES = 10
 
 ShareOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 SharesNamespace = Annotated[
-    str | None, flags.namespace_option("Only the row of this namespace; its share is that among all. Default: all.")
+    str | None, flags.namespace_option("Only the row of this namespace; shares are computed among all. Default: all.")
 ]
 PolicyName = Annotated[
     str, typer.Option("--policy", metavar="NAME", help="The policy whose fairShare to use, if several have one.")

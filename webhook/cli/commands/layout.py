@@ -91,8 +91,8 @@ Quantile = Annotated[
     typer.Option(
         "--quantile",
         metavar="SHARE",
-        help="Plan for what is enough in this share of the time that --usage recorded, for example 0.95. Default: for "
-        "what today's pods need.",
+        help="Plan for the demand that was not exceeded in this share of the time recorded in --usage, for example "
+        "0.95. Default: the demand of today's pods.",
     ),
 ]
 ByNamespace = Annotated[
@@ -133,7 +133,7 @@ Watch = Annotated[
     typer.Option("-w", "--watch", help="Also print changes, until the layouts of all nodes are set or one fails."),
 ]
 WatchTimeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="With --watch: its longest duration. 0: no limit.")
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="With --watch: stop after this time. 0: no limit.")
 ]
 NodeSelector = Annotated[str, flags.selector_option("nodes")]
 STATUS_FORMATS = ("table", "wide", "name", "json", "yaml")
@@ -175,7 +175,7 @@ def layout_command(
     """Plan MIG layouts for what pods need, with the fewest cards.
 
     The demand is what the policies would give the pods if they were created now and every slice were free, including
-    right-sizing in audit and warn mode. Pods that keep whole cards keep them where they run.
+    right-sizing in audit and warn mode. Running pods that keep whole cards stay on their cards.
 
     Nothing is changed in the cluster. Needs HiGHS: pip install 'rightslice[layout]'
 
@@ -452,8 +452,10 @@ def show_status(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Show which nodes of a cluster have their layout: what the MIG manager reports in nvidia.com/mig.config.state, and
-    whether the device plugin advertises the planned shares.
+    """Show which nodes have their planned layout.
+
+    Shows what the MIG manager reports in nvidia.com/mig.config.state, and whether the device plugin advertises the
+    planned shares.
 
     Exit code: 0 all have it, 1 some do not (yet), 2 invalid input, 3 the cluster did not answer.
     """
