@@ -642,7 +642,7 @@ class ClusterView:
 
     @property
     def is_stale(self) -> bool:
-        """True if the view is too old to rely on it, or cannot be rebuilt.
+        """True if the view is too old to rely on, or cannot be rebuilt.
 
         `_mark_staleness` (`cache.informers`) decides that, and `publish` (`cache.live_view`) keeps the mark when it
         replaces a view. Effects of a stale view:

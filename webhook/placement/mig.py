@@ -249,7 +249,7 @@ class RepartitionPlan(msgspec.Struct, frozen=True):
 def plan_repartition(value: MigCardValue, cards: tuple[MigCard, ...], name: str) -> RepartitionPlan | None:
     """Return the new layout of one card that makes a profile fit by removing idle instances only.
 
-    Of several, the one that removes least, then the one that leaves the card with the highest value.
+    Among several, it is the one that removes least, then the one that leaves the card with the highest value.
 
     Returns:
         None if an idle instance of the profile exists, or no layout of one card would help.

@@ -243,7 +243,7 @@ def _is_measured(result: CheckResult) -> bool:
 
 
 def _pod_savings(allocation: PodAllocation, prices: NodePrices | None) -> GpuCost:
-    """Return what right-sizing would free of a pod, and what its GPUs cost now less what the rest would cost.
+    """Return the GPUs of a pod that right-sizing would free, and what the pod would cost less.
 
     The rest has the price of the most expensive product that the new request may get; no price if one has none.
     """

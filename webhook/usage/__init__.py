@@ -1,1 +1,1 @@
-"""From what GPUs were measured to do to what workloads need: recorded use in, a `UsageView` out."""
+"""Estimates what workloads need from recorded GPU usage: a `UsageView`."""

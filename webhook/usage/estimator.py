@@ -156,7 +156,7 @@ def _forecast_workload(
 
 
 def _chance_by_newest_window(span: WindowSpan, tail: Floats, grid: SizeGrid) -> Floats:
-    """Weight windows relative to the newest one, however old: nothing newer is known of the workload."""
+    """Weight windows relative to the newest one, even if it is old: the workload has no newer usage."""
     windows = span.windows
     if not windows.at.size:
         return tail

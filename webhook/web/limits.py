@@ -72,7 +72,7 @@ LONG_SECONDS = 0.005
 """After an answer that took longer, the next large request waits for `PAUSE_SECONDS`."""
 
 PAUSE_SECONDS = 0.002
-"""Time in which the head and the body of a small request, which take two iterations of the event loop, are read."""
+"""Time to read the head and the body of a small request, in two iterations of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)

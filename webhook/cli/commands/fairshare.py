@@ -113,7 +113,7 @@ def fairshare_command(
 
 
 def note_skipped_pods(skipped: Sequence[str]) -> None:
-    """Print which pods, or whose time, are not counted, and why."""
+    """Print the pods that are not counted, or whose time is not, and the reasons."""
     for reason in skipped[:MAX_SKIPPED_NOTES]:
         print_note(f"note: {sanitize(reason)}")
     if len(skipped) > MAX_SKIPPED_NOTES:

@@ -108,7 +108,7 @@ def _check_condition(tree: ExpressionNode) -> None:
 def _check_cost(tree: ExpressionNode) -> None:
     cost = estimate_cost(tree)
     if cost > MAX_EXPRESSION_COST:
-        found = "no limit is known of a size in it" if cost >= _UNBOUNDED_COST else f"it may cost {cost}"
+        found = "a size in it has no known limit" if cost >= _UNBOUNDED_COST else f"it may cost {cost}"
         raise CelSyntaxError(f"too complex, exceeds cost limit of {MAX_EXPRESSION_COST}: {found}", 0)
 
 

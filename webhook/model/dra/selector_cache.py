@@ -76,7 +76,7 @@ def select_device(expression: str, driver: str, device: Device) -> bool:
 
 
 def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
-    """Return the keys by whose values some selectors can tell devices apart; None if one reads more than keys.
+    """Return the keys whose values some selectors distinguish; None if one reads more than keys.
 
     Raises:
         SelectorRuntimeError: A selector does not compile.

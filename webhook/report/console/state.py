@@ -41,7 +41,7 @@ class ConsoleState(msgspec.Struct, frozen=True):
         pods: The pods of each of these workloads.
         workload_of_pod: The workload of each of these pods, by namespace and name.
         nodes: Every node with GPUs.
-        utilization: None if no nodes are known; likewise `reach`.
+        utilization: None if no nodes are known, as is `reach`.
     """
 
     cluster: str
