@@ -20,6 +20,7 @@ from webhook.placement.layout_plan import (
     EqualNodes,
     LayoutPlan,
     UnitDemand,
+    independent_parts,
     is_shared,
     plan_layouts,
 )
@@ -369,6 +370,63 @@ def test_a_plan_of_a_large_cluster_is_proved_optimal() -> None:
     # Three 3g or 4g slices of two cards, and no card has more than two: so many cards at least.
     large = sum(each.requests for each in demands[3:])
     assert plan.used.value >= -(-large // 2)
+
+
+def pods_that_name_nodes(numbers: Sequence[int]) -> tuple[list[EqualNodes], list[UnitDemand]]:
+    """Nodes with eight cards, each with so many pods that may use this one only."""
+    groups = [EqualNodes(H100, ((),) * 8, bit=bit) for bit in range(len(numbers))]
+    demands = [slices(H100, count, "1g.10gb")._replace(nodes=1 << bit) for bit, count in enumerate(numbers)]
+    return groups, demands
+
+
+def test_nodes_that_share_no_demand_are_parts_and_equal_parts_are_planned_once() -> None:
+    groups, demands = pods_that_name_nodes([3, 9, 3])
+    other = EqualNodes(A30, ((),), bit=1)
+
+    parts = independent_parts([*groups, other], [*demands, UnitDemand(1, ())])
+
+    assert sorted((part.group_numbers, part.demand_numbers) for part in parts) == [
+        ((0,), (0,)),
+        ((1,), (1,)),
+        ((2,), (2,)),
+        ((3,), (3,)),
+    ]
+    assert len({(part.groups, part.demands) for part in parts}) == 3
+
+
+def test_a_demand_joins_the_nodes_that_may_serve_it() -> None:
+    groups, demands = pods_that_name_nodes([3, 9, 3])
+
+    parts = independent_parts(groups, [*demands, slices(H100, 1, "1g.10gb")._replace(nodes=0b101)])
+
+    assert [(part.group_numbers, part.demand_numbers) for part in parts] == [((1,), (1,)), ((0, 2), (0, 2, 3))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_together_are_as_good_as_one_plan(seed: int) -> None:
+    rng = random.Random(seed)
+    today = [rng.choice([WHOLE_CARD, SEVEN, BALANCED]) for _ in range(4)]
+    groups = [EqualNodes(H100, (layout, ()), bit=bit, drain=bit % 2) for bit, layout in enumerate(today)]
+    some = [slices(H100, rng.randint(1, 9), *rng.sample(["1g.10gb", "2g.20gb", "3g.40gb"], 2)) for _ in range(5)]
+    demands = [each._replace(nodes=rng.choice([0b1, 0b10, 0b100, 0b1100])) for each in some]
+    joined = [*demands, UnitDemand(0, (CardUnit(H100, ""),))]  # nobody needs it, and every node may serve it
+
+    apart, together = plan_layouts(groups, demands), plan_layouts(groups, joined)
+
+    assert len(independent_parts(groups, demands)) > len(independent_parts(groups, joined)) == 1
+    assert figures(apart) == figures(together)
+    assert (apart.unserved, apart.used) == (together.unserved, together.used)
+
+
+def test_hundreds_of_pods_that_each_name_a_node_are_proved_optimal() -> None:
+    groups, demands = pods_that_name_nodes([1 + number % 20 for number in range(400)])
+
+    plan = plan_layouts(groups, demands, seconds=5)
+
+    assert plan.is_optimal
+    assert plan.used.value == sum(-(-(1 + number % 20) // 7) for number in range(400))
+    assert sum(sum(served.values()) for served in plan.served) == sum(each.requests for each in demands)
+    assert {group.bit for group in plan.used_nodes} == set(range(400))
 
 
 def test_a_plan_without_time_is_todays_layout_with_its_bound() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.errors import SolverError
@@ -38,10 +39,11 @@ class ObjectiveValue(NamedTuple):
 
 
 class ProgramSolution(NamedTuple):
-    """The values of the variables, and of the objectives."""
+    """The values of the variables, and of the objectives, and the time that these took."""
 
     values: tuple[int, ...]
     objectives: tuple[ObjectiveValue, ...]
+    seconds: float
 
 
 class IntegerProgram:
@@ -72,37 +74,66 @@ class IntegerProgram:
             SolverError: HiGHS is not installed.
         """
         values: Sequence[int] = [start.get(index, 0) for index in range(len(self._limits))]
-        rows, found, left = list(self._rows), list[ObjectiveValue](), seconds
+        found, left, solver = list[ObjectiveValue](), seconds, self._load_solver()
         for terms in objectives:
-            if not terms:
-                found.append(ObjectiveValue(0, 0))
-                continue
-            solver = self._load_solver(rows, terms, values)
-            solver.setOptionValue("time_limit", left / 2)
-            solver.run()
-            left -= min(left / 2, solver.getRunTime())
-            values = [round(value) for value in solver.getSolution().col_value]
-            value = sum(factor * values[index] for index, factor in terms.items())
-            least = sum(factor * self._limits[index] for index, factor in terms.items() if factor < 0)
-            found.append(ObjectiveValue(value, math.ceil(max(least, solver.getInfo().mip_dual_bound - TOLERANCE))))
-            rows.append(LinearRow(terms, -math.inf, value))
-        return ProgramSolution(tuple(values), tuple(found))
+            value, least = (
+                _value_of(terms, values),
+                sum(each * self._limits[i] for i, each in terms.items() if each < 0),
+            )
+            if value == least:
+                found.append(ObjectiveValue(value, value))
+            else:
+                before = solver.getRunTime()  # of all runs together
+                _run_solver(solver, terms, values, left / 2)
+                left -= min(left / 2, solver.getRunTime() - before)
+                values = [round(value) for value in solver.getSolution().col_value]
+                value, bound = _value_of(terms, values), solver.getInfo().mip_dual_bound
+                found.append(ObjectiveValue(value, math.ceil(max(least, bound - TOLERANCE))))
+            _add_rows(solver, [LinearRow(terms, -math.inf, value)] if terms else [])
+        return ProgramSolution(tuple(values), tuple(found), seconds - left)
 
-    def _load_solver(self, rows: Sequence[LinearRow], terms: LinearTerms, start: Sequence[int]) -> highspy.Highs:
-        """Return a solver with the variables, some constraints, an objective, and a solution to start with."""
+    def _load_solver(self) -> highspy.Highs:
+        """Return a solver with the variables and constraints."""
         try:
             import highspy
+            import numpy as np
         except ImportError as error:
             raise SolverError("needs HiGHS, which is not installed. Write pip install 'rightslice[layout]'") from error
-        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # its constructor has no annotations
+        solver, count = highspy.Highs(), len(self._limits)  # type: ignore[no-untyped-call]  # it has no annotations
         for name, setting in (("output_flag", False), ("threads", 1), ("mip_rel_gap", 0.0)):
             solver.setOptionValue(name, setting)
-        for index, limit in enumerate(self._limits):
-            solver.addCol(terms.get(index, 0), 0, limit, 0, [], [])
-            solver.changeColIntegrality(index, highspy.HighsVarType.kInteger)
-        for row in rows:
-            solver.addRow(row.lower, row.upper, len(row.terms), list(row.terms), list(row.terms.values()))
-        known = highspy.HighsSolution()
-        known.col_value = list(map(float, start))
-        solver.setSolution(known)
+        solver.addVars(count, [0.0] * count, list(map(float, self._limits)))
+        integers = np.full(count, int(highspy.HighsVarType.kInteger), np.uint8)
+        solver.changeColsIntegrality(count, np.arange(count, dtype=np.int32), integers)
+        _add_rows(solver, self._rows)
         return solver
+
+
+def _value_of(terms: LinearTerms, values: Sequence[int]) -> int:
+    return sum(factor * values[index] for index, factor in terms.items())
+
+
+def _run_solver(solver: highspy.Highs, terms: LinearTerms, start: Sequence[int], seconds: float) -> None:
+    """Minimize an objective, starting with a solution."""
+    import highspy
+
+    count, known = len(start), highspy.HighsSolution()
+    solver.changeColsCost(count, list(range(count)), [float(terms.get(index, 0)) for index in range(count)])
+    known.col_value = list(map(float, start))
+    solver.setSolution(known)
+    solver.setOptionValue("time_limit", seconds)
+    solver.run()
+
+
+def _add_rows(solver: highspy.Highs, rows: Sequence[LinearRow]) -> None:
+    """Add constraints."""
+    ends = list(accumulate(len(row.terms) for row in rows))
+    solver.addRows(
+        len(rows),
+        [row.lower for row in rows],
+        [row.upper for row in rows],
+        ends[-1] if ends else 0,
+        [0, *ends[:-1]] if ends else [],
+        [index for row in rows for index in row.terms],
+        [float(factor) for row in rows for factor in row.terms.values()],
+    )
