@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from tests.browser.installation import HERE, NODE, InstalledBrowser
 
 SERIOUS = frozenset({"serious", "critical"})
+ALL_IMPACTS = SERIOUS | {"minor", "moderate"}
 
 
 class PageError(Exception):

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.browser.driver import BrowserProcess
+from tests.browser.driver import ALL_IMPACTS, BrowserProcess
+from tests.browser.layout_checks import WIDTHS, find_layout_errors_by_width
 from tests.house.checkout import read_checkout_file
 from tests.report.audit_samples import DENIED, NOW, audited_page, audited_pod, rows_of
 from tests.report.layout_samples import planned_layout
@@ -36,11 +37,6 @@ const shown = () => [...table.tBodies[0].rows].map((row) => row.cells[button.par
 const found = [shown()];
 for (let i = 0; i < 2; i++) { button.click(); found.push(shown(), button.parentElement.getAttribute("aria-sort")); }
 return found;
-"""
-
-PAINTED = """
-const of = (selector) => window.getComputedStyle(document.querySelector(selector));
-return [of("body").backgroundColor, of("body").color, of(".chart .idle").backgroundColor, document.title];
 """
 
 
@@ -91,33 +87,27 @@ def test_a_click_on_a_header_sorts_text(browser: BrowserProcess, text: str) -> N
     assert (second, down) == ("descending", sorted(before, reverse=True))
 
 
-def test_light_and_dark_themes_have_enough_contrast(browser: BrowserProcess, text: str) -> None:
-    light, dark = browser.evaluate(text, PAINTED), browser.evaluate(text, PAINTED, dark=True)
-    assert light[0] == "rgb(255, 255, 255)"
-    assert [one != other for one, other in zip(light, dark, strict=True)] == [True, True, True, False]
-    assert contrast(*dark[:2]) > 7
-    assert contrast(*light[:2]) > 7
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colors by WCAG 2."""
-
-    def luminance(color: str) -> float:
-        parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted(map(luminance, (one, other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_overflows_a_narrow_or_a_wide_window(
-    browser: BrowserProcess, pages: dict[str, str], width: int
+def test_nothing_overlaps_overflows_or_is_too_small_at_any_width(
+    browser: BrowserProcess, pages: dict[str, str]
 ) -> None:
-    for name, page in pages.items():
-        wide = browser.evaluate(page, "return document.documentElement.scrollWidth", width=width)
-        assert wide <= width, name
+    for name, html in pages.items():
+        with browser.open(html) as page:
+            assert find_layout_errors_by_width(page) == {}, name
+
+
+PAPER = "return window.getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.mark.parametrize("name", ["audit", "layout"])
+def test_both_themes_are_accessible(browser: BrowserProcess, pages: dict[str, str], name: str) -> None:
+    """Contrast included: 4.5, as WCAG AA wants it."""
+    with browser.open(pages[name], width=390) as page:
+        assert page.accessibility_violations(ALL_IMPACTS) == []
+        light = page.evaluate(PAPER)
+        page.show(dark=True)
+        assert page.accessibility_violations(ALL_IMPACTS) == []
+        assert (light, page.evaluate(PAPER)) == ("rgb(255, 255, 255)", "rgb(18, 24, 31)")
+        assert (page.errors, page.requests) == ([], [])
 
 
 A4 = 718
@@ -153,64 +143,18 @@ def test_print_cuts_nothing_off_and_repeats_headers(browser: BrowserProcess, pag
         assert set(found["arrows"]) == {"none"}
 
 
-CHARTS = """
-const inside = (box, frame) => box.left >= frame.left && box.right <= frame.right + 0.5;
-const rows = [...document.querySelectorAll(".chart div")], style = (each) => window.getComputedStyle(each);
-return {
-  charts: document.querySelectorAll(".chart").length,
-  outside: rows.flatMap((row) => [...row.querySelectorAll("b, small, i")].filter(
-    (each) => !inside(each.getBoundingClientRect(), row.getBoundingClientRect())).map((each) => each.outerHTML)),
-  overlapping: rows.filter((row) => {
-    const [name, text] = ["b", "small"].map((each) => row.querySelector(each).getBoundingClientRect());
-    return name.right > text.left && name.bottom > text.top && text.bottom > name.top;
-  }).map((row) => row.textContent),
-};
-"""
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_names_bars_and_values_of_charts_are_beside_each_other(
-    browser: BrowserProcess, pages: dict[str, str], width: int
-) -> None:
-    for name, page in pages.items():
-        found = browser.evaluate(page, CHARTS, width=width)
-        assert found == {"charts": 3 if name.startswith("audit") else 1, "outside": [], "overlapping": []}, name
-
-
-TEXTS = """
-const style = (each) => window.getComputedStyle(each), hasText = (node) => node.nodeType === 3 && node.data.trim();
-const opaque = (each) => !style(each).backgroundColor.endsWith(", 0)");
-const behind = (each) => (opaque(each) || !each.parentElement ? each : behind(each.parentElement));
-return [...document.body.querySelectorAll("*")].filter(
-  (each) => !["SCRIPT", "STYLE"].includes(each.tagName) && [...each.childNodes].some(hasText)
-).map((each) => [parseFloat(style(each).fontSize), style(each).color, style(behind(each)).backgroundColor]);
-"""
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["audit", "layout"])
-def test_every_text_is_large_enough_and_has_contrast_on_a_phone(
-    browser: BrowserProcess, pages: dict[str, str], name: str, dark: bool
-) -> None:
-    """Nothing is scaled, so a pixel of CSS is one on the screen; 4.5 is WCAG AA."""
-    found = browser.evaluate(pages[name], TEXTS, dark=dark, width=390)
-    assert len(found) > 80
-    assert min(size for size, *_ in found) >= 11
-    assert min(contrast(*colors) for _, *colors in found) >= 4.5
-
-
 BROKEN = """
 const lines = (each) => {
   const range = document.createRange();
   range.selectNodeContents(each);
   return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
 };
-const unbroken = [...document.querySelectorAll("td:not(.long):not(.code), code, .name")];
+const unbroken = [...document.querySelectorAll("td:not(.long):not(.code), code, .name, .chart b")];
 return [unbroken.length, unbroken.filter((each) => lines(each) > 1).map((each) => each.textContent)];
 """
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_names_codes_and_numbers_are_on_one_line(browser: BrowserProcess, pages: dict[str, str], width: int) -> None:
     for name in ("audit", "layout"):
         number, broken = browser.evaluate(pages[name], BROKEN, width=width)
