@@ -1,10 +1,11 @@
 const MIN_LETTERS = 11, TOLERANCE = 2;
 const style = (element) => window.getComputedStyle(element);
 const describe = (element, text = element.textContent) =>
-  `<${element.tagName.toLowerCase()}${element.id ? ` id=${element.id}` : ""}${element.className ? ` class="${element.className}"` : ""}> ${JSON.stringify(text.trim().slice(0, 60))}`;
+  `<${element.tagName.toLowerCase()}${element.id ? ` id=${element.id}` : ""}${element.getAttribute("class") ? ` class="${element.getAttribute("class")}"` : ""}> ${JSON.stringify(text.trim().slice(0, 60))}`;
 const seen = (element) => element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
 
-// The part of a box that the scroll containers and clips around an element leave of it.
+// The part of a box that the scroll containers and clips around an element leave of it; none for a link that is moved
+// off the page until it has the focus.
 const shown = (element, { left, top, right, bottom }) => {
   const box = { left, top, right, bottom };
   for (let outer = element; outer && outer !== document.documentElement; outer = outer.parentElement) {
@@ -13,7 +14,8 @@ const shown = (element, { left, top, right, bottom }) => {
     box.left = Math.max(box.left, frame.left); box.right = Math.min(box.right, frame.right);
     box.top = Math.max(box.top, frame.top); box.bottom = Math.min(box.bottom, frame.bottom);
   }
-  return box.right - box.left > TOLERANCE && box.bottom - box.top > TOLERANCE ? box : null;
+  const isShown = box.right > 0 && box.right - box.left > TOLERANCE && box.bottom - box.top > TOLERANCE;
+  return isShown ? box : null;
 };
 
 // One item for each line of each text: the line of letters, which is lower than the box of the font.
@@ -37,8 +39,12 @@ const controls = [...document.querySelectorAll("a[href], button, input, select, 
 const errors = [];
 const pageWidth = document.documentElement.scrollWidth;
 if (pageWidth > window.innerWidth) errors.push(`the page is ${pageWidth} px wide in a window of ${window.innerWidth} px`);
+const sizeOf = (element) => {
+  const scale = element.ownerSVGElement ? element.getScreenCTM().a : 1;
+  return Math.round(parseFloat(style(element).fontSize) * scale * 10) / 10;
+};
 for (const { element, letters, box, text } of texts) {
-  if (parseFloat(style(element).fontSize) < MIN_LETTERS) errors.push(`letters of ${style(element).fontSize}: ${describe(element, text)}`);
+  if (sizeOf(element) < MIN_LETTERS) errors.push(`letters of ${sizeOf(element)} px: ${describe(element, text)}`);
   if (box && box.left < -TOLERANCE) errors.push(`left of the page: ${describe(element, text)}`);
   const clipped = element.closest("*") && [element, element.parentElement].find((each) => each && /hidden|clip/.test(style(each).overflowX));
   if (clipped && clipped.clientWidth > TOLERANCE && letters.right > clipped.getBoundingClientRect().right + TOLERANCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.browser.driver import BrowserPage
@@ -10,6 +11,16 @@ WIDTHS = (390, 768, 1280, 1920)
 """Windows of a phone, a tablet, a laptop and a large screen, in CSS pixels."""
 
 SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+LINES = """
+const lines = (each) => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+};
+const found = [...document.querySelectorAll(SELECTOR)];
+return [found.length, found.filter((each) => lines(each) > 1).map((each) => each.textContent)];
+"""
 
 
 def find_layout_errors(page: BrowserPage) -> list[str]:
@@ -25,3 +36,9 @@ def find_layout_errors_by_width(page: BrowserPage) -> dict[int, list[str]]:
         page.show(width=width)
         errors[width] = find_layout_errors(page)
     return {width: found for width, found in errors.items() if found}
+
+
+def find_broken_texts(page: BrowserPage, selector: str) -> tuple[int, list[str]]:
+    """Return the number of elements that match a selector, and the texts of those that take several lines."""
+    number, broken = page.evaluate(LINES.replace("SELECTOR", json.dumps(selector)))
+    return number, broken

@@ -11,7 +11,11 @@ HEAD = "<!doctype html><html lang=en><title>t</title><body style='margin: 0; fon
 
 ERRORS = {
     "a page that is too wide": ("<div style='width: 500px'>wide</div>", "500 px wide in a window of 390 px"),
-    "small letters": ("<small style='font-size: 10px'>tiny</small>", 'letters of 10px: <small> "tiny"'),
+    "small letters": ("<small style='font-size: 10px'>tiny</small>", 'letters of 10 px: <small> "tiny"'),
+    "letters of a picture that is scaled down": (
+        "<svg viewBox='0 0 200 50' width=100><text y=30 font-size=14>tiny</text></svg>",
+        'letters of 7 px: <text> "tiny"',
+    ),
     "two texts in one place": (
         "<b style='position: absolute'>first</b><i style='position: absolute'>second</i>",
         '<b> "first" overlaps <i> "second"',
@@ -29,6 +33,7 @@ ACCEPTED = {
     "a wide table in a box that scrolls": "<div style='overflow-x: auto'><div style='width: 900px'>wide</div></div>",
     "a hidden text over another": "<b style='position: absolute; visibility: hidden'>first</b><i>second</i>",
     "a label around its input": "<label>Name <input style='width: 5rem'></label>",
+    "a link off the page until it has the focus": "<a href=# style='position: absolute; left: -100vw'>Skip</a>",
     "a text for screen readers only": (
         "<span style='position: absolute; width: 1px; height: 1px; overflow: hidden'>skip</span><b>first</b>"
     ),

@@ -1,0 +1,150 @@
+"""The console in a browser: layout and accessibility of every page at every width, and use by keyboard alone."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+import pytest
+
+from tests.browser.driver import BrowserPage, BrowserProcess
+from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_layout_errors_by_width
+from tests.console.test_pages import DEMO_PAGES
+from webhook.console.listener import serve_console
+from webhook.console.reading import ClusterReading, NewestReading
+
+PAGES = DEMO_PAGES | {
+    "filtered workloads": "/workloads?namespace=notebooks",
+    "a workload that does not exist": "/workload?namespace=search&name=Deployment/none",
+    "an address that is invalid": "/workloads?sort=none",
+}
+
+
+@contextmanager
+def served_console(reading: NewestReading) -> Iterator[str]:
+    """Serve a console in another thread, as a browser and its test are one thread; give its address."""
+
+    async def serve() -> None:
+        async with serve_console(reading, "127.0.0.1", 0) as address:
+            addresses.put(address.rstrip("/"))
+            await stop.wait()
+
+    addresses: queue.Queue[str] = queue.Queue()
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        yield addresses.get(timeout=60)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def address(demo: ClusterReading) -> Iterator[str]:
+    """The address of a console."""
+    with served_console(NewestReading(demo)) as served:
+        yield served
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_a_page_is_legible_and_accessible(browser: BrowserProcess, address: str, path: str) -> None:
+    with browser.open() as page:
+        status = page.go(address + path)
+        assert find_layout_errors_by_width(page) == {}
+        for width, dark in ((1280, False), (390, True)):
+            page.show(width=width, dark=dark)
+            assert page.accessibility_violations() == [], (width, dark)
+        assert {request.split()[1].startswith(address) for request in page.requests} == {True}
+        assert status != 200 or page.errors == []
+
+
+@pytest.mark.parametrize("path", ["/workloads", "/nodes"])
+def test_names_and_numbers_of_tables_are_on_one_line(browser: BrowserProcess, address: str, path: str) -> None:
+    with browser.open() as page:
+        page.go(address + path)
+        for width in WIDTHS:
+            page.show(width=width)
+            number, broken = find_broken_texts(page, "tbody th, tbody td:not(.long)")
+            assert number > 80
+            assert broken == []
+
+
+RECORD_FOCUS = """
+const seen = (each) => each.checkVisibility({ visibilityProperty: true });
+const selector = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+const controls = [...document.querySelectorAll(selector)].filter(seen);
+window.reached = [];
+window.unmarked = [];
+document.addEventListener("focusin", ({ target }) => {
+  const at = controls.indexOf(target);
+  if (at < 0) return;
+  window.reached.push(at);
+  const { outlineStyle, outlineWidth } = getComputedStyle(target);
+  if (outlineStyle === "none" || parseFloat(outlineWidth) < 2) window.unmarked.push(target.outerHTML);
+});
+return controls.length;
+"""
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_the_tab_key_reaches_every_control_in_order_and_shows_where_it_is(
+    browser: BrowserProcess, address: str, path: str
+) -> None:
+    with browser.open(width=390) as page:
+        page.go(address + path)
+        number = page.evaluate(RECORD_FOCUS)
+        scrolled = page.evaluate("return document.querySelectorAll('.scroll').length")
+        page.press(*["Tab"] * (number + scrolled))
+        reached, unmarked = page.evaluate("return [window.reached, window.unmarked]")
+    assert number >= 4
+    assert list(islice(reached, number)) == list(range(number))
+    assert unmarked == []
+
+
+def press_tab_until(page: BrowserPage, focused: str) -> None:
+    """Press Tab until the focused element matches a selector."""
+    for _ in range(100):
+        page.press("Tab")
+        if page.evaluate(f"return document.activeElement.matches({focused!r})"):
+            return
+    raise AssertionError(f"the Tab key does not reach {focused}")
+
+
+def test_the_first_control_skips_the_navigation(browser: BrowserProcess, address: str) -> None:
+    with browser.open() as page:
+        page.go(address)
+        page.press("Tab", "Enter")
+        assert page.evaluate("return document.activeElement.id") == "content"
+
+
+def test_a_workload_is_found_and_opened_by_keyboard_alone(browser: BrowserProcess, address: str) -> None:
+    with browser.open() as page:
+        page.go(address)
+        press_tab_until(page, "nav a[href='/workloads']")
+        page.press("Enter")
+        page.wait("return location.pathname === '/workloads' && document.readyState === 'complete'")
+        press_tab_until(page, "#filter-namespace, #filter-name")
+        assert page.evaluate("return document.activeElement.labels.length") == 1
+        press_tab_until(page, "tbody a")
+        page.press("Enter")
+        page.wait("return location.pathname === '/workload' && document.readyState === 'complete'")
+        assert page.evaluate("return document.querySelector('h1').textContent") != "Workloads"
+
+
+def test_a_new_reading_appears_and_keeps_the_focus(browser: BrowserProcess, demo: ClusterReading) -> None:
+    """Waits for the period of the script, five seconds."""
+    reading = NewestReading(demo)
+    focused = "return document.activeElement.textContent"
+    with served_console(reading) as address, browser.open() as page:
+        page.go(f"{address}/workloads")
+        press_tab_until(page, "tbody a")
+        before = page.evaluate(focused)
+        reading.problem, reading.tag = "the API server does not answer", "newer"
+        page.wait("return document.querySelector('#reading').textContent.includes('does not answer')")
+        assert page.evaluate(focused) == before
