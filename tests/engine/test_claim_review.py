@@ -11,6 +11,7 @@ import pytest
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.conftest import ROOT
 from tests.device_builders import (
+    AMD,
     NVIDIA,
     allocated,
     card,
@@ -752,6 +753,89 @@ def test_a_workload_is_told_how_many_of_its_pods_get_devices(requested: Json, re
     found = findings(workload("Deployment", pods, replicas=replicas), *CLUSTER, template(requested))
     assert [each.code for each in found] == ["GPU-T206"] * bool(words)
     assert all(words in each.message for each in found)
+
+
+def machines(left: int = 1, annotations: dict[str, str] | None = None) -> Json:
+    """Return machines of Cluster API without a machine, of which cluster-autoscaler expects four devices."""
+    capacity = "capacity.cluster-autoscaler.kubernetes.io/"
+    written = {"cpu": "32", "memory": "128Gi", "gpu-count": "4", "dra-driver": NVIDIA} | (annotations or {})
+    size = {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": str(left)}
+    about = {"name": "four", "annotations": {f"{capacity}{key}": value for key, value in written.items()} | size}
+    return {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "metadata": about, "spec": {}}
+
+
+def claiming(*names: str, **spec: Any) -> PodMaker:
+    """Return a pod with claims of the template."""
+    claims = [{"name": name, "resourceClaimTemplateName": "c"} for name in names]
+    return make_pod().namespace("team").spec(resourceClaims=claims, **spec)
+
+
+LABELED = {"labels": "cards=four"}
+ON_NEW: dict[str, tuple[Json, Json, Json, list[str]]] = {
+    "more cards than a live node has": (claim(request(count=4)), machines(), template(), []),
+    "more cards than a new node has": (claim(request(count=5)), machines(), template(), ["GPU-D104"]),
+    "a group at its maximum": (claim(request(count=4)), machines(0), template(), ["GPU-D104"]),
+    "another driver": (claim(request(count=4)), machines(annotations={"dra-driver": AMD}), template(), ["GPU-D104"]),
+    "no driver": (claim(request(count=4)), machines(annotations={"dra-driver": ""}), template(), ["GPU-D104"]),
+    "an attribute that the autoscaler does not know": (
+        claim(request(f"{ATTRIBUTES}.productName == 'NVIDIA H100 80GB HBM3'", count=4)),
+        machines(),
+        template(),
+        ["GPU-D104"],
+    ),
+    "claims of a pod": (claiming("a", "b").build(), machines(), template(request(count=2)), []),
+    "claims of a pod that may not use new nodes": (
+        claiming("a", "b", nodeSelector={"cards": "h100"}).build(),
+        machines(),
+        template(request(count=2)),
+        ["GPU-D104"],
+    ),
+    "claims of a pod that only new nodes may run": (
+        claiming("a", nodeSelector={"cards": "four"}).build(),
+        machines(annotations=LABELED),
+        template(request(count=2)),
+        [],
+    ),
+    "as many pods as new nodes serve": (
+        workload("Deployment", claiming("a"), replicas=7),
+        machines(),
+        template(request()),
+        [],
+    ),
+    "more pods than new nodes serve": (
+        workload("Deployment", claiming("a"), replicas=8),
+        machines(),
+        template(request()),
+        ["GPU-T206"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "group", "used", "codes"), ON_NEW.values(), ids=ON_NEW)
+def test_devices_that_an_autoscaler_expects_of_new_nodes_count(
+    data: Json, group: Json, used: Json, codes: list[str]
+) -> None:
+    cluster = [make_node("h100", {"cards": "h100"}), *CLUSTER[1:], group, used]
+    assert [each.code for each in findings(data, *cluster)] == codes
+
+
+COPIED: dict[str, tuple[str, str, list[str]]] = {
+    "nothing says that groups grow": ("cloud.google.com/gke-nodepool", "mode: enforce", ["GPU-T206"]),
+    "a policy says that groups grow": (
+        "cloud.google.com/gke-nodepool", "mode: enforce\nrightSizing: {whenFull: grow}", []
+    ),
+    "Karpenter adds no node for claims": (
+        "karpenter.sh/nodepool", "mode: enforce\nrightSizing: {whenFull: grow}", ["GPU-T206"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("label", "policy", "codes"), COPIED.values(), ids=COPIED)
+def test_cluster_autoscaler_copies_a_node_with_its_devices(label: str, policy: str, codes: list[str]) -> None:
+    data = workload("Deployment", claiming("a"), replicas=100)
+    cluster = [make_node("h100", {label: "cards"}), *CLUSTER[1:], template(request())]
+    found = review(data, policy, view=view_of(*cluster)).findings
+    assert [each.code for each in found if each.code == "GPU-T206"] == codes
 
 
 def test_a_claim_that_pods_share_is_for_any_number_of_them() -> None:

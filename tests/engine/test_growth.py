@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.engine.test_workload_review import workload
 from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, review, tainted, view_of, whole_node
 from tests.storage_builders import ZONE, make_claim, make_class, make_csi_node, make_volume
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
@@ -379,3 +380,133 @@ def test_no_new_node_is_computed_unless_a_policy_says_that_groups_grow(monkeypat
     view = view_of(make_namespace("team"), *FULL)
     monkeypatch.setattr(type(view), "view_new_nodes", lambda _view: pytest.fail("computed"))
     assert isinstance(review(small(), KEEP, view=view).outcome, KeepRequest)
+
+
+WHOLE = {"cpu": "96", "memory": "1000Gi", GPU: "16"}
+LARGE = settings(name="large", resources=WHOLE, agentLabels={}, labels={"pool": "large"})
+"""A group without nodes, whose new nodes have 16 cards."""
+ON_LARGE = {"nodeSelector": {"pool": "large"}}
+PLAIN = "mode: enforce"
+CARDS = make_node("cards", A100 | {EKS: "cards", "kubernetes.io/hostname": "cards"}, **{GPU: 8})
+
+
+class Served(NamedTuple):
+    pod: PodMaker
+    objects: tuple[Json, ...]
+    want: list[str]
+    policy: str = PLAIN
+
+
+SERVED = {
+    "more GPUs than any node has": Served(make_pod().gpus(16), (whole_node(),), ["GPU-T202"]),
+    "as many as a new node has": Served(make_pod().gpus(16), (whole_node(), LARGE), []),
+    "more than a new node has": Served(make_pod().gpus(17), (whole_node(), LARGE), ["GPU-T202"]),
+    "a group that does not grow": Served(
+        make_pod().gpus(16), (whole_node(), settings(resources=WHOLE, agentLabels={}, grows=False)), ["GPU-T202"]
+    ),
+    "a label of new nodes only": Served(make_pod().gpus(1).spec(**ON_LARGE), (whole_node(), LARGE), []),
+    "a label of no node": Served(
+        make_pod().gpus(1).spec(nodeSelector={"pool": "other"}), (whole_node(), LARGE), ["GPU-T204"]
+    ),
+    "a product that only agents write on new nodes": Served(
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
+        (whole_node(), settings(resources=WHOLE, agentLabels={"nvidia.com/gpu.product": "NVIDIA-L4"})),
+        ["GPU-T203"],
+    ),
+    "a product that the template has": Served(
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
+        (whole_node(), settings(resources=WHOLE, agentLabels={}, labels={"nvidia.com/gpu.product": "NVIDIA-L4"})),
+        [],
+    ),
+    "a taint of all live nodes": Served(make_pod().gpus(1), (tainted(whole_node(), GPU_TAINT), LARGE), []),
+    "a taint of new nodes too": Served(
+        make_pod().gpus(1),
+        (tainted(whole_node(), GPU_TAINT), settings(resources=WHOLE, agentLabels={}, taints=[GPU_TAINT])),
+        ["GPU-T205"],
+    ),
+    "a network card of new nodes": Served(
+        make_pod().gpus(1).requests("rdma/hca", "1"),
+        (whole_node(), settings(resources=WHOLE | {"rdma/hca": "1"}, agentLabels={})),
+        [],
+    ),
+    "machines of Cluster API": Served(
+        make_pod().gpus(16), (whole_node(), machines(**{"gpu-type": GPU, "gpu-count": "16"})), []
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SERVED.values(), ids=SERVED)
+def test_a_pod_that_a_new_node_would_serve_is_not_told_that_none_can(case: Served) -> None:
+    found = review(case.pod.build(), case.policy, view=view_of(make_namespace("team"), *case.objects)).findings
+    assert [each.code for each in found if each.code.startswith("GPU-T20")] == case.want
+
+
+def many(replicas: int, pod: PodMaker | None = None) -> Json:
+    return workload("Deployment", pod or make_pod().gpus(1), replicas=replicas)
+
+
+THREE_MACHINES = machines(**{"gpu-type": GPU, "gpu-count": "8"})
+ADDED = "the nodes that they may use, and that node groups may add, have too few GPUs for more"
+EXCLUDING = "they exclude each other by their anti-affinity"
+REPLICAS: dict[str, tuple[Json, tuple[Json, ...], str, str]] = {
+    "live nodes alone, and nothing says that they grow": (
+        many(20),
+        (CARDS,),
+        PLAIN,
+        "at most 8 of 20 pods would run at once: the nodes that they may use have too few GPUs for more",
+    ),
+    "live nodes, and a policy says that groups grow": (many(2000), (CARDS,), GROW, ""),
+    "a group of the settings": (many(2000), (CARDS, LARGE), PLAIN, ""),
+    "a group whose new nodes cannot run the pods": (
+        many(20),
+        (CARDS, settings(resources=WHOLE, agentLabels={}, taints=[GPU_TAINT])),
+        PLAIN,
+        "at most 8 of 20 pods would run at once: the nodes that they may use have too few GPUs for more",
+    ),
+    "as many as a limited group may add": (many(32), (CARDS, THREE_MACHINES), PLAIN, ""),
+    "more than a limited group may add": (
+        many(33),
+        (CARDS, THREE_MACHINES),
+        PLAIN,
+        f"at most 32 of 33 pods would run at once, 8 of them now: {ADDED}",
+    ),
+    "a limited group alone": (
+        many(25, make_pod().gpus(1).spec(nodeSelector={"nvidia.com/mig.strategy": "mixed"})),
+        (CARDS, THREE_MACHINES),
+        PLAIN,
+        f"at most 24 of 25 pods would run at once, 0 of them now: {ADDED}",
+    ),
+    "one on each host": (many(50, apart(make_pod().gpus(1), app="a")), (CARDS, LARGE), PLAIN, ""),
+    "one in each zone, and no further zone": (
+        many(2, apart(make_pod().gpus(1), ZONE, app="a")),
+        (make_node("cards", A100 | {ZONE: "a"}, **{GPU: 8}), settings(resources=WHOLE, labels={ZONE: "a"})),
+        PLAIN,
+        f"at most 1 of 2 pods would run at once: {EXCLUDING}",
+    ),
+    "one in each zone, and new nodes are in another": (
+        many(2, apart(make_pod().gpus(1), ZONE, app="a")),
+        (make_node("cards", A100 | {ZONE: "a"}, **{GPU: 8}), settings(resources=WHOLE, labels={ZONE: "b"})),
+        PLAIN,
+        "",
+    ),
+    "a NodePool without limits": (
+        many(2000),
+        (make_node("c", A100 | {KARPENTER: "slices"}, **{GPU: 8}), pool()),
+        PLAIN,
+        "",
+    ),
+    "a NodePool that its limit stops": (
+        many(20),
+        (make_node("c", A100 | {KARPENTER: "slices"}, **{GPU: 8}), pool(limits={GPU: "8"})),
+        PLAIN,
+        "at most 8 of 20 pods would run at once: the nodes that they may use have too few GPUs for more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "objects", "policy", "message"), REPLICAS.values(), ids=REPLICAS)
+def test_replicas_that_new_nodes_would_run_are_counted(
+    data: Json, objects: tuple[Json, ...], policy: str, message: str
+) -> None:
+    found = review(data, policy, view=view_of(make_namespace("team"), *objects)).findings
+    assert [each.message for each in found if each.code == "GPU-T206"] == [message] * bool(message)

@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.builders import Json
-from tests.example_cluster import view_of
+from tests.example_cluster import NO_USAGE, request_of, view_of
 from tests.filters.device_comparison import COMPARED_PLUGINS, TIMEOUT_MESSAGE
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.random_devices import NAMESPACE, random_devices
 from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
 from webhook.engine.claim_review import MAX_STEPS, pod_device_findings
+from webhook.engine.match import match_policies
+from webhook.engine.pod_context import PodContext
+from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.pods import parse_pod
+from webhook.policy.policy_set import PolicySet
 
 CLUSTERS = max(100, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 1000)
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims of devices")
@@ -96,12 +100,17 @@ def _comparable_pods(cluster: RandomCluster) -> Iterator[str]:
 def _codes_of_pods(cluster: RandomCluster) -> dict[str, frozenset[str]]:
     view = view_of(*cluster.objects)
     return {
-        pod.metadata.name: frozenset(
+        pod["metadata"]["name"]: frozenset(
             TOGETHER if one.path in (("spec", "resourceClaims"), ("spec", "containers")) else one.code
-            for one in pod_device_findings(pod, view, pod.metadata.namespace)
+            for one in pod_device_findings(_context_of(pod, view))
         )
-        for pod in map(parse_pod, cluster.pods)
+        for pod in cluster.pods
     }
+
+
+def _context_of(pod: Json, view: ClusterView) -> PodContext:
+    context, _ = match_policies(request_of(pod), parse_pod(pod), PolicySet(), view, NO_USAGE)
+    return context
 
 
 def _allocating_nodes(answer: SchedulerAnswer, pod: str) -> list[str]:

@@ -20,7 +20,9 @@ from webhook.engine.claimed_gpus import claim_of_scheduler, is_advertised
 from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.matched_policies import combine_policies, fact_reporter
+from webhook.engine.new_nodes import find_new_nodes, says_that_groups_grow, view_new_devices
 from webhook.engine.owned_pods import is_daemon_pod
+from webhook.engine.pod_context import PodContext
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.errors import abbreviate_names
@@ -64,6 +66,7 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
+from webhook.model.node_groups import nodes_with_siblings
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod, PodResourceClaim, Toleration
@@ -80,6 +83,8 @@ ASK = "Ask the admin to remove one of the two from these nodes."
 UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
 """Findings after which a pod gets no devices."""
 
+NO_NODE = frozenset({NO_MATCH, "GPU-D104", "GPU-D105"})
+"""Findings that no node has the devices of a claim."""
 
 _OUTCOMES = {PolicyMode.ENFORCE: "be denied", PolicyMode.WARN: "get this warning"}
 
@@ -139,18 +144,18 @@ def _may_request_gpus(spec: ClaimSpec, classes: DeviceClasses) -> bool:
     return any(may_hold_gpus(request.device_class_name, classes) for request, _ in _requests_of(spec, ()))
 
 
-def pod_device_findings(
-    pod: Pod, view: ClusterView, namespace: str, added: Sequence[Toleration] = ()
-) -> list[PolicyFinding]:
+def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -> list[PolicyFinding]:
     """Return what is wrong with the claims of a pod, and with the device classes that it requests by name.
 
     Args:
+        context: The pod.
         added: Tolerations that policies add to the pod.
     """
+    pod, view, namespace = context.pod, context.view, context.request.namespace
     found = list(_pod_claim_findings(pod, view, namespace)) if pod.spec.resource_claims and view.device_pools() else []
     found += _class_resource_findings(pod, view, namespace)
     if UNALLOCATABLE.isdisjoint(one.code for one in found):
-        found += _joint_findings(pod, view, namespace, added)
+        found += _joint_findings(context, added)
     return found
 
 
@@ -168,13 +173,12 @@ def shared_gpu_findings(pod: Pod, view: ClusterView) -> Iterator[PolicyFinding]:
                     yield _warning(TWICE, (*path, "resources", "limits", name), f"{message}can get the same one", ASK)
 
 
-def _joint_findings(
-    pod: Pod, view: ClusterView, namespace: str, added: Sequence[Toleration]
-) -> Sequence[PolicyFinding]:
+def _joint_findings(context: PodContext, added: Sequence[Toleration]) -> Sequence[PolicyFinding]:
     """Return that no node that a pod may use has the devices of all its claims. Remembered until slices change.
 
     A request for all devices may be for fewer of them later (see `_allocation_findings`).
     """
+    pod, view, namespace = context.pod, context.view, context.request.namespace
     served, pools = served_resources(pod, view.devices.class_by_resource), view.devices.pools
     if not pools or not (pod.spec.resource_claims or served):
         return ()
@@ -194,28 +198,41 @@ def _joint_findings(
     known, key = _known_findings(pools).values_for(view.classes), msgspec.json.encode((specs, f"{nodes:x}"))
     if (found := known.get(key)) is None:
         found = known.store(key, list(_lacking_together(specs, nodes, view)))
+    if found and _new_nodes_have_devices(specs, view, find_new_nodes(context).allowed):
+        return ()
     if pod.spec.resource_claims:
         return found
     message = "must request resources of device classes that one node has together, found no such node"
     return [msgspec.structs.replace(one, path=("spec", "containers"), message=message) for one in found]
 
 
-def replica_device_findings(
-    pod: Pod, view: ClusterView, namespace: str, replicas: int, added: Sequence[Toleration] = ()
-) -> Iterator[PolicyFinding]:
+def replica_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -> Iterator[PolicyFinding]:
     """Yield that the nodes have devices for fewer of a workload's pods, which each get claims of their own.
 
+    Nodes that groups may add count: cluster-autoscaler expects the devices of a live sibling on them.
+
     Args:
-        replicas: How many pods there are.
+        context: One of the pods.
         added: Tolerations that policies add to them.
     """
+    pod, view, replicas = context.pod, context.view, context.request.replicas
     if any(one.resource_claim_name for one in pod.spec.resource_claims) or is_daemon_pod(pod):
         return
-    specs, pools = list(_unallocated_claims(pod, view, namespace)), view.devices.pools
+    specs, pools = list(_unallocated_claims(pod, view, context.request.namespace)), view.devices.pools
+    if not specs or not pools:
+        return
     nodes = _usable_nodes(pod, view, added) & nodes_of_slices(pools, view.fleet)
-    known, key = _known_findings(pools).values_for(view.classes), msgspec.json.encode((specs, f"{nodes:x}", replicas))
+    grow = says_that_groups_grow(context.policy_set)
+    siblings = nodes & nodes_with_siblings(view.fleet, view.group_sources, groups_grow=grow)
+    new = find_new_nodes(context)
+    groups = [new.groups[index] for index in bit_positions(new.allowed) if new.groups[index].slices]
+    added_slices = [(group.nodes_left, group.slices) for group in groups]
+    key = msgspec.json.encode((specs, f"{nodes:x}", f"{siblings:x}", added_slices, replicas))
+    known = _known_findings(pools).values_for(view.classes)
     if (found := known.get(key)) is None:
-        most = _count_served(specs, nodes, replicas, view) if specs and pools else None
+        most = _count_served(specs, nodes, siblings, replicas, view)
+        if most is not None and groups:
+            most = _count_with_new_nodes(most, specs, new.allowed, context)
         number = f"at most {most} of" if most else "none of"
         message = (
             f"{number} {replicas} pods would run at once: the nodes that they may use have too few devices for more"
@@ -226,8 +243,27 @@ def replica_device_findings(
     yield from found
 
 
-def _count_served(specs: Sequence[ClaimSpec], nodes: int, replicas: int, view: ClusterView) -> int | None:
-    """Return how many pods with claims nodes could serve if all devices were free; None if all, or if not known."""
+def _count_with_new_nodes(live: int, specs: Sequence[ClaimSpec], nodes: int, context: PodContext) -> int | None:
+    """Return how many pods live nodes and those that groups may add could serve; None if all, or if not known."""
+    replicas, new, count = context.request.replicas, view_new_devices(context.view), live
+    groups = find_new_nodes(context).groups
+    for index in bit_positions(nodes):
+        left = groups[index].nodes_left
+        served = _count_served(specs, 1 << index, 0, replicas, new) if new is not None else 0
+        if served is None or (served and left is None):
+            return None
+        count += served * (left or 0)
+    return count if count < replicas else None
+
+
+def _count_served(
+    specs: Sequence[ClaimSpec], nodes: int, siblings: int, replicas: int, view: ClusterView
+) -> int | None:
+    """Return how many pods with claims nodes could serve if all devices were free; None if all, or if not known.
+
+    Args:
+        siblings: Nodes that an autoscaler may copy: one that serves a pod has copies for the others.
+    """
     claims, pools, steps, count = [NamedClaim("", spec) for spec in specs], view.devices.pools, 0, 0
     for node in bit_positions(nodes):
         devices, of_node = view.devices._replace(allocated={}), pools.pools_of_node(node)
@@ -238,8 +274,24 @@ def _count_served(specs: Sequence[ClaimSpec], nodes: int, replicas: int, view: C
                 break
             if found.outcome is not AllocationOutcome.ALLOCATED or steps > MAX_STEPS:
                 return None
+            if siblings >> node & 1:
+                return None
             count, devices = count + 1, with_devices_taken(devices, [found])
     return count if count < replicas else None
+
+
+def _new_nodes_have_devices(specs: Sequence[ClaimSpec], view: ClusterView, nodes: int = -1) -> bool:
+    """Return whether a new node of a mask may have the devices of claims, as far as its autoscaler can know.
+
+    The autoscaler adds no node if a selector is an error on the devices that it expects.
+    """
+    new = view_new_devices(view)
+    if new is None or not nodes & new.fleet.all_nodes:
+        return False
+    try:
+        return _allocate_anywhere(specs, new, nodes) in (AllocationOutcome.ALLOCATED, AllocationOutcome.UNKNOWN)
+    except (SelectorRuntimeError, UnmodeledExpressionError):
+        return False
 
 
 def _allocate_once(claims: Sequence[NamedClaim], node: int, devices: DeviceView, max_steps: int) -> NodeAllocation:
@@ -441,6 +493,8 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
     known, key = _known_findings(view.devices.pools).values_for(view.classes), msgspec.json.encode(spec)
     if (found := known.get(key)) is None:
         found = known.store(key, _device_findings(spec, view))
+    if not NO_NODE.isdisjoint(one.code for one in found) and _new_nodes_have_devices((spec,), view):
+        found = [one for one in found if one.code not in NO_NODE]
     restricted = _restricted_requests(spec, view, view.labels_of(namespace), ("devices",))
     return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*restricted, *found)]
 

@@ -73,10 +73,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
     if created and view.devices is not NO_DEVICES:
         names = context.gpu_requests.extended_names
         if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
-            facts += pod_device_findings(context.pod, view, request.namespace, mutation.tolerations)
+            facts += pod_device_findings(context, mutation.tolerations)
             if request.replicas > 1 and UNALLOCATABLE.isdisjoint(one.code for one in facts):
-                of_replicas = request.namespace, request.replicas, mutation.tolerations
-                facts += replica_device_findings(context.pod, view, *of_replicas)
+                facts += replica_device_findings(context, mutation.tolerations)
             facts += _claim_rejections(context, mutation) if not context.policies.limits else ()
         if names and devices_published_twice(view.devices.pools, view.fleet):
             facts += shared_gpu_findings(context.pod, view)

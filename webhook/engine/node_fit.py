@@ -16,6 +16,7 @@ from operator import and_
 
 from webhook.engine.gpu_requests import GpuRequest, containers_of_every_kind
 from webhook.engine.memory_takers import takes_visible_memory
+from webhook.engine.new_nodes import NewNodes, find_new_nodes, may_run_on_new_node
 from webhook.engine.owned_pods import daemon_set_nodes, is_daemon_pod
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
@@ -26,7 +27,7 @@ from webhook.model.derived_values import derived_value
 from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
-from webhook.model.filters.pod_ties import count_pods_apart, self_excluding_keys
+from webhook.model.filters.pod_ties import HOSTNAME, count_pods_apart, self_excluding_keys
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL
@@ -36,18 +37,23 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
 from webhook.model.quantity import parse_whole_number
 
+NO_NODE = frozenset({"GPU-T201", "GPU-T202", "GPU-T203", "GPU-T204", "GPU-T205"})
+"""Findings that no node can run a pod."""
+
 REQUIRED_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     """Return everything that prevents a pod from getting the GPUs it requests."""
-    gpu_requests, violations = context.gpu_requests, list[PolicyFinding]()
+    gpu_requests, violations, of_gpus = context.gpu_requests, list[PolicyFinding](), list[PolicyFinding]()
     if gpu_requests.unknown_resources or gpu_requests.other_resources:
         violations += unoffered_resource_violations(context)
     for one in gpu_requests.requests:
         if one.count and one.resource.name not in context.view.claimable_names:
-            violations += _check_gpu_request(one, context, mutation)
-    return violations
+            of_gpus += _check_gpu_request(one, context, mutation)
+    if not NO_NODE.isdisjoint(each.code for each in of_gpus) and may_run_on_new_node(context):
+        of_gpus = [each for each in of_gpus if each.code not in NO_NODE]
+    return violations + of_gpus
 
 
 def unoffered_resource_violations(context: PodContext) -> list[PolicyFinding]:
@@ -57,6 +63,8 @@ def unoffered_resource_violations(context: PodContext) -> list[PolicyFinding]:
     if not view.fleet.nodes or view.fleet.extended_resources.issuperset(wanted):
         return []
     missing = set(wanted) - view.fleet.extended_resources - view.claimable_names
+    if missing and (new := find_new_nodes(context)).allowed:
+        missing -= new.fleet.extended_resources
     fix = "Remove it, unless the scheduler ignores this name: no node of this cluster advertises it."
     return [
         _warn("GPU-T201", (*path, "resources", side, name), "must be offered by a node of this cluster", fix)
@@ -270,16 +278,20 @@ UnitsIndex = Callable[[str], ThresholdIndex]
 def replica_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     """Report that the nodes cannot run all pods of a workload at once, with the number that they can run.
 
-    The number is an upper bound: amounts besides GPUs are not counted. A DeviceClass may serve any number.
+    The number is an upper bound: amounts besides GPUs are not counted. A DeviceClass may serve any number. Nodes that
+    groups may add count, as many as their limits leave.
     """
     view, replicas, names = context.view, context.request.replicas, context.gpu_requests.totals
     if not view.fleet.nodes or not view.claimable_names.isdisjoint(names) or not all(map(_is_positive, names.values())):
         return []
-    most = _count_replicas(view.fleet.units_index, context, mutation)
-    if most >= replicas or not (most or is_daemon_pod(context.pod)):
+    live = _count_replicas(view.fleet.units_index, context, mutation)
+    if live >= replicas:
         return []
-    free = min(most, _count_replicas(view.free_index, context, mutation))
-    return [_too_many_replicas(most, free, context)]
+    added = _count_on_new_nodes(context, mutation)
+    if live + added >= replicas or not (live or added or is_daemon_pod(context.pod)):
+        return []
+    free = min(live, _count_replicas(view.free_index, context, mutation))
+    return [_too_many_replicas(live, added, free, context)]
 
 
 def _is_positive(units: int) -> bool:
@@ -308,14 +320,48 @@ def _count_replicas(units: UnitsIndex, context: GpuPodContext, mutation: PodMuta
     return count_pods_apart(_excluding_keys(context), fitting, count, fleet)
 
 
+def _count_on_new_nodes(context: GpuPodContext, mutation: PodMutation) -> int:
+    """Return at most how many of the pods fit on nodes that groups may add; a DaemonSet gets more pods with them."""
+    if is_daemon_pod(context.pod):
+        return 0
+    new, keys = find_new_nodes(context), _excluding_keys(context)
+    one_each = bool(keys or context.feasible.ports)
+    total = 0
+    for index in bit_positions(new.allowed):
+        units = _units_of_new_node(new, index, context, resized=mutation.applied_choice is not None)
+        nodes = _nodes_to_add(new, index, keys, context)
+        total += nodes * (min(1, units) if one_each else units)
+    return total
+
+
+def _units_of_new_node(new: NewNodes, index: int, context: GpuPodContext, *, resized: bool) -> int:
+    """Return how many of the pods a new node can run; a resized one may get any GPU resource."""
+    gpus = new.fleet.nodes[index].gpus
+    if resized:
+        return sum(gpus.values())
+    return min(gpus.get(name, 0) // amount for name, amount in context.gpu_requests.totals.items())
+
+
+def _nodes_to_add(new: NewNodes, index: int, keys: Iterable[str], context: GpuPodContext) -> int:
+    """Return how many nodes a group may add for pods that exclude each other: one for each domain without a node."""
+    left, live, labels = new.groups[index].nodes_left, context.view.fleet, new.fleet.nodes[index].labels
+    limits = [context.request.replicas if left is None else left]
+    shared = (key for key in keys if key != HOSTNAME)
+    limits += [int(key in labels and not live.select_nodes({key: labels[key]}, None)) for key in shared]
+    return min(limits)
+
+
 def _excluding_keys(context: GpuPodContext) -> tuple[str, ...]:
     return self_excluding_keys(context.feasible.ties(), context.namespace.labels)
 
 
-def _too_many_replicas(most: int, free: int, context: GpuPodContext) -> PolicyFinding:
+def _too_many_replicas(live: int, added: int, free: int, context: GpuPodContext) -> PolicyFinding:
+    """Report the pods that can run: on live nodes, on nodes that groups may add, and on free GPUs."""
+    most = live + added
     request = max(context.gpu_requests.requests, key=lambda one: one.count)
     resource, replicas = request.resource.name, context.request.replicas
-    why, fix = "the nodes that they may use have too few GPUs for more", f"Run at most {most} of them at once."
+    nodes = "the nodes that they may use, and that node groups may add," if added else "the nodes that they may use"
+    why, fix = f"{nodes} have too few GPUs for more", f"Run at most {most} of them at once."
     if is_daemon_pod(context.pod):
         why = f"its controller also creates pods on nodes without {request.count} {resource}"
         fix = f"Select the nodes with {resource}, and tolerate their taints, in the template: its controller chooses "

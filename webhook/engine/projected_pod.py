@@ -82,14 +82,14 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
     is_tied = feasible.ties() or any(live.exclusion)
     if feasible.ignored_requirements or (is_tied and not view.allows_new_node(feasible.ties())):
         return None
-    keys = _selecting_keys(pod.spec) | {one.key for required in additions.required for one in required}
+    keys = selecting_keys(pod.spec) | {one.key for required in additions.required for one in required}
     groups = enumerate(growing_groups(view.fleet, sources))
     known = union_masks(1 << index for index, group in groups if keys.isdisjoint(group.unknown_labels))
     feasible.nodes &= known
     return feasible
 
 
-def _selecting_keys(spec: PodSpec) -> set[str]:
+def selecting_keys(spec: PodSpec) -> set[str]:
     """Return the labels by which node selector and required affinity select nodes."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()

@@ -422,7 +422,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-D104": _claim_code(
         "no node has as many devices as a claim requests",
         "All devices of a claim, and of all claims of a pod, come from one node: the pod will stay Pending. Devices "
-        "that other claims have are counted here as if they were free.",
+        "that other claims have are counted here as if they were free. So are those that cluster-autoscaler expects "
+        "of new machines of Cluster API.",
         "Request fewer devices, or a class with more.",
     ),
     "GPU-D105": _claim_code(
@@ -513,8 +514,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-T206": _unschedulable_code(
         "the nodes cannot run all pods of the workload at once",
         "The nodes that these pods may use have too few GPUs for all of them, or the pods exclude each other. The "
-        "others will stay Pending until some end. All GPUs of these nodes count, allocated or not; rightslice place "
-        "counts free ones only.",
+        "others will stay Pending until some end. All GPUs of these nodes count, allocated or not, and those of nodes "
+        "that an autoscaler may add; rightslice place counts free ones only.",
         "Run at most the number in the message at once.",
     ),
     "GPU-T301": _unschedulable_code(

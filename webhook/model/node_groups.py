@@ -25,6 +25,15 @@ import msgspec
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.derived_values import derived_value
+from webhook.model.dra.device_pools import DevicePools, slices_by_pool
+from webhook.model.dra.resource_slices import (
+    Device,
+    DeviceAttribute,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+    pack_slices,
+)
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
@@ -93,6 +102,9 @@ RESERVED_RESOURCES = ("cpu", "memory")
 
 NODES_LIMIT = "nodes"
 """The name of a limit on the number of nodes."""
+
+MAX_SLICE_DEVICES = 128
+"""Devices that a ResourceSlice can have."""
 
 CAPACITY_ANNOTATION = "capacity.cluster-autoscaler.kubernetes.io/"
 MAX_SIZE_ANNOTATION = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
@@ -205,6 +217,8 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
         unknown_gpus: GPU resources of its live nodes that the autoscaler does not expect on a new one.
         blocker: Why no node will be created; "" if one may.
         nodes_left: The number of nodes that may be created at least; None if no limit is known.
+        is_declared: True if settings or an object say that an autoscaler creates its nodes; live nodes alone do not.
+        slices: The devices that cluster-autoscaler expects a new node to publish.
     """
 
     name: str
@@ -214,6 +228,8 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
     unknown_gpus: tuple[str, ...] = ()
     blocker: str = ""
     nodes_left: int | None = None
+    is_declared: bool = False
+    slices: tuple[ResourceSlice, ...] = ()
 
 
 @derived_value(max_entries=KNOWN_SOURCES)
@@ -241,6 +257,27 @@ def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])
 
 
+@derived_value(max_entries=KNOWN_SOURCES)
+def new_device_pools(fleet: Fleet, sources: GroupSources) -> DevicePools:
+    """Return the devices that the nodes of `new_nodes` will publish."""
+    slices = (one for group in growing_groups(fleet, sources) for one in group.slices)
+    return DevicePools(slices_by_pool(pack_slices(slices)), new_nodes(fleet, sources))
+
+
+def nodes_with_siblings(fleet: Fleet, sources: GroupSources, *, groups_grow: bool) -> int:
+    """Return the live nodes that cluster-autoscaler may copy, with their devices; Karpenter expects none of these.
+
+    Args:
+        groups_grow: True if a policy says that groups grow, those that the settings do not name included.
+    """
+    labels = [label for label in GROUP_LABELS if label != KARPENTER_POOL]
+    copied = union_masks(map(fleet.nodes_with_label, labels)) if groups_grow else 0
+    for one in sources.groups:
+        nodes = union_masks(fleet.select_nodes({label: one.name}, None) for label in labels)
+        copied = copied | nodes if one.grows else copied & ~nodes
+    return copied & ~fleet.nodes_with_label(KARPENTER_POOL)
+
+
 def hides_gpus_from_autoscaler(node: FleetNode) -> bool:
     """Return whether cluster-autoscaler sees a node that should have GPUs and has none.
 
@@ -262,7 +299,8 @@ def group_of_node(labels: Mapping[str, str]) -> tuple[str, str] | None:
 def _group_by_settings(spec: NodeGroupSpec) -> NodeGroup:
     node = _new_node(spec.name, spec.agent_labels | spec.labels, spec.taints, spec.resources)
     blocker = "" if spec.grows else "the settings say that it does not grow"
-    return NodeGroup(spec.name, SETTINGS, node, frozenset(spec.agent_labels.keys() - spec.labels.keys()), (), blocker)
+    unknown = frozenset(spec.agent_labels.keys() - spec.labels.keys())
+    return NodeGroup(spec.name, SETTINGS, node, unknown, blocker=blocker, is_declared=True)
 
 
 def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeGroup]:
@@ -282,8 +320,22 @@ def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeG
         labels = dict(pair.split("=", 1) for pair in written.get("labels", "").split(",") if "=" in pair)
         taints = filter(None, map(_parse_taint, written.get("taints", "").split(",")))
         node = _new_node(one.metadata.name, labels, taints, resources)
-        left = _machines_left(one)
-        yield NodeGroup(one.metadata.name, type(one).__name__, node, blocker=_size_blocker(one), nodes_left=left)
+        blocker, left = _size_blocker(one), _machines_left(one)
+        kind, slices = type(one).__name__, _slices_of_machine(node.metadata.name, written)
+        yield NodeGroup(
+            one.metadata.name, kind, node, blocker=blocker, nodes_left=left, is_declared=True, slices=slices
+        )
+
+
+def _slices_of_machine(node: str, written: Mapping[str, str]) -> tuple[ResourceSlice, ...]:
+    """Return the devices that cluster-autoscaler expects of a machine whose annotations name a DRA driver."""
+    driver, count = written.get("dra-driver", ""), parse_count(written.get("gpu-count")) or 0
+    if not (driver and count):
+        return ()
+    attributes = {"type": DeviceAttribute(string_value="gpu")}
+    devices = tuple([Device(f"gpu-{index}", attributes) for index in range(min(count, MAX_SLICE_DEVICES))])
+    spec = ResourceSliceSpec(driver, ResourcePool(node, resource_slice_count=1), node_name=node, devices=devices)
+    return (ResourceSlice(ObjectMeta(name=f"{node}-{driver}"), spec),)
 
 
 def _size_blocker(machines: MachineDeployment) -> str:
@@ -325,7 +377,7 @@ def _groups_of_nodes(
         mask = ready & labeled or ready
         if label == KARPENTER_POOL:
             added = [capacity for capacity, nodes in covered if not mask & ~nodes]
-            yield _group_by_node_pool(name, fleet, mask, ChainMap(*added), pools.get(name, KarpenterPool()))
+            yield _group_by_node_pool(name, fleet, mask, ChainMap(*added), pools.get(name))
         else:
             yield _group_by_sibling(label, name, fleet, mask)
 
@@ -350,7 +402,7 @@ def _group_by_sibling(label: str, name: str, fleet: Fleet, mask: int) -> NodeGro
 
 
 def _group_by_node_pool(
-    name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText], pool: KarpenterPool
+    name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText], pool: KarpenterPool | None
 ) -> NodeGroup:
     """Return a NodePool, whose instance types have whole GPUs, with what NodeOverlays add to all its nodes."""
     nodes = [fleet.nodes[index] for index in bit_positions(mask)]
@@ -358,15 +410,15 @@ def _group_by_node_pool(
     known = {key: amount for key, amount in resources.items() if key in added or key == WHOLE_GPU or "/" not in key}
     if ACCOUNTING_RESOURCE in added:
         known[ACCOUNTING_RESOURCE] = added[ACCOUNTING_RESOURCE]
+    live = [fleet.nodes[i] for i in bit_positions(fleet.select_nodes({KARPENTER_POOL: name}, None))]
     return NodeGroup(
         name,
         KARPENTER_POOL,
         _new_node(name, labels, _all_taints(nodes), known),
         frozenset(key for key in labels if key.startswith(AGENT_LABELS)),
         tuple(sorted({gpu for node in nodes for gpu in node.gpus} - known.keys())),
-        *_limits_of_pool(
-            pool, nodes, [fleet.nodes[i] for i in bit_positions(fleet.select_nodes({KARPENTER_POOL: name}, None))]
-        ),
+        *_limits_of_pool(pool or KarpenterPool(), nodes, live),
+        is_declared=pool is not None,
     )
 
 
