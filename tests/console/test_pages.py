@@ -22,6 +22,7 @@ DEMO_PAGES = {
     "a workload with usage and advice": "/workload?namespace=search&name=Deployment/ranker",
     "a workload that keeps its GPUs": "/workload?namespace=search&name=CronJob/reindex",
     "nodes": "/nodes",
+    "findings": "/findings",
     "a node with slices and no agent": "/node?name=a100-mixed-1",
     "a node with shares": "/node?name=l4-mps-1",
     "a node with devices of ResourceSlices": "/node?name=dra-1",
@@ -86,6 +87,15 @@ async def test_filters_select_and_sorting_orders(client: Client) -> None:
     assert rising == sorted(rising)
     assert await names("sort=-workload") == rising[::-1]
     assert await names("q=nothing-has-this-name") == []
+
+
+async def test_findings_lead_to_their_workloads(client: Client) -> None:
+    text = (await client.get("/findings?code=R102&mode=note")).text
+
+    link = re.findall(r'<th scope="row"><a href="([^"]*)">GPU-R102<', text)[0].replace("&amp;", "&")
+    assert "Deployment/ranker" in (await client.get(link)).text
+    assert "GPU-R102" not in (await client.get("/findings?code=R102&mode=deny")).text
+    assert "GPU-R102" not in (await client.get("/findings?code=R102&namespace=batch")).text
 
 
 async def test_the_sorted_column_is_marked(client: Client) -> None:

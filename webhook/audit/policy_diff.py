@@ -181,3 +181,24 @@ def policy_diff_document(policies: Iterable[str], changes: Iterable[WorkloadPoli
             }
         )
     return document
+
+
+def policy_change_lines(before: PolicySet, after: PolicySet) -> Iterator[str]:
+    """Yield a line for each policy that was added, removed or changed, with the change of its rollout."""
+    old = {policy.name: policy.digest for policy in before.policies}
+    new = {policy.name: policy.digest for policy in after.policies}
+    for name in sorted(old | new):
+        if name not in old:
+            yield f"{name}: added"
+        elif name not in new:
+            yield f"{name}: removed"
+        elif old[name] != new[name]:
+            percents = [_rollout_percent(policies, name) for policies in (before, after)]
+            rollout = ", rollout from {}% to {}% of the workloads".format(*percents)
+            yield f"{name}: changed{rollout if percents[0] != percents[1] else ''}"
+    if old == new:
+        yield "no policy changed"
+
+
+def _rollout_percent(policies: PolicySet, name: str) -> int:
+    return next((one.rollout.percent for one in policies.policies if one.name == name and one.rollout), 100)

@@ -13,6 +13,7 @@ from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.cluster_audit import ClusterAudit, audit_live_cluster, audit_snapshot
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import read_objects
+from webhook.audit.pod_audit import audit_claims
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot
 from webhook.cli.audit_inputs import AuditFlags, audit_sources, build_snapshot, price_nodes, without_duplicate_pods
@@ -23,6 +24,7 @@ from webhook.cli.usage_inputs import estimate_view
 from webhook.console.reading import ClusterReading
 from webhook.errors import RightsliceError
 from webhook.model.usage import UsageView
+from webhook.report.console.findings import group_console_findings
 from webhook.report.console.state import WorkloadKey, build_console_state
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
@@ -56,7 +58,8 @@ class ConsoleReader:
             moment=f"{flags.now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
             policies=audit.context.policies.names,
         )
-        return ClusterReading(state, audit.context, placement, _histories_by_workload(self._record))
+        findings = group_console_findings(state.workloads, audit_claims(audit.context.view))
+        return ClusterReading(state, audit.context, placement, _histories_by_workload(self._record), findings)
 
     def read_again(self) -> ClusterReading:
         """Read the cluster as of now. Raises RightsliceError instead of an exit."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput
 from webhook.errors import RightsliceError
+from webhook.report.console.findings import ConsoleFindings
 from webhook.report.console.state import ConsoleState, WorkloadKey
 from webhook.usage.history import UsageHistory
 
@@ -28,12 +29,14 @@ class ClusterReading(NamedTuple):
         context: What objects are evaluated against.
         placement: The nodes and their GPUs; None if no nodes are known.
         histories: Recorded usage of each workload.
+        findings: All findings in groups.
     """
 
     state: ConsoleState
     context: EvaluationContext
     placement: PlacementInput | None
     histories: Mapping[WorkloadKey, Sequence[UsageHistory]]
+    findings: tuple[ConsoleFindings, ...]
 
 
 ReadCluster = Callable[[], ClusterReading]

@@ -12,9 +12,11 @@ from webhook.console.reading import NewestReading
 from webhook.console.usage_bands import usage_bands
 from webhook.errors import PageQueryError, quote_text
 from webhook.model.dra.pool_kinds import cards_on_node
+from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
 from webhook.report.console.nodes import NODE_COLUMNS, NODE_FILTERS, NODE_KEY, node_page, nodes_page
 from webhook.report.console.overview import overview_page
 from webhook.report.console.page import (
+    FINDINGS_ENTRY,
     NODES_ENTRY,
     OVERVIEW,
     SCRIPT_PATH,
@@ -137,11 +139,17 @@ def _node(request: web.Request, reading: NewestReading) -> str:
     return node_page(current.state, placement.snapshot, position, pods, cards, reading.problem)
 
 
+def _findings(request: web.Request, reading: NewestReading) -> str:
+    query, current = _query(request, FINDING_FILTERS, FINDING_COLUMNS), reading.current
+    return findings_page(current.state, current.findings, query, reading.problem)
+
+
 PAGES: Mapping[str, PageRenderer] = {
     OVERVIEW.path: _overview,
     WORKLOADS_ENTRY.path: _workloads,
     "/workload": _workload,
     NODES_ENTRY.path: _nodes,
     "/node": _node,
+    FINDINGS_ENTRY.path: _findings,
 }
 """By path."""

@@ -64,16 +64,21 @@ class LoadResult(NamedTuple):
     skipped: tuple[str, ...] = ()
 
 
-def load_policies(files: Iterable[tuple[str, str | bytes]]) -> LoadResult:
+def load_policies(files: Iterable[tuple[str, str | bytes]], others: Iterable[PolicySource] = ()) -> LoadResult:
     """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are ignored.
 
     Objects of other programs are skipped with a note: folders of policies also contain a kustomization or a ConfigMap.
     Files without any policy are an error, because an empty set would allow everything. No files are an empty set.
+
+    Args:
+        others: Valid policies and exceptions that are also in the set, unless the files have one of that kind and name.
     """
     errors: list[PolicyFileError] = []
     skipped: list[str] = []
     texts = list(files)
     loaded = [source for file, text in texts for source in _read_policy_file(file, text, errors, skipped)]
+    replaced = {(source.model.kind, source.name) for source in loaded}
+    loaded += [each for each in others if (each.model.kind, each.name) not in replaced]
     models = [(source, source.model) for source in loaded if isinstance(source.model, GPUPolicy)]
     exceptions = [(source, source.model) for source in loaded if isinstance(source.model, GPUPolicyException)]
 

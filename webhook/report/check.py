@@ -40,6 +40,28 @@ def check_lines(
                 yield from finding_lines(located, result.title, paint)
 
 
+def report_lines(
+    results: Sequence[CheckResult],
+    used: PoliciesUsed,
+    paint: Paint = without_style,
+    least: PolicyMode = PolicyMode.AUDIT,
+) -> Iterator[str]:
+    """Yield the findings, then the totals and the policies in use: the report for people.
+
+    Args:
+        least: Findings of a milder mode are only counted.
+    """
+    lines = list(check_lines(results, paint, least=least))
+    yield from lines
+    if lines:
+        yield ""
+    summary = summarize_results(results)
+    yield check_summary_line(summary)
+    if least is not PolicyMode.AUDIT and (notes := audit_findings_line(summary)):
+        yield notes
+    yield policies_used_line(used)
+
+
 def finding_lines(located: LocatedFinding, title: str, paint: Paint = without_style) -> Iterator[str]:
     """Yield one finding: location, mode, code and object; field and message; fix and policy."""
     finding = located.finding

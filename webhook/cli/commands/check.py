@@ -32,12 +32,10 @@ from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.report.check import (
     OBJECTS,
     PoliciesUsed,
-    audit_findings_line,
     check_document,
     check_lines,
-    check_summary_line,
     object_name,
-    policies_used_line,
+    report_lines,
 )
 from webhook.report.ci_formats import (
     finding_annotations,
@@ -46,7 +44,7 @@ from webhook.report.ci_formats import (
     junit_xml,
     sarif_document,
 )
-from webhook.report.results import CheckResult, CheckVerdict, summarize_results
+from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.serialization import json_text
 from webhook.report.text import Paint, without_style
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -141,13 +139,10 @@ def check_table_lines(
     if quiet:
         problems = [each for each in results if each.invalid or each.findings]
         return list(check_lines(problems, paint, least=PolicyMode.WARN))
-    table = list(check_lines(results, paint, least=PolicyMode.AUDIT if verbose else PolicyMode.WARN))
-    if rows.no_headers:
-        return table
-    summary = summarize_results(results)
-    notes = audit_findings_line(summary) if not verbose else ""
-    totals = [check_summary_line(summary), *([notes] if notes else []), policies_used_line(used)]
-    return [*table, *([""] if table else []), *totals]
+    least = PolicyMode.AUDIT if verbose else PolicyMode.WARN
+    return list(
+        check_lines(results, paint, least=least) if rows.no_headers else report_lines(results, used, paint, least)
+    )
 
 
 def exit_code_of_checks(results: Sequence[CheckResult], fail_on: flags.FailOn) -> int:

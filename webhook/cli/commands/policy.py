@@ -41,11 +41,11 @@ from webhook.model.enums import PolicyMode
 from webhook.policy.group_growth import find_group_problems
 from webhook.policy.lint import find_missing_slices, find_unmatched
 from webhook.policy.loader import LoadResult, load_policies
-from webhook.policy.policy_set import SECTIONS, Policy, PolicySet
+from webhook.policy.policy_set import Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.code_pages import closest_name
+from webhook.report.policies import POLICY_ROWS, section_modes
 from webhook.report.serialization import location_document
-from webhook.report.tables import Column, Table
 from webhook.report.text import pluralize, sanitize, without_style
 
 policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_args_is_help=True)
@@ -169,13 +169,9 @@ def list_policies(
     Exit code: 0, 2 invalid input.
     """
     targets, rows = parse_targets(output, LIST_FORMATS), RowFlags(sort_by, no_headers)
-    found = rows.sort(POLICIES, load_policy_set(policies).policies, _policy_document)
-    for_people = rows.reports(POLICIES, found, lambda each: f"{POLICY_NAME}/{each.name}", without_style)
+    found = rows.sort(POLICY_ROWS, load_policy_set(policies).policies, _policy_document)
+    for_people = rows.reports(POLICY_ROWS, found, lambda each: f"{POLICY_NAME}/{each.name}", without_style)
     write_reports(targets, for_people | document_reports(lambda: list(map(_policy_document, found))))
-
-
-def _mode_cell(each: Policy) -> str:
-    return f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode)
 
 
 def _policy_document(each: Policy) -> dict[str, Any]:
@@ -186,35 +182,12 @@ def _policy_document(each: Policy) -> dict[str, Any]:
         **description,
         "mode": str(each.mode),
         **percent,
-        "sections": {name: str(mode) for name, mode in _section_modes(each)},
+        "sections": {name: str(mode) for name, mode in section_modes(each)},
         **location_document(each.location),
     }
 
 
-def _sections_cell(each: Policy) -> str:
-    cells = [name if mode is each.mode else f"{name}={mode}" for name, mode in _section_modes(each)]
-    return ",".join(cells) or "-"
-
-
-POLICIES = Table[Policy](
-    (
-        Column("", lambda each: each.name, "Name"),
-        Column("", _mode_cell, "Mode"),
-        Column("", lambda each: _sections_cell(each), "Sections"),
-        Column("", lambda each: each.location, "Location"),
-        Column("", lambda each: each.description, "Description", terminal=False),
-    )
-)
 POLICY_NAME = "gpupolicy.rightslice.dev"
-
-
-def _section_modes(each: Policy) -> Iterator[tuple[str, PolicyMode]]:
-    """Yield the sections of a policy by their names in YAML, with their modes."""
-    for name in SECTIONS:
-        section = getattr(each, name)
-        if section is not None:
-            first, *rest = name.split("_")
-            yield first + "".join(map(str.title, rest)), section.mode
 
 
 @policy.command("show")

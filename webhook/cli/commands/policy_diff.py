@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_objec
 from webhook.audit.policy_diff import (
     PodPolicyDiff,
     compare_policies,
+    policy_change_lines,
     policy_diff_document,
     policy_diff_table,
     policy_diffs_by_workload,
@@ -122,24 +123,3 @@ def _relevant_diffs(
     with show_progress(documents, length) as shown:
         diffs = compare_policies(shown, evaluation, after)
         return [each for each in diffs if isinstance(each, CheckResult) or each.differs]
-
-
-def policy_change_lines(before: PolicySet, after: PolicySet) -> Iterator[str]:
-    """Yield a line for each policy that was added, removed or changed, with the change of its rollout."""
-    old = {policy.name: policy.digest for policy in before.policies}
-    new = {policy.name: policy.digest for policy in after.policies}
-    for name in sorted(old | new):
-        if name not in old:
-            yield f"{name}: added"
-        elif name not in new:
-            yield f"{name}: removed"
-        elif old[name] != new[name]:
-            percents = [_rollout_percent(policies, name) for policies in (before, after)]
-            rollout = ", rollout from {}% to {}% of the workloads".format(*percents)
-            yield f"{name}: changed{rollout if percents[0] != percents[1] else ''}"
-    if old == new:
-        yield "no policy changed"
-
-
-def _rollout_percent(policies: PolicySet, name: str) -> int:
-    return next((one.rollout.percent for one in policies.policies if one.name == name and one.rollout), 100)

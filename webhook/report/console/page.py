@@ -36,7 +36,8 @@ class NavigationEntry(NamedTuple):
 OVERVIEW = NavigationEntry("/", "Overview")
 WORKLOADS_ENTRY = NavigationEntry("/workloads", "Workloads")
 NODES_ENTRY = NavigationEntry("/nodes", "Nodes")
-NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY)
+FINDINGS_ENTRY = NavigationEntry("/findings", "Findings")
+NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, FINDINGS_ENTRY)
 
 
 def render_console_page(

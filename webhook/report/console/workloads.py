@@ -40,6 +40,7 @@ WORKLOAD_FILTERS = (
     FilterField("q", "Name contains"),
     FilterField("namespace", "Namespace"),
     FilterField("show", "Show", tuple((name, label) for name, (label, _) in SHOWN.items())),
+    FilterField("code", "Finding"),
     FilterField("reason", "Reason to keep", tuple((reason, reason) for reason in _REASONS)),
 )
 WORKLOAD_KEY = (FilterField("namespace", "Namespace"), FilterField("name", "Name"))
@@ -141,6 +142,7 @@ def _is_selected(row: WorkloadReport, query: PageQuery) -> bool:
         and query.value("namespace") in ("", row.namespace)
         and (not show or SHOWN[show][1](row))
         and reason in ("", row.keep_reason)
+        and query.value("code") in ("", *row.codes)
     )
 
 
