@@ -11,6 +11,7 @@
   + SolverError        the solver of integer programs is not installed
   + JsonPathError      a JSONPath is invalid, or does not fit the data
   + PageQueryError     the address of a console's page has an invalid parameter: HTTP 400
+  + TrialError         what was pasted into the console cannot be evaluated: HTTP 400
   + ReviewError        a request body is not a valid AdmissionReview: HTTP 400
   + UsageError         GPU usage cannot be read from Prometheus or from a recorded file
   + AccessError        the address or the credentials of the API server are missing or invalid
@@ -98,6 +99,10 @@ class JsonPathError(RightsliceError):
 
 class PageQueryError(RightsliceError):
     """The address of a page has an invalid parameter. Says what must hold and what was found."""
+
+
+class TrialError(RightsliceError):
+    """Objects or policies that were pasted into the console cannot be evaluated."""
 
 
 class ReviewError(RightsliceError):

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.cli.conftest import rightslice as rightslice
 from webhook.cli.audit_inputs import AuditFlags
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.console_inputs import ConsoleReader

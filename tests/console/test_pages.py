@@ -23,6 +23,9 @@ DEMO_PAGES = {
     "a workload that keeps its GPUs": "/workload?namespace=search&name=CronJob/reindex",
     "nodes": "/nodes",
     "findings": "/findings",
+    "policies": "/policies",
+    "a policy": "/policy?name=right-sizing-trial",
+    "the form of a trial": "/try?name=team-limits",
     "a node with slices and no agent": "/node?name=a100-mixed-1",
     "a node with shares": "/node?name=l4-mps-1",
     "a node with devices of ResourceSlices": "/node?name=dra-1",
@@ -98,6 +101,17 @@ async def test_findings_lead_to_their_workloads(client: Client) -> None:
     assert "GPU-R102" not in (await client.get("/findings?code=R102&namespace=batch")).text
 
 
+async def test_a_policy_leads_to_the_workloads_that_it_matches(client: Client) -> None:
+    page = (await client.get("/policy?name=right-sizing-trial")).text
+    link = re.findall(r'<a href="([^"]*)">The workloads that it matches', page)[0]
+    matched = await client.get(link)
+
+    assert "Deployment/ranker" in matched.text
+    assert "Pod/jupyter-d" not in matched.text
+    [number] = re.findall(r"Matches<b>([0-9]+)</b>", page)
+    assert f" {number} workload" in matched.words
+
+
 async def test_the_sorted_column_is_marked(client: Client) -> None:
     text = (await client.get("/workloads?sort=-requested")).text
 
@@ -109,7 +123,14 @@ INVALID = {
     "an unknown choice": "/workloads?show=everything",
     "an unknown column": "/nodes?sort=price",
 }
-MISSING = ("/workload?namespace=search&name=Deployment/none", "/workload", "/node?name=none", "/node", "/missing")
+MISSING = (
+    "/workload?namespace=search&name=Deployment/none",
+    "/workload",
+    "/node?name=none",
+    "/node",
+    "/policy?name=none",
+    "/missing",
+)
 
 
 @pytest.mark.parametrize("path", INVALID.values(), ids=INVALID)

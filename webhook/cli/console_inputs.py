@@ -18,13 +18,16 @@ from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot
 from webhook.cli.audit_inputs import AuditFlags, audit_sources, build_snapshot, price_nodes, without_duplicate_pods
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
+from webhook.cli.commands.check import policies_source_text
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
 from webhook.cli.output import show_progress
 from webhook.cli.usage_inputs import estimate_view
 from webhook.console.reading import ClusterReading
+from webhook.console.trial import PodSamples
 from webhook.errors import RightsliceError
 from webhook.model.usage import UsageView
 from webhook.report.console.findings import group_console_findings
+from webhook.report.console.policies import reach_of_policies
 from webhook.report.console.state import WorkloadKey, build_console_state
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
@@ -47,7 +50,9 @@ class ConsoleReader:
         if (flags.now - self._record_at).total_seconds() >= USAGE_SECONDS:
             self._record, self._record_at = flags.read_record(), flags.now
         usage = estimate_view(self._record, verbose=flags.verbose) if self._record is not None else UsageView()
-        audit, placement = _audit_live(flags, usage) if flags.cluster == LIVE else _audit_files(flags, usage)
+        samples = PodSamples()
+        read_audit = _audit_live if flags.cluster == LIVE else _audit_files
+        audit, placement = read_audit(flags, usage, samples)
         audit.prices = price_nodes(flags.prices, audit.context.view)
         state = build_console_state(
             audit.results,
@@ -58,8 +63,16 @@ class ConsoleReader:
             moment=f"{flags.now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
             policies=audit.context.policies.names,
         )
-        findings = group_console_findings(state.workloads, audit_claims(audit.context.view))
-        return ClusterReading(state, audit.context, placement, _histories_by_workload(self._record), findings)
+        return ClusterReading(
+            state,
+            audit.context,
+            placement,
+            _histories_by_workload(self._record),
+            group_console_findings(state.workloads, audit_claims(audit.context.view)),
+            reach_of_policies(audit.context.policies, audit.results),
+            policies_source_text(flags.policies, flags.cluster),
+            samples,
+        )
 
     def read_again(self) -> ClusterReading:
         """Read the cluster as of now. Raises RightsliceError instead of an exit."""
@@ -70,22 +83,27 @@ class ConsoleReader:
             raise RightsliceError("the cluster could not be read again; the terminal shows why") from error
 
 
-def _audit_live(flags: AuditFlags, usage: UsageView) -> tuple[ClusterAudit, PlacementInput | None]:
+def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> tuple[ClusterAudit, PlacementInput | None]:
     with open_live_cluster(flags.access) as cluster:
         policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
-        audit = audit_live_cluster(cluster, policies, flags.labels, flags.now, usage, None, show_progress)
+        audit = audit_live_cluster(
+            cluster, policies, flags.labels, flags.now, usage, None, show_progress, choose=samples.observe
+        )
         found = cluster.placement_objects()
     placement = build_placement_input(found.fleet, found.objects, found.devices) if found.fleet.nodes else None
     return audit, placement
 
 
-def _audit_files(flags: AuditFlags, usage: UsageView) -> tuple[ClusterAudit, PlacementInput | None]:
+def _audit_files(
+    flags: AuditFlags, usage: UsageView, samples: PodSamples
+) -> tuple[ClusterAudit, PlacementInput | None]:
     reject_access_flags(flags.access)
     policies = load_policy_set(flags.policies, verbose=flags.verbose)
     documents = list(read_objects(audit_sources(None, flags.cluster)))
     snapshot = build_snapshot(str(flags.cluster), documents, verbose=flags.verbose)
     context = EvaluationContext(policies, with_namespace_labels(snapshot.view, flags.labels), flags.now, usage)
-    audit = audit_snapshot(without_duplicate_pods(documents), snapshot, context, None, show_progress)
+    pods = list(samples.observe(without_duplicate_pods(documents)))
+    audit = audit_snapshot(pods, snapshot, context, None, show_progress)
     audit.cluster = str(flags.cluster)
     return audit, _placement_of_snapshot(snapshot)
 

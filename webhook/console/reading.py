@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput
+from webhook.console.trial import PodSamples
 from webhook.errors import RightsliceError
 from webhook.report.console.findings import ConsoleFindings
+from webhook.report.console.policies import PolicyReach
 from webhook.report.console.state import ConsoleState, WorkloadKey
 from webhook.usage.history import UsageHistory
 
@@ -30,6 +32,9 @@ class ClusterReading(NamedTuple):
         placement: The nodes and their GPUs; None if no nodes are known.
         histories: Recorded usage of each workload.
         findings: All findings in groups.
+        policies: The policies, and what each matches.
+        policy_source: Where they come from, for people.
+        samples: A pod of each workload, for trials.
     """
 
     state: ConsoleState
@@ -37,6 +42,9 @@ class ClusterReading(NamedTuple):
     placement: PlacementInput | None
     histories: Mapping[WorkloadKey, Sequence[UsageHistory]]
     findings: tuple[ConsoleFindings, ...]
+    policies: tuple[PolicyReach, ...]
+    policy_source: str
+    samples: PodSamples
 
 
 ReadCluster = Callable[[], ClusterReading]

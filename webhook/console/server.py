@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
@@ -9,8 +10,9 @@ from aiohttp import web
 
 from webhook.console.guard import HOSTS, MAX_BODY_BYTES, READ_METHODS, Handler, check_request
 from webhook.console.reading import NewestReading
+from webhook.console.trial import TrialCluster, run_trial
 from webhook.console.usage_bands import usage_bands
-from webhook.errors import PageQueryError, quote_text
+from webhook.errors import PageQueryError, TrialError, quote_text
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
 from webhook.report.console.nodes import NODE_COLUMNS, NODE_FILTERS, NODE_KEY, node_page, nodes_page
@@ -19,12 +21,23 @@ from webhook.report.console.page import (
     FINDINGS_ENTRY,
     NODES_ENTRY,
     OVERVIEW,
+    POLICIES_ENTRY,
     SCRIPT_PATH,
     STYLE_PATH,
     WORKLOADS_ENTRY,
     console_script,
     console_style,
     render_console_page,
+)
+from webhook.report.console.policies import (
+    POLICY_COLUMNS,
+    POLICY_KEY,
+    TrialOutcome,
+    policies_page,
+    policy_page,
+    policy_text,
+    trial_address,
+    trial_page,
 )
 from webhook.report.console.query import FilterField, PageQuery, parse_page_query
 from webhook.report.console.workloads import (
@@ -37,6 +50,10 @@ from webhook.report.console.workloads import (
 from webhook.report.node_topology import pods_on_node
 
 READING: web.AppKey[NewestReading] = web.AppKey("reading")
+
+TRIAL_LOCK: web.AppKey[asyncio.Lock] = web.AppKey("trial_lock")
+TRIAL_PATH = trial_address()
+TRIAL_FIELDS = ("objects", "policies")
 
 PageRenderer = Callable[[web.Request, NewestReading], str]
 """Renders a page. Raises PageQueryError or an HTTP error."""
@@ -56,6 +73,9 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
     app[READING], app[HOSTS] = reading, hosts
     for path, render in PAGES.items():
         app.router.add_get(path, _page_handler(render))
+    app[TRIAL_LOCK] = asyncio.Lock()
+    app.router.add_get(TRIAL_PATH, show_trial)
+    app.router.add_post(TRIAL_PATH, run_pasted_trial)
     app.router.add_get(STYLE_PATH, _file_handler(console_style(), "text/css"))
     app.router.add_get(SCRIPT_PATH, _file_handler(console_script(), "text/javascript"))
     app.router.add_route("*", "/{path:.*}", _missing_page)
@@ -77,6 +97,46 @@ def _page_handler(render: PageRenderer) -> Handler:
         return web.Response(text=text, content_type="text/html", headers={"ETag": tag})
 
     return handle
+
+
+async def show_trial(request: web.Request) -> web.Response:
+    """Show the empty form, or the form with a policy of the cluster."""
+    reading = request.app[READING]
+    try:
+        name = _query(request, POLICY_KEY).value("name")
+    except PageQueryError as error:
+        return _message_response(reading, "This address is invalid", str(error), HTTPStatus.BAD_REQUEST)
+    texts = {"policies": policy_text(reading.current.context.policies, name)} if name else {}
+    return _trial_response(reading, texts, None)
+
+
+async def run_pasted_trial(request: web.Request) -> web.Response:
+    """Evaluate what was pasted, in a thread: one trial at a time, so that trials cannot occupy all threads."""
+    reading, lock = request.app[READING], request.app[TRIAL_LOCK]
+    form = await request.post()
+    values = {name: form.get(name, "") for name in TRIAL_FIELDS}
+    texts = {name: value.replace("\r\n", "\n") for name, value in values.items() if isinstance(value, str)}
+    if len(form) > len(TRIAL_FIELDS) or len(texts) < len(TRIAL_FIELDS):
+        raise web.HTTPBadRequest(text=f"the form must have the fields {' and '.join(TRIAL_FIELDS)}, found others\n")
+    if lock.locked():
+        busy = "Another trial is being evaluated. Send this one again in a few seconds."
+        return _message_response(reading, "Try again", busy, HTTPStatus.SERVICE_UNAVAILABLE)
+    current = reading.current
+    cluster = TrialCluster(current.state, current.context, current.samples)
+    try:
+        async with lock:
+            outcome = await asyncio.to_thread(
+                run_trial, cluster, texts["objects"], texts["policies"], current.policy_source
+            )
+    except TrialError as error:
+        return _message_response(reading, "Nothing was evaluated", str(error), HTTPStatus.BAD_REQUEST)
+    return _trial_response(reading, texts, outcome)
+
+
+def _trial_response(reading: NewestReading, texts: Mapping[str, str], outcome: TrialOutcome | None) -> web.Response:
+    """Return the page of the trial. Its form needs a referrer policy with which browsers send the header Origin."""
+    text = trial_page(reading.current.state, texts, outcome, reading.problem)
+    return web.Response(text=text, content_type="text/html", headers={"Referrer-Policy": "same-origin"})
 
 
 def _message_response(reading: NewestReading, heading: str, message: str, status: HTTPStatus) -> web.Response:
@@ -144,6 +204,19 @@ def _findings(request: web.Request, reading: NewestReading) -> str:
     return findings_page(current.state, current.findings, query, reading.problem)
 
 
+def _policies(request: web.Request, reading: NewestReading) -> str:
+    query, current = _query(request, (), POLICY_COLUMNS), reading.current
+    return policies_page(current.state, current.policies, query, reading.problem)
+
+
+def _policy(request: web.Request, reading: NewestReading) -> str:
+    name, current = _query(request, POLICY_KEY).value("name"), reading.current
+    row = next((each for each in current.policies if each.policy.name == name), None)
+    if row is None:
+        raise _MissingObjectError(f"{quote_text(name)}: is no policy in this reading. It may have been removed")
+    return policy_page(current.state, row, current.context.policies, reading.problem)
+
+
 PAGES: Mapping[str, PageRenderer] = {
     OVERVIEW.path: _overview,
     WORKLOADS_ENTRY.path: _workloads,
@@ -151,5 +224,7 @@ PAGES: Mapping[str, PageRenderer] = {
     NODES_ENTRY.path: _nodes,
     "/node": _node,
     FINDINGS_ENTRY.path: _findings,
+    POLICIES_ENTRY.path: _policies,
+    "/policy": _policy,
 }
 """By path."""

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
@@ -181,8 +181,15 @@ def jinja_environment() -> Environment:
         "rate": product_price_text,
         "priced_share": priced_share_text,
         "idle_money": idle_money_text,
+        "lines": escape_lines,
+        "verbatim": escape,
     }
     return environment
+
+
+def escape_lines(text: str) -> Markup:
+    """Return a text of several lines, with everything but the ends of lines made visible."""
+    return Markup("\n").join(sanitize(line) for line in text.split("\n"))
 
 
 @cache

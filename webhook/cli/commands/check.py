@@ -102,10 +102,15 @@ def check_command(
     evaluation = read_evaluation_context(given, given.read_usage())
     rows, selection = RowFlags(sort_by, no_headers), select_objects(selector=selector)
     results = rows.sort(OBJECTS, list(evaluate_all(selection.choose(read_objects(named)), evaluation)))
-    source = ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
-    used, paint = PoliciesUsed(evaluation.policies.names, source), paint_for(no_color=no_color)
+    used = PoliciesUsed(evaluation.policies.names, policies_source_text(policies, cluster))
+    paint = paint_for(no_color=no_color)
     write_reports(targets, check_reports(results, used, paint, fail_on, rows, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code_of_checks(results, fail_on))
+
+
+def policies_source_text(policies: Sequence[str] | None, cluster: str | None) -> str:
+    """Return where policies come from: the named files, else a live cluster, else the library."""
+    return ", ".join(policies or ()) or ("the cluster" if cluster == LIVE else "the shipped library")
 
 
 def check_reports(

@@ -37,7 +37,8 @@ OVERVIEW = NavigationEntry("/", "Overview")
 WORKLOADS_ENTRY = NavigationEntry("/workloads", "Workloads")
 NODES_ENTRY = NavigationEntry("/nodes", "Nodes")
 FINDINGS_ENTRY = NavigationEntry("/findings", "Findings")
-NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, FINDINGS_ENTRY)
+POLICIES_ENTRY = NavigationEntry("/policies", "Policies")
+NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, FINDINGS_ENTRY, POLICIES_ENTRY)
 
 
 def render_console_page(

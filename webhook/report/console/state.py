@@ -40,6 +40,7 @@ class ConsoleState(msgspec.Struct, frozen=True):
         by_workload: The same by key.
         pods: The pods of each of these workloads.
         workload_of_pod: The workload of each of these pods, by namespace and name.
+        policies_of: Names of the policies that apply to pods of each of these workloads.
         nodes: Every node with GPUs.
         utilization: None if no nodes are known, as is `reach`.
     """
@@ -51,6 +52,7 @@ class ConsoleState(msgspec.Struct, frozen=True):
     by_workload: Mapping[WorkloadKey, WorkloadReport]
     pods: Mapping[WorkloadKey, tuple[ConsolePod, ...]]
     workload_of_pod: Mapping[tuple[str, str], str]
+    policies_of: Mapping[WorkloadKey, frozenset[str]]
     namespaces: tuple[NamespaceTotals, ...]
     nodes: tuple[NodeCapacity, ...]
     utilization: ClusterUtilization | None
@@ -86,6 +88,7 @@ def build_console_state(
         by_workload=by_workload,
         pods=pods,
         workload_of_pod={(key[0], pod.name): key[1] for key, members in pods.items() for pod in members},
+        policies_of=_policies_by_workload(results, by_workload),
         namespaces=tuple(totals_by_namespace(results)),
         nodes=tuple(nodes),
         utilization=compute_utilization(nodes, every, prices) if nodes else None,
@@ -103,3 +106,14 @@ def _pods_by_workload(
         if key in found and each.verdict is not CheckVerdict.SKIPPED:
             found[key].append(ConsolePod(each.name, each.node or "", each.decision.gpu_milli_before, each.verdict))
     return {key: tuple(pods) for key, pods in found.items()}
+
+
+def _policies_by_workload(
+    results: Iterable[CheckResult], workloads: Mapping[WorkloadKey, WorkloadReport]
+) -> dict[WorkloadKey, frozenset[str]]:
+    found: dict[WorkloadKey, frozenset[str]] = {key: frozenset() for key in workloads}
+    for each in results:
+        key = each.namespace, each.pod_details.workload if each.pod_details is not None else ""
+        if key in found and not found[key].issuperset(each.decision.policies):
+            found[key] |= frozenset(each.decision.policies)
+    return found

@@ -41,6 +41,7 @@ WORKLOAD_FILTERS = (
     FilterField("namespace", "Namespace"),
     FilterField("show", "Show", tuple((name, label) for name, (label, _) in SHOWN.items())),
     FilterField("code", "Finding"),
+    FilterField("policy", "Policy"),
     FilterField("reason", "Reason to keep", tuple((reason, reason) for reason in _REASONS)),
 )
 WORKLOAD_KEY = (FilterField("namespace", "Namespace"), FilterField("name", "Name"))
@@ -117,7 +118,7 @@ PODS = Table[ConsolePod](
 
 def workloads_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
     """Return the list as HTML."""
-    rows = [row for row in state.workloads if _is_selected(row, query)]
+    rows = [row for row in state.workloads if _is_selected(state, row, query)]
     page = table_page(
         CONSOLE_WORKLOADS,
         rows,
@@ -135,14 +136,15 @@ def workloads_page(state: ConsoleState, query: PageQuery, problem: str = "") -> 
     return render_console_page("workloads.html", state, WORKLOADS_ENTRY, context, problem=problem)
 
 
-def _is_selected(row: WorkloadReport, query: PageQuery) -> bool:
-    show, reason = query.value("show"), query.value("reason")
+def _is_selected(state: ConsoleState, row: WorkloadReport, query: PageQuery) -> bool:
+    show, reason, policy = query.value("show"), query.value("reason"), query.value("policy")
     return (
         query.value("q").casefold() in row.name.casefold()
         and query.value("namespace") in ("", row.namespace)
         and (not show or SHOWN[show][1](row))
         and reason in ("", row.keep_reason)
         and query.value("code") in ("", *row.codes)
+        and (not policy or policy in state.policies_of[row.namespace, row.name])
     )
 
 
@@ -167,6 +169,7 @@ def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[Usag
         "fix": reason.fix if reason else "",
         "charts": [(band, band_chart(band)) for band in bands],
         "containers": table_markup(CONTAINERS, list(container_rows([row])), "container") if row.usages else "",
+        "policies": sorted(state.policies_of[row.namespace, row.name]),
         "findings": table_markup(FOUND, row.findings, "finding") if row.findings else "",
         "notes": sum(found.finding.mode is PolicyMode.AUDIT for found, _ in row.findings),
         "pods": table_markup(PODS, pods[:MAX_PODS], "pod", {"Node": lambda pod: node_address(pod.node)}),
