@@ -159,7 +159,11 @@ def state_with(demo: ClusterReading, names: list[str]) -> ConsoleState:
     rows = tuple(msgspec.structs.replace(row, namespace=name, name=f"Deployment/{name}") for name in names)
     by_workload = {(each.namespace, each.name): each for each in rows}
     return msgspec.structs.replace(
-        demo.state, workloads=rows, by_workload=by_workload, pods=dict.fromkeys(by_workload, ())
+        demo.state,
+        workloads=rows,
+        by_workload=by_workload,
+        pods=dict.fromkeys(by_workload, ()),
+        policies_of=dict.fromkeys(by_workload, frozenset(names)),
     )
 
 
