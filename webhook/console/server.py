@@ -35,9 +35,9 @@ from webhook.report.console.policies import (
     TrialOutcome,
     policies_page,
     policy_page,
-    policy_text,
     trial_address,
     trial_page,
+    written_policy,
 )
 from webhook.report.console.query import FilterField, PageQuery, parse_page_query
 from webhook.report.console.workloads import (
@@ -106,7 +106,7 @@ async def show_trial(request: web.Request) -> web.Response:
         name = _query(request, POLICY_KEY).value("name")
     except PageQueryError as error:
         return _message_response(reading, "This address is invalid", str(error), HTTPStatus.BAD_REQUEST)
-    texts = {"policies": policy_text(reading.current.context.policies, name)} if name else {}
+    texts = {"policies": written_policy(reading.current.context.policies, name)} if name else {}
     return _trial_response(reading, texts, None)
 
 

@@ -133,13 +133,13 @@ def policy_page(state: ConsoleState, row: PolicyReach, policies: PolicySet, prob
         "workloads": page_address("/workloads", policy=name),
         "sections": table_markup(SECTION_MODES, list(section_modes(row.policy)), "section"),
         "exemptions": table_markup(POLICY_EXEMPTIONS, exemptions, "exemption") if exemptions else "",
-        "text": policy_text(policies, name),
+        "text": written_policy(policies, name),
         "trial": trial_address(name),
     }
     return render_console_page("policy.html", state, POLICIES_ENTRY, context, problem=problem)
 
 
-def policy_text(policies: PolicySet, name: str) -> str:
+def written_policy(policies: PolicySet, name: str) -> str:
     """Return a policy as YAML; "" if its source is not known."""
     found = (each for each in policies.sources if isinstance(each.model, GPUPolicy) and each.name == name)
     return next((yaml_text(each.document.data) for each in found), "")
