@@ -199,6 +199,24 @@ RUNS: dict[str, Run] = {
     "an attribute that one device lacks keeps the pod from all nodes": Run(
         without_driver_version, [exactly(GPU, NEW_DRIVER)], [WAITING], "no such key: driverVersion", ["GPU-D102"]
     ),
+    "so does one that is read by a name": Run(
+        without_driver_version,
+        [exactly(GPU, f"cel.bind(g, {ATTRIBUTES}, g.driverVersion.isGreaterThan(semver('550.0.0')))")],
+        [WAITING],
+        "no such key: driverVersion",
+        ["GPU-D102"],
+    ),
+    "a guard in the body of a name lets the pod run": Run(
+        without_driver_version,
+        [exactly(GPU, f"cel.bind(g, {ATTRIBUTES}, 'driverVersion' in {ATTRIBUTES} && {NEW_DRIVER})")],
+        ["gpu"],
+    ),
+    "a bound on a capacity that is read by a name takes a slice of twice the size": Run(
+        static_mig,
+        [exactly(MIG, f"cel.bind(c, {CAPACITY}, c.memory.compareTo(quantity('10Gi')) >= 0)")],
+        ["3g.40gb"],
+        codes=["GPU-D103"],
+    ),
     "a guard lets the pod run": Run(
         without_driver_version, [exactly(GPU, f"'driverVersion' in {ATTRIBUTES} && {NEW_DRIVER}")], ["gpu"]
     ),

@@ -65,6 +65,27 @@ GUARDED = {
         f"{ATTRIBUTES}.brand == 'x' ? true : false",
         f"'brand' in {ATTRIBUTES} && ({ATTRIBUTES}.brand == 'x' ? true : false)",
     ),
+    "a map with a name": (
+        f"cel.bind(g, {ATTRIBUTES}, g.brand == 'x')",
+        f"cel.bind(g, {ATTRIBUTES}, 'brand' in {ATTRIBUTES} && g.brand == 'x')",
+    ),
+    "an alternative in the body of a name": (
+        f"cel.bind(g, {ATTRIBUTES}, g.type == 'gpu' || g['brand'] == 'x')",
+        f"cel.bind(g, {ATTRIBUTES}, g.type == 'gpu' || ('brand' in {ATTRIBUTES} && g['brand'] == 'x'))",
+    ),
+    "a key with a name": (
+        f"{ATTRIBUTES}.type == 'mig' && cel.bind(b, {ATTRIBUTES}.brand, b == 'x' || b == 'y')",
+        f"{ATTRIBUTES}.type == 'mig' && 'brand' in {ATTRIBUTES} && "
+        f"cel.bind(b, {ATTRIBUTES}.brand, b == 'x' || b == 'y')",
+    ),
+    "a name of a name": (
+        "cel.bind(d, device, cel.bind(g, d.attributes['gpu.nvidia.com'], g.brand == 'x'))",
+        f"cel.bind(d, device, cel.bind(g, d.attributes['gpu.nvidia.com'], 'brand' in {ATTRIBUTES} && g.brand == 'x'))",
+    ),
+    "a name that a loop hides": (
+        f"cel.bind(g, {ATTRIBUTES}, ['x'].exists(g, g == 'x') && g.brand == 'x')",
+        f"cel.bind(g, {ATTRIBUTES}, ['x'].exists(g, g == 'x') && 'brand' in {ATTRIBUTES} && g.brand == 'x')",
+    ),
     "alternatives beside a condition": (
         f"({ATTRIBUTES}.brand == 'x' || {ATTRIBUTES}.brand == 'y') && {ATTRIBUTES}.type == 'mig'",
         f"(('brand' in {ATTRIBUTES} && {ATTRIBUTES}.brand == 'x') || ('brand' in {ATTRIBUTES} && "
@@ -100,6 +121,18 @@ LOWER_BOUNDS = {
     "an integer below": (f"10737418240 <= {MEMORY}.asInteger()", "10328473600"),
     "a float": (f"{MEMORY}.asApproximateFloat() >= 10737418240.0", "10328473600.0"),
     "a name in brackets": (f"device.capacity['gpu.nvidia.com']['memory'].compareTo({TEN}) >= 0", "'9850Mi'"),
+    "the variable of a map": (
+        f"cel.bind(c, device.capacity['gpu.nvidia.com'], c.memory.compareTo({TEN}) >= 0)",
+        "'9850Mi'",
+    ),
+    "a condition beside others in the body of a variable": (
+        f"cel.bind(d, device, d.driver != '' && d.capacity['gpu.nvidia.com'].memory.compareTo({TEN}) >= 0)",
+        "'9850Mi'",
+    ),
+    "an optional capacity": (
+        f"device.capacity['gpu.nvidia.com'].?memory.orValue(quantity('1')).compareTo({TEN}) >= 0",
+        "'9850Mi'",
+    ),
     "a variable": (f"cel.bind(m, {MEMORY}, m.compareTo({TEN}) >= 0)", "'9850Mi'"),
     "beside an upper bound in one term": (
         f"!({MEMORY}.isLessThan({TEN}) || {MEMORY}.isGreaterThan(quantity('1Ti')))",

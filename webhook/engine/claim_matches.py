@@ -67,6 +67,8 @@ MAX_DEVICES_VERIFIED = 8
 MAX_TEXT = 400
 """Longest text of an expression in a finding."""
 
+TEST_FIRST = "Test whether the key exists first."
+
 
 class RequestSelector(NamedTuple):
     """A selector of a request or of its class.
@@ -194,17 +196,18 @@ def _unguarded_key(
     selector: RequestSelector, devices: Sequence[_EvaluatedDevice], failing: Sequence[_EvaluatedDevice]
 ) -> PolicyFinding:
     published = failing[0].published
+    fix, reason = "Compare values of one type.", ""
     try:
         selector.program.selects_value(failing[0].value)
-        reason = ""
     except SelectorRuntimeError as error:
         reason = f"lacks {error.missing_key}" if error.missing_key else f"gives an error: {error.reason}"
+        fix = TEST_FIRST if error.missing_key else fix
     message = f"must have a value for every device: {_describe(published)} {reason}, which ends scheduling on all nodes"
     values = [each.value for each in devices]
     guarded = guarded_expression(selector.program, values)
-    fix = f"Write {_on_one_line(guarded)}" if guarded is not None else "Compare values of one type."
-    if len(fix) > MAX_TEXT:
-        fix = "Test whether the key exists first."
+    if guarded is not None:
+        text = f"Write {_on_one_line(guarded)}"
+        fix = text if len(text) <= MAX_TEXT else TEST_FIRST
     if selector.class_name:
         message = f"{message} (selector of class {selector.class_name})"
     misspelled = next(_misspelled_keys(selector.program.tree, values), None)

@@ -169,7 +169,7 @@ class _CostEstimator:
         if isinstance(node, MapLiteral):
             return self._map_cost(node)
         if isinstance(node, Comprehension):
-            return self._bind_cost(node) if _is_bind(node) else self._loop_cost(node)
+            return self._bind_cost(node) if node.is_binding else self._loop_cost(node)
         return _NOTHING
 
     def _selection_cost(self, node: FieldSelection) -> CostRange:
@@ -385,18 +385,6 @@ _COMPARISONS = frozenset(
         for kind in ("string", "bytes")
     }
 )
-
-
-def _is_bind(node: Comprehension) -> bool:
-    """Return whether a loop never runs and only gives a value a name."""
-    condition = node.condition
-    return (
-        isinstance(node.iteration_range, ListLiteral)
-        and not node.iteration_range.elements
-        and isinstance(condition, LiteralValue)
-        and condition.value is False
-        and node.accumulator != "__result__"
-    )
 
 
 def _literal_size(node: ExpressionNode) -> CostRange | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from webhook.model.cel.cel_types import DYN, CelType
 from webhook.model.cel.values import CelValue
@@ -168,12 +170,62 @@ class Comprehension(ExpressionNode):
     def children(self) -> Iterator[ExpressionNode]:
         yield from (self.iteration_range, self.initial, self.condition, self.step, self.result)
 
+    @property
+    def is_binding(self) -> bool:
+        """True if it never runs and only gives a value a name, as `cel.bind` does."""
+        return (
+            isinstance(self.iteration_range, ListLiteral)
+            and not self.iteration_range.elements
+            and isinstance(self.condition, LiteralValue)
+            and self.condition.value is False
+            and self.accumulator != "__result__"
+        )
+
+
+class BoundValue(NamedTuple):
+    """A value to which `cel.bind` gives a name, and the names that it may read itself."""
+
+    node: ExpressionNode
+    names: BoundNames
+
+
+BoundNames = Mapping[str, BoundValue]
+"""The values of the names that a part of an expression may read."""
+
+NO_NAMES: BoundNames = MappingProxyType({})
+
 
 def walk_expression(node: ExpressionNode) -> Iterator[ExpressionNode]:
     """Yield a part of an expression and all parts below it."""
     yield node
     for child in node.children():
         yield from walk_expression(child)
+
+
+def walk_with_names(node: ExpressionNode, names: BoundNames = NO_NAMES) -> Iterator[tuple[ExpressionNode, BoundNames]]:
+    """Yield a part of an expression and all parts below it, each with the names that it may read."""
+    yield node, names
+    inner = names
+    if isinstance(node, Comprehension):
+        inner = names_in_body(node, names)
+    for child in node.children():
+        is_outside = isinstance(node, Comprehension) and child in (node.iteration_range, node.initial)
+        yield from walk_with_names(child, names if is_outside else inner)
+
+
+def names_in_body(loop: Comprehension, names: BoundNames) -> BoundNames:
+    """Return the names that the body of a loop or of `cel.bind` may read."""
+    if loop.is_binding:
+        return {**names, loop.accumulator: BoundValue(loop.initial, names)}
+    own = (loop.variable, loop.second_variable, loop.accumulator)
+    return {name: value for name, value in names.items() if name not in own}
+
+
+def resolve_name(node: ExpressionNode, names: BoundNames) -> tuple[ExpressionNode, BoundNames]:
+    """Return the value of a name that `cel.bind` gave, and the names that it may read; any other part as it is."""
+    while isinstance(node, Identifier) and node.name in names:
+        node, names = names[node.name]
+    return node, names
 
 
 def qualified_name(node: ExpressionNode) -> str | None:

@@ -17,12 +17,18 @@ from webhook.model.apimachinery import Quantity, canonical_text, parse_quantity
 from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.cel.evaluator import CompiledExpression, compile_checked
 from webhook.model.cel.syntax_tree import (
+    NO_NAMES,
+    BoundNames,
+    Comprehension,
     ExpressionNode,
     FieldSelection,
     FunctionCall,
     Identifier,
     LiteralValue,
+    names_in_body,
+    resolve_name,
     walk_expression,
+    walk_with_names,
 )
 from webhook.model.cel.values import CelMap, QuantityValue
 from webhook.model.dra.device_selectors import (
@@ -174,14 +180,21 @@ def _holds(condition: SelectorCondition, device: CelMap) -> bool:
         return False
 
 
-def keys_read(tree: ExpressionNode) -> set[DeviceKey]:
-    """Return the attributes and capacities that an expression reads, apart from tests whether they exist."""
-    return {key for node in walk_expression(tree) if (key := _key_of(node)) is not None}
+def keys_read(tree: ExpressionNode, names: BoundNames = NO_NAMES) -> set[DeviceKey]:
+    """Return the attributes and capacities whose values an expression reads, those of optional fields included.
+
+    Args:
+        tree: The expression.
+        names: The names that it may read.
+    """
+    found = (_key_of(node, inner) for node, inner in walk_with_names(tree, names))
+    return {key for key in found if key is not None}
 
 
 def keys_named(tree: ExpressionNode) -> set[DeviceKey]:
     """Return the attributes and capacities that an expression reads or whose existence it tests."""
-    return {key for node in walk_expression(tree) if (key := used_key(node)) is not None}
+    found = (used_key(node, names) for node, names in walk_with_names(tree))
+    return {key for key in found if key is not None}
 
 
 def guarded_expression(program: DeviceSelectorProgram, devices: Sequence[CelMap]) -> str | None:
@@ -205,17 +218,31 @@ def guarded_expression(program: DeviceSelectorProgram, devices: Sequence[CelMap]
     return guarded
 
 
-def _guard_terms(program: DeviceSelectorProgram, node: ExpressionNode, missing: set[DeviceKey]) -> str:
-    """Return the text of a part of a selector, with guards in the terms of `&&` and `||` that read missing keys."""
+def _guard_terms(
+    program: DeviceSelectorProgram, node: ExpressionNode, missing: set[DeviceKey], names: BoundNames = NO_NAMES
+) -> str:
+    """Return the text of a part of a selector, with guards in the terms of `&&` and `||` that read missing keys.
+
+    Args:
+        names: The names that the part may read.
+    """
     for operator in ("_&&_", "_||_"):
         terms = list(_terms(node, operator))
         if len(terms) > 1:
-            texts = [_guard_terms(program, term, missing) for term in terms]
+            texts = [_guard_terms(program, term, missing, names) for term in terms]
             texts = [f"({text})" if _needs_parentheses(term, operator, text, program) else text
                      for term, text in zip(terms, texts, strict=True)]  # fmt: skip
             return f" {operator.strip('_')} ".join(texts)
-    text = _text_of(program, node)
-    guards = sorted(key.guard for key in keys_read(node) & missing)
+    text, needed = _text_of(program, node), keys_read(node, names) & missing
+    if isinstance(node, Comprehension) and node.is_binding:
+        needed = keys_read(node.initial, names) & missing
+        body = _guard_terms(program, node.result, missing - needed, names_in_body(node, names))
+        before, after = (
+            program.expression[node.start : node.result.start],
+            program.expression[node.result.end : node.end],
+        )
+        text = f"{before}{body}{after}"
+    guards = sorted(key.guard for key in needed)
     if not guards:
         return text
     return " && ".join([*guards, f"({text})" if _is_call(node, "_?_:_") else text])
@@ -229,9 +256,16 @@ def _needs_parentheses(term: ExpressionNode, operator: str, text: str, program: 
     return is_new
 
 
-def _bounds_in(node: ExpressionNode) -> Iterator[CapacityBound]:
-    """Yield the amounts in a condition that reads one capacity: quantities, and numbers but those of `compareTo`."""
-    capacities = {key for key in keys_read(node) if key.group == "capacity"}
+def _bounds_in(node: ExpressionNode, names: BoundNames = NO_NAMES) -> Iterator[CapacityBound]:
+    """Yield the amounts in a condition that reads one capacity: quantities, and numbers but those of `compareTo`.
+
+    The terms in the body of `cel.bind` are conditions of their own.
+    """
+    if isinstance(node, Comprehension) and node.is_binding:
+        for term in _terms(node.result, "_&&_"):
+            yield from _bounds_in(term, names_in_body(node, names))
+        return
+    capacities = {key for key in keys_read(node, names) if key.group == "capacity"}
     if len(capacities) != 1:
         return
     [key], divisors = capacities, list(_divisors(node))
@@ -381,41 +415,65 @@ def _is_call(node: ExpressionNode, *functions: str) -> bool:
     return isinstance(node, FunctionCall) and node.function in functions
 
 
-def used_key(node: ExpressionNode) -> DeviceKey | None:
-    """Return the key that an expression reads or whose existence it tests."""
-    if _is_call(node, "@in"):
-        assert isinstance(node, FunctionCall)
+OPTIONAL_STEPS = frozenset({"_?._", "_[?_]"})
+"""Operators that read a field or key if it exists."""
+
+
+class _Step(NamedTuple):
+    """A field or key that a part of an expression reads of another part.
+
+    Attributes:
+        names: The names that the other part may read.
+    """
+
+    operand: ExpressionNode
+    names: BoundNames
+    key: str
+
+
+def used_key(node: ExpressionNode, names: BoundNames = NO_NAMES) -> DeviceKey | None:
+    """Return the key that an expression reads or whose existence it tests.
+
+    Args:
+        node: The expression.
+        names: The names that it may read.
+    """
+    node, names = resolve_name(node, names)
+    if isinstance(node, FunctionCall) and node.function == "@in":
         name, domain = node.arguments
         if isinstance(name, LiteralValue) and isinstance(name.value, str):
-            return _key_in(domain, name.value)
+            return _key_in(_Step(domain, names, name.value))
         return None
-    step = _step_of(node)
-    return None if step is None else _key_in(*step)
+    step = _step_of(node, names, {"_[_]", *OPTIONAL_STEPS})
+    return None if step is None else _key_in(step)
 
 
-def _key_of(node: ExpressionNode) -> DeviceKey | None:
+def _key_of(node: ExpressionNode, names: BoundNames) -> DeviceKey | None:
     """Return the key that `device.attributes['domain'].name` or `device.capacity['domain']['name']` reads."""
+    node, names = resolve_name(node, names)
     is_test = isinstance(node, FieldSelection) and node.test_only
-    return None if is_test or _is_call(node, "@in") else used_key(node)
+    return None if is_test or _is_call(node, "@in") else used_key(node, names)
 
 
-def _key_in(domain_map: ExpressionNode, name: str) -> DeviceKey | None:
+def _key_in(step: _Step) -> DeviceKey | None:
     """Return a key of `device.attributes['domain']` or `device.capacity['domain']`."""
-    domain = _step_of(domain_map)
-    group = None if domain is None else _step_of(domain[0])
-    if domain is None or group is None or group[1] not in ("attributes", "capacity"):
+    domain = _step_of(step.operand, step.names)
+    group = None if domain is None else _step_of(domain.operand, domain.names)
+    if domain is None or group is None or group.key not in ("attributes", "capacity"):
         return None
-    is_device = isinstance(group[0], Identifier) and group[0].name == "device"
-    return DeviceKey(group[1], domain[1], name) if is_device else None
+    device, _ = resolve_name(group.operand, group.names)
+    is_device = isinstance(device, Identifier) and device.name == "device"
+    return DeviceKey(group.key, domain.key, step.key) if is_device else None
 
 
-def _step_of(node: ExpressionNode) -> tuple[ExpressionNode, str] | None:
+def _step_of(node: ExpressionNode, names: BoundNames, operators: Collection[str] = ("_[_]",)) -> _Step | None:
+    node, names = resolve_name(node, names)
     if isinstance(node, FieldSelection):
-        return node.operand, node.field
-    if isinstance(node, FunctionCall) and node.function == "_[_]":
+        return _Step(node.operand, names, node.field)
+    if isinstance(node, FunctionCall) and node.function in operators:
         operand, key = node.arguments
         if isinstance(key, LiteralValue) and isinstance(key.value, str):
-            return operand, key.value
+            return _Step(operand, names, key.value)
     return None
 
 
