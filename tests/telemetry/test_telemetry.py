@@ -106,6 +106,18 @@ def test_outcome_of_right_sizing_is_counted_for_each_created_pod_with_gpus() -> 
     assert outcomes == {'rightslice_right_sizing_outcomes_total{outcome="QueuedWorkload"}': 1}
 
 
+@pytest.mark.parametrize(("applied", "count"), [(True, 1), (False, 0)])
+def test_right_sized_pods_are_counted_by_evidence(applied: bool, count: int) -> None:
+    recorded = RecordedTelemetry()
+    decision = Decision(outcome=SLICE, applied=applied, gpu_milli_before=1000)
+
+    recorded.telemetry.record_decision("mutate", request(), decision, 0.1)
+
+    metric, samples = "rightslice_right_sized_pods_total", recorded.samples()
+    found = {name: samples[f'{metric}{{evidence="{name}"}}'] for name in ("declared", "observed", "default")}
+    assert found == {"declared": count, "observed": 0, "default": 0}
+
+
 SLICE = OfferChoice("nvidia.com/mig-1g.10gb", (), GpuNeed(8, None, EvidenceSource.DECLARED, "8Mi declared"), "p")
 NEEDS: dict[str, tuple[OfferChoice | KeepRequest, dict[str, int]]] = {
     "a slice, given or audited": (

@@ -11,6 +11,7 @@ from time import perf_counter
 from prometheus_client.core import Metric
 
 from webhook.errors import ReviewError
+from webhook.extender.capacity_gauges import NO_GAUGES, CapacityGauges, CapacityPoll
 from webhook.extender.state import Clock, SchedulerState
 from webhook.extender.verbs import (
     VerbResult,
@@ -111,7 +112,9 @@ def build_extender(
     metrics.connections = lambda: len(registry.connections)
     metrics.nodes = lambda: len(state.fleet.nodes)
     metrics.reserved = lambda: len(state.reservations)
-    all_polls = (NodeWarnings(state, metrics).log_new_warnings, *polls)
+    capacity = CapacityPoll(state, clock)
+    metrics.capacity = lambda: capacity.latest
+    all_polls = (NodeWarnings(state, metrics).log_new_warnings, capacity.refresh_if_due, *polls)
     return HttpListener(
         registry, tls, lambda error: metrics.record_internal_error("task", error), all_polls, companions
     )
@@ -168,6 +171,7 @@ class ExtenderMetrics(ServerTelemetry):
         self.reserved: Callable[[], int] = int
         self.nodes: Callable[[], int] = int
         self.over_share: Callable[[], int] | None = None
+        self.capacity: Callable[[], CapacityGauges] = lambda: NO_GAUGES
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics."""
@@ -177,6 +181,9 @@ class ExtenderMetrics(ServerTelemetry):
         yield gauge_family("rightslice_extender_nodes", self.nodes())
         if self.over_share is not None:
             yield gauge_family("rightslice_extender_over_share", self.over_share())
+        capacity = self.capacity()
+        yield gauge_family("rightslice_extender_gpu_milli", capacity.by_state)
+        yield gauge_family("rightslice_extender_fragmented_gpu_milli", capacity.fragmented)
         yield from super().collect()
 
     def record_answer(self, verb: str, result: str, seconds: float) -> None:

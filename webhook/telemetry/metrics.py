@@ -9,7 +9,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -67,6 +67,8 @@ _WEBHOOK_METRICS: MetricRows = (
      "GPU capacity of the same pods after right-sizing, in thousandths of a GPU."),
     ("rightslice_right_sizing_outcomes_total", "counter", "outcome",
      "Created pods that request a GPU, by outcome: RightSized, AuditMode, or the reason why they keep their request."),
+    ("rightslice_right_sized_pods_total", "counter", "evidence",
+     "Created pods that were right-sized, by the evidence of their need: declared, observed or default."),
     ("rightslice_right_sizable_need_bytes_total", "counter", "slice",
      "GPU memory that created pods need and that a MIG slice would cover, by the state of such slices: free, full (all "
      "are allocated) or missing (no card is partitioned into one)."),
@@ -116,6 +118,11 @@ _EXTENDER_METRICS: MetricRows = (
     ("rightslice_extender_reservations", "gauge", "", "Reservations for pods that are not bound to a node yet."),
     ("rightslice_extender_nodes", "gauge", "", "Nodes that are ranked."),
     ("rightslice_extender_over_share", "gauge", "", "Namespaces or queues above their fair share."),
+    ("rightslice_extender_gpu_milli", "gauge", "product state",
+     "GPU capacity in thousandths of a GPU, by state: allocated, free, or unschedulable (unallocated on nodes that "
+     "take no pods)."),
+    ("rightslice_extender_fragmented_gpu_milli", "gauge", "product",
+     "Free GPU capacity that a pod of the recent mix cannot use, on average, in thousandths of a GPU."),
 )  # fmt: skip
 
 _AGENT_METRICS: MetricRows = (
@@ -202,12 +209,13 @@ def counter_family(name: str, counts: Mapping[Labels, int] | Counter[str] | int)
     return family
 
 
-def gauge_family(name: str, value: float | Mapping[str, float]) -> Metric:
-    """Return a gauge of the table: one value, or values by one label."""
+def gauge_family(name: str, value: float | Mapping[str, float] | Mapping[Labels, float]) -> Metric:
+    """Return a gauge of the table: one value, values by one label value, or by label values."""
     definition = _BY_NAME[name]
     family = GaugeMetricFamily(name, definition.help, labels=definition.labels)
-    for label, each in value.items() if isinstance(value, Mapping) else [("", value)]:
-        family.add_metric((label,) if definition.labels else (), each)
+    samples: Mapping[Any, float] = value if isinstance(value, Mapping) else {(): value}
+    for labels, each in samples.items():
+        family.add_metric((labels,) if isinstance(labels, str) else labels, each)
     return family
 
 

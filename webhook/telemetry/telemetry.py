@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
 from webhook.model.decisions import Decision, KeepReason, OfferChoice
-from webhook.model.enums import PolicyMode
+from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import OwnerReference
 from webhook.telemetry.logs import StructuredLogger
@@ -83,6 +83,7 @@ class Telemetry(ServerTelemetry):
             metrics.gpu_milli_admitted += decision.gpu_milli_after
             if decision.gpu_milli_before:
                 metrics.right_sizing_outcomes[decision.right_sizing_outcome] += 1
+                metrics.count_evidence(decision)
                 metrics.count_need(decision)
         if route == "validate":
             for policy in decision.policies:
@@ -200,6 +201,7 @@ class WebhookMetrics(Collector):
         rollouts: Whether the rollout is halted, by the name of each policy that has one.
         matches, denials: Reviews on /validate by policy name; also written to the status of policies.
         usage_age: Seconds; None if usage is not loaded.
+        right_sized: Created pods that were right-sized, by evidence.
         needs: GPU memory in MiB that created pods need, by the availability of a slice.
         largest_slice_mib: Memory of the largest MIG slice that the cluster's cards could have, in MiB.
     """
@@ -213,6 +215,7 @@ class WebhookMetrics(Collector):
         self.gpu_milli_requested = 0
         self.gpu_milli_admitted = 0
         self.right_sizing_outcomes: Counter[str] = Counter()
+        self.right_sized: Counter[str] = Counter(dict.fromkeys(EvidenceSource, 0))
         self.needs: Counter[str] = Counter(dict.fromkeys(SLICE_STATES, 0))
         self.largest_slice_mib: Callable[[], int] = int
         self.policy_loads: Counter[str] = Counter()
@@ -230,6 +233,11 @@ class WebhookMetrics(Collector):
         self.usage_loads: Counter[str] = Counter()
         self.usage_age: Callable[[], float | None] | None = None
         self.usage_containers: Callable[[], int] = int
+
+    def count_evidence(self, decision: Decision) -> None:
+        """Count a created pod by the evidence of its need, if it was right-sized."""
+        if decision.applied and isinstance(decision.outcome, OfferChoice):
+            self.right_sized[decision.outcome.need.evidence] += 1
 
     def count_need(self, decision: Decision) -> None:
         """Count the need of a created pod, if a slice of the cluster's cards would cover it."""
@@ -251,6 +259,7 @@ class WebhookMetrics(Collector):
         yield counter_family("rightslice_gpu_milli_requested_total", self.gpu_milli_requested)
         yield counter_family("rightslice_gpu_milli_admitted_total", self.gpu_milli_admitted)
         yield counter_family("rightslice_right_sizing_outcomes_total", self.right_sizing_outcomes)
+        yield counter_family("rightslice_right_sized_pods_total", self.right_sized)
         needs = {(name,): mib << 20 for name, mib in self.needs.items()}
         yield counter_family("rightslice_right_sizable_need_bytes_total", needs)
         yield counter_family("rightslice_policy_loads_total", self.policy_loads)

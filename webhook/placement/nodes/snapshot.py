@@ -119,10 +119,15 @@ class SchedulingSnapshot:
 
     def with_free(self, node: int, free: FreeResources, devices: NodeDevices | None = None) -> SchedulingSnapshot:
         """Return the snapshot with other free resources on one node, and other devices if given."""
+        after = self.copy()
+        after.set_node(node, free, devices or self.devices[node])
+        return after
+
+    def copy(self) -> SchedulingSnapshot:
+        """Return a snapshot that later changes of this one leave alone."""
         after = object.__new__(SchedulingSnapshot)
         after.__dict__.update(self.__dict__)
         after.free, after.devices = self.free.copy(), self.devices.copy()
-        after.set_node(node, free, devices or self.devices[node])
         return after
 
     def _devices_of_node(self, node: int, devices: NodeDevices | None) -> NodeDevices:
