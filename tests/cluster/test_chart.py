@@ -76,6 +76,7 @@ PRESETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--set=monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true",),
         ("overlays/audit-only", "monitoring"),
     ),
+    "dashboards": (("--set=dashboards.enabled=true",), ("overlays/audit-only", "dashboards")),
 }
 """Values of the chart, and the folders that install the same with kubectl."""
 

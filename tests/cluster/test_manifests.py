@@ -26,7 +26,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
-APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring"]
+APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring", "dashboards"]
 """Folders that users apply."""
 
 

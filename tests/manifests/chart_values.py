@@ -106,6 +106,7 @@ def _constraints() -> dict[str, Json]:
         "networkPolicy.apiServerCIDRs": {"items": {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]+$"}},
         "monitoring.serviceMonitor.labels": _STRINGS,
         "monitoring.alerts.labels": _STRINGS,
+        "dashboards.labels": _STRINGS,
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.conftest import ROOT
 from tests.manifests.chart_values import values_page, values_schema
+from tests.manifests.dashboards import DASHBOARDS, dashboard_json
 from tests.manifests.field_descriptions import add_field_descriptions
 from tests.release.publisher import example_files
 from webhook.manifests.backstop import backstop_policies
@@ -61,6 +62,7 @@ def files() -> dict[str, str]:
     return {
         **{name: text_of(name) for name in GENERATED},
         "base/policies/guard.yaml": guard(),
+        **{f"dashboards/{name}.json": dashboard_json(name) for name in DASHBOARDS},
         "../charts/rightslice/values.schema.json": values_schema(),
         "../docs/helm-values.md": values_page(),
         **{f"../{name}": text for name, text in example_files().items()},
