@@ -26,6 +26,7 @@ from grafana_foundation_sdk.models.common import StackingMode, VizOrientation
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DataSourceRef,
+    GridPos,
     Threshold,
     ThresholdsMode,
     VariableRefresh,
@@ -33,7 +34,7 @@ from grafana_foundation_sdk.models.dashboard import (
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 REPLICAS = 'namespace=~"$namespace", instance=~"$replica"'
-WIDTH = 24
+COLUMNS = 24
 """Columns of a dashboard."""
 
 Panel = stat.Panel | timeseries.Panel | bargauge.Panel
@@ -52,7 +53,7 @@ class Query(NamedTuple):
 
 def number(title: str, description: str, unit: str, expression: str, steps: Sequence[Step] = ()) -> stat.Panel:
     """Return a panel with one number."""
-    panel = stat.Panel().title(title).description(description).unit(unit).datasource(SOURCE).height(4).span(4)
+    panel = stat.Panel().title(title).description(description).unit(unit).datasource(SOURCE)
     return panel.with_target(_target(0, Query(expression)).instant()).thresholds(_thresholds(steps))
 
 
@@ -66,7 +67,7 @@ def lines(
     stack: bool = False,
 ) -> timeseries.Panel:
     """Return a panel with lines over time."""
-    panel = timeseries.Panel().title(title).description(description).unit(unit).datasource(SOURCE).height(8).span(12)
+    panel = timeseries.Panel().title(title).description(description).unit(unit).datasource(SOURCE)
     panel.min(0).line_width(1).fill_opacity(30 if stack else 0).thresholds(_thresholds(steps))
     if stack:
         panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
@@ -77,7 +78,7 @@ def lines(
 
 def bars(title: str, description: str, unit: str, query: Query, steps: Sequence[Step] = ()) -> bargauge.Panel:
     """Return a panel with a bar for each series."""
-    panel = bargauge.Panel().title(title).description(description).unit(unit).datasource(SOURCE).height(8).span(12)
+    panel = bargauge.Panel().title(title).description(description).unit(unit).datasource(SOURCE)
     panel.min(0).orientation(VizOrientation.HORIZONTAL).thresholds(_thresholds(steps))
     return panel.with_target(_target(0, query).instant())
 
@@ -108,14 +109,33 @@ def _variable(name: str, label: str, query: str) -> QueryVariable:
 
 
 def _with_rows(dashboard: Dashboard, rows: Sequence[tuple[str, Sequence[Panel]]]) -> Dashboard:
-    panel_id = 0
+    """Add rows of panels, from left to right and from top to bottom."""
+    panel_id, y = 0, 0
     for title, panels in rows:
         panel_id += 1
-        dashboard.with_row(Row(title).id(panel_id))
-        for panel in panels:
+        dashboard.with_row(Row(title).id(panel_id).grid_pos(GridPos(h=1, w=COLUMNS, x=0, y=y)))
+        positions = _positions([_size(panel) for panel in panels], y + 1)
+        for panel, position in zip(panels, positions, strict=True):
             panel_id += 1
-            dashboard.with_panel(panel.id(panel_id))
+            dashboard.with_panel(panel.id(panel_id).grid_pos(position))
+        y = positions[-1].y + positions[-1].h
     return dashboard
+
+
+def _size(panel: Panel) -> tuple[int, int]:
+    return (4, 4) if isinstance(panel, stat.Panel) else (12, 8)
+
+
+def _positions(sizes: Sequence[tuple[int, int]], y: int) -> list[GridPos]:
+    """Return the place of each panel; panels on one line have one height."""
+    positions: list[GridPos] = []
+    x, line_height = 0, sizes[0][1]
+    for width, height in sizes:
+        if x + width > COLUMNS or height != line_height:
+            x, y, line_height = 0, y + line_height, height
+        positions.append(GridPos(h=height, w=width, x=x, y=y))
+        x += width
+    return positions
 
 
 def _with_replicas(dashboard: Dashboard) -> Dashboard:
@@ -306,7 +326,7 @@ def admission() -> Dashboard:
             "Events for the owners of pods",
             "Events written, failed, or dropped because too many were pending.",
             "ops",
-            [Query(f"sum by (result) ({_rate('rightslice_events_total')})", "{{result}}")],
+            [Query(f"sum by (result) ({_rate('rightslice_events_total')}) or vector(0)", "{{result}}")],
         ),
         number(
             "Certificate expires in",
