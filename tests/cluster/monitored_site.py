@@ -25,11 +25,12 @@ from tests.cluster.processes import Process, free_port
 from tests.cluster.test_extender import serve_extender
 from tests.conftest import ROOT
 from tests.controlplane.build import prometheus_program
+from tests.example_cluster import A100
 from tests.extender.harness import extender_body
 from tests.usage.fleets import Use, dcgm, owner_samples
 from tests.usage.prometheus import Prometheus, PrometheusServer, now
 from webhook.cli.processes.agent import AgentFlags
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
 INTERVAL = "1s"
 """Between two scrapes: that of the shipped monitor is too long for a test."""
@@ -39,6 +40,10 @@ PODS = f"/api/v1/namespaces/{TEAM}/pods"
 AGENT_NODE = "monitored-agent"
 OBSERVED = "serve-0"
 """A pod with recorded usage."""
+
+H200 = A100 | {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/gpu.memory": "143771"}
+UNPARTITIONED = make_node("monitored-h200", H200, **{"nvidia.com/gpu": 8})
+"""A node whose cards could have larger slices than those of the example cluster."""
 
 MEMORY = "rightslice.dev/gpu-memory"
 FAIL_OPEN = "apiserver_admission_webhook_fail_open_count"
@@ -111,7 +116,7 @@ def pods_of_round(number: int) -> Iterator[PodMaker]:
     """Yield pods that are right-sized, kept for several reasons, warned about and denied."""
     for index in range(2 + number % 3):
         yield make_pod(f"declared-{index}").gpus(1).annotate(MEMORY, "8Gi")
-    yield make_pod("without-slice").gpus(1).annotate(MEMORY, "70Gi")
+    yield make_pod("without-slice").gpus(1).annotate(MEMORY, "45Gi")
     yield make_pod("without-evidence").gpus(1)
     yield make_pod("kept").gpus(1).annotate("rightslice.dev/keep", "true")
     yield make_pod("three").gpus(3)
@@ -135,12 +140,16 @@ def run_monitored_site(plane: Plane, folder: Path, usage: PrometheusServer) -> I
         usage: Gets the usage of a pod, which the webhook reads.
     """
     feed_usage(usage)
-    nodes = add_nodes(plane, [*demo_nodes(), make_node(AGENT_NODE, {}, cpu=8)])
+    nodes = add_nodes(plane, [*demo_nodes(), make_node(AGENT_NODE, {}, cpu=8), UNPARTITIONED])
     flags = (f"--prometheus={usage.url}", "--replicas=1")
     try:
         with install_from_page(plane, folder, *flags) as installation:
             plane.add_namespace(TEAM, {"rightslice.dev/right-sizing": "enforced"})
-            with serve_extender(plane, folder) as (_, entry), serve_agent(plane, folder) as agent:
+            with (
+                serve_extender(plane, folder) as (_, entry),
+                plane.namespace_called(AGENT_NAMESPACE),
+                serve_agent(plane, folder) as agent,
+            ):
                 targets = {
                     "rightslice": (f"127.0.0.1:{installation.port}", "https"),
                     "rightslice-extender": (entry["urlPrefix"].removeprefix("https://"), "https"),

@@ -261,7 +261,7 @@ def test_uninstall_keeps_policies_and_a_second_installation_uses_them(site: Rele
 
 def test_everything_can_be_installed_and_removed(site: ReleasedSite) -> None:
     plane = site.plane
-    monitoring = ("servicemonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com")
+    monitoring = [f"{each}.monitoring.coreos.com" for each in ("servicemonitors", "podmonitors", "prometheusrules")]
     with (
         serve_operator_kinds(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
         serve_operator_kinds(plane, "prometheus-operator", *monitoring),
@@ -282,7 +282,7 @@ def test_everything_can_be_installed_and_removed(site: ReleasedSite) -> None:
 
 EVERYTHING = (
     "agent.enabled=true,extender.enabled=true,scheduler.enabled=true,prometheus.enabled=true,certManager.enabled=true,"
-    "monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true"
+    "monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true,dashboards.enabled=true"
 )
 
 

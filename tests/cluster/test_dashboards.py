@@ -137,6 +137,7 @@ EXPECTED: Mapping[str, Callable[[float], bool]] = {
     "Unhealthy GPUs": equals(1),
     "NVLinks that are down": equals(1),
     "Right-sized pods": is_share,
+    "Need without a slice": is_share,
     "Saved share": is_share,
     "Saved GPUs": is_positive,
     "By observed usage": is_share,

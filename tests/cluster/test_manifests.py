@@ -65,6 +65,7 @@ def operators(plane: Plane) -> Iterator[None]:
             plane,
             "prometheus-operator",
             "servicemonitors.monitoring.coreos.com",
+            "podmonitors.monitoring.coreos.com",
             "prometheusrules.monitoring.coreos.com",
         ),
     ):
@@ -86,7 +87,7 @@ def test_overlays_are_accepted_without_warnings(
     assert done.stdout.count("dry run") == len(objects)
 
 
-@pytest.mark.parametrize("kind", ["Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"])
+@pytest.mark.parametrize("kind", ["Certificate", "Issuer", "ServiceMonitor", "PodMonitor", "PrometheusRule"])
 def test_a_misspelled_field_of_an_operator_kind_is_reported(
     plane: Plane, system_namespace: None, operators: None, kind: str
 ) -> None:

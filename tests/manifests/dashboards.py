@@ -3,7 +3,8 @@
 Every panel has one unit and says in its description what it shows. `$__range` and `$__rate_interval` are Grafana's.
 Thresholds are those of the alerts where an alert exists (manifests/monitoring/alerts.yaml).
 
-A counter with labels does not exist before its first increment: `or vector(0)` makes a panel show 0 instead of nothing.
+A counter with labels does not exist before its first increment: `or vector(0)` makes a single number 0 instead of
+nothing. Panels with a series for each label value are empty until then.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ def admission() -> Dashboard:
             "Rejections by reason",
             "Requests and connections rejected before evaluation.",
             "reqps",
-            [Query(f"sum by (reason) ({_rate('rightslice_http_rejections_total')}) or vector(0)", "{{reason}}")],
+            [Query(f"sum by (reason) ({_rate('rightslice_http_rejections_total')})", "{{reason}}")],
             ((0, GREEN), (1, ORANGE)),
         ),
     ]
@@ -247,19 +248,19 @@ def admission() -> Dashboard:
             "Denials by policy",
             "Denied reviews, once per denying policy. After 100 policies, others are counted as (others).",
             "reqps",
-            [Query(f"sum by (policy) ({_rate('rightslice_policy_denials_total')}) or vector(0)", "{{policy}}")],
+            [Query(f"sum by (policy) ({_rate('rightslice_policy_denials_total')})", "{{policy}}")],
         ),
         lines(
             "Matched reviews by policy",
             "Reviews of objects that a policy matched.",
             "reqps",
-            [Query(f"sum by (policy) ({_rate('rightslice_policy_matches_total')}) or vector(0)", "{{policy}}")],
+            [Query(f"sum by (policy) ({_rate('rightslice_policy_matches_total')})", "{{policy}}")],
         ),
         bars(
             "Findings by code and mode",
             "Findings within the selected time. `rightslice explain CODE` describes a code.",
             "short",
-            Query(f"sort_desc(sum by (code, mode) ({_increase('rightslice_findings_total')})) or vector(0)",
+            Query(f"sort_desc(sum by (code, mode) ({_increase('rightslice_findings_total')}))",
                   "{{code}} {{mode}}"),
         ),
         lines(
@@ -275,11 +276,11 @@ def admission() -> Dashboard:
             [Query(f"time() - max by (instance) ({_gauge('rightslice_policies_last_load_timestamp_seconds')})",
                    "{{instance}}")],
         ),
-        lines(
+        bars(
             "Loads of policies",
-            "Attempts to load policies, by result.",
-            "ops",
-            [Query(f"sum by (result) ({_rate('rightslice_policy_loads_total')})", "{{result}}")],
+            "Attempts to load policies within the selected time, by result.",
+            "short",
+            Query(f"sum by (result) ({_increase('rightslice_policy_loads_total')})", "{{result}}"),
         ),
     ]  # fmt: skip
     replicas: list[Panel] = [
@@ -326,7 +327,7 @@ def admission() -> Dashboard:
             "Events for the owners of pods",
             "Events written, failed, or dropped because too many were pending.",
             "ops",
-            [Query(f"sum by (result) ({_rate('rightslice_events_total')}) or vector(0)", "{{result}}")],
+            [Query(f"sum by (result) ({_rate('rightslice_events_total')})", "{{result}}")],
         ),
         number(
             "Certificate expires in",
@@ -462,8 +463,8 @@ def savings() -> Dashboard:
                f"max({_gauge('rightslice_usage_age_seconds')})", ((0, GREEN), (21600, ORANGE), (86400, RED))),
         number("Containers with known usage", "Empty if no usage is read.", "short",
                f"max({_gauge('rightslice_usage_containers')})"),
-        lines("Loads of usage", "Attempts to load GPU usage, by result. Empty if no usage is read.", "ops",
-              [Query(f"sum by (result) ({_rate('rightslice_usage_loads_total')})", "{{result}}")]),
+        bars("Loads of usage", "Attempts to load GPU usage within the selected time, by result. Empty if no usage is "
+             "read.", "short", Query(f"sum by (result) ({_increase('rightslice_usage_loads_total')})", "{{result}}")),
     ]  # fmt: skip
     risk: list[Panel] = [
         number("Failed open", "Requests within the selected time that the API server admitted because no replica "

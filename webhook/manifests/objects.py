@@ -71,7 +71,11 @@ RUNTIME_OBJECTS: tuple[Json, ...] = (
 _OVERLAY_REFS = (
     ("v1", "ConfigMap", f"{APP_NAME}-address"),
     ("monitoring.coreos.com/v1", "ServiceMonitor", APP_NAME),
+    ("monitoring.coreos.com/v1", "PodMonitor", f"{APP_NAME}-agent"),
     ("monitoring.coreos.com/v1", "PrometheusRule", APP_NAME),
+    ("v1", "ConfigMap", f"{APP_NAME}-dashboard-admission"),
+    ("v1", "ConfigMap", f"{APP_NAME}-dashboard-gpus"),
+    ("v1", "ConfigMap", f"{APP_NAME}-dashboard-savings"),
     ("cert-manager.io/v1", "Certificate", f"{APP_NAME}-tls"),
     ("cert-manager.io/v1", "Certificate", f"{APP_NAME}-authority"),
     ("cert-manager.io/v1", "Issuer", APP_NAME),
