@@ -13,6 +13,7 @@ import yaml
 
 from tests.builders import PodMaker, make_node, make_pod
 from tests.cli.conftest import JUNE, CommandResult, Run
+from webhook.cli.audit_inputs import run_audit
 from webhook.report.layout import NO_CARD
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -70,6 +71,91 @@ def test_requests_without_cards_are_reported_with_the_reason(planned: Any) -> No
         (1, 1, "no node that it may use can have such a slice"),
     }
     assert (found["waitingPods"], found["cardsUsed"]["today"], found["freed"]["gpus"]) == (4, 0, -1)
+
+
+WAITING: dict[str, tuple[list[PodMaker], list[str], int]] = {
+    "all served": ([make_pod(f"p{i}").gpus(1) for i in range(8)], [], 0),
+    "two pods of several GPUs, one is served": ([make_pod(f"p{i}").gpus(6) for i in range(2)], [], 1),
+    "pods that no node can serve": ([make_pod(f"p{i}").gpus(1).needs("100Gi") for i in range(3)], [], 3),
+    "running pods are served first": (
+        [*(running(f"r{i}", "30Gi", "a") for i in range(4)), *(make_pod(f"p{i}").gpus(1) for i in range(7))],
+        [],
+        1,
+    ),
+    "only the headroom is not served": ([make_pod(f"p{i}").gpus(1) for i in range(8)], ["--headroom", "20"], 0),
+}
+
+
+@pytest.mark.parametrize(("pods", "flags", "unserved"), WAITING.values(), ids=WAITING.keys())
+def test_waiting_pods_that_the_plan_serves_are_counted(
+    planned: Any, pods: list[PodMaker], flags: list[str], unserved: int
+) -> None:
+    found = orjson.loads(planned([hopper("a")], pods, "-o", "json", *flags))
+    waiting = found["waitingPods"]
+    line = f"Waiting pods{{}} {waiting}: the plan serves {waiting - unserved} of them, which use no cards today"
+
+    assert found["waitingPodsUnserved"] == unserved
+    assert line.format(" " * 10) in planned([hopper("a")], pods, "-o", "table", *flags)
+    assert line.format(":") in planned([hopper("a")], pods, "-o", "html", *flags)
+
+
+def test_a_pod_of_two_gpus_needs_two_units(planned: Any) -> None:
+    lines = planned([hopper("a")], [make_pod("p").gpus(2), make_pod("q").gpus(16)], "-o", "table").splitlines()
+
+    assert "Unserved               16 of 16 units: slices, shares and whole cards" in lines
+    assert [line.split()[:2] for line in lines if line.startswith(("UNITS", "16 "))] == [
+        ["UNITS", "ORIGIN"],
+        ["16", "whole"],
+    ]
+
+
+PRICES = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPriceList
+metadata: {name: ours}
+currency: USD
+asOf: "2026-06-01"
+source: our contract
+prices: [{product: NVIDIA-H100-80GB-HBM3, perHour: "4.00"}, {product: NVIDIA-A30, perHour: "1.00"}]
+"""
+
+
+def test_the_steps_free_what_the_products_free(planned: Any, tmp_path: Path) -> None:
+    a30 = make_node(
+        "a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/gpu.memory": "24576"}, **{"nvidia.com/gpu": 4}
+    )
+    pods = [
+        *(running(f"p{i}", "8Gi", "a") for i in range(7)),
+        *(running(f"q{i}", "5Gi", "a30") for i in range(4)),
+        *(make_pod(f"w{i}").gpus(1) for i in range(3)),
+    ]
+    (tmp_path / "prices.yaml").write_text(PRICES)
+    for flags in ([], ["--prices", str(tmp_path / "prices.yaml")]):
+        found = orjson.loads(planned([hopper("a"), a30], pods, "-o", "json", *flags))
+
+        assert sum(row["freed"] for row in found["products"]) == sum(row["freed"] for row in found["steps"])
+        assert {row["product"]: row["freedMicroPerHour"] is None for row in found["products"]}[H100] is False
+        priced = [sum(row["freedMicroPerHour"] or 0 for row in found[table]) for table in ("products", "steps")]
+        assert priced[0] == priced[1] == found["freed"]["microPerHour"]
+
+
+def test_nodes_keep_their_layouts_if_budgets_may_not_be_listed(
+    rightslice: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_without_budgets(*arguments: Any) -> Any:
+        audit = run_audit(*arguments)
+        audit.drain_limits = None
+        return audit
+
+    monkeypatch.setattr("webhook.cli.commands.layout.run_audit", run_without_budgets)
+    ran = rightslice("layout", "--cluster", "demo", "--no-color")
+    plan = orjson.loads(rightslice("layout", "--cluster", "demo", "-o", "json").out)
+
+    assert "warning: PodDisruptionBudgets: listing them in all namespaces is not permitted." in ran.err
+    assert "PodDisruptionBudgets may not be listed, and might allow no eviction" in ran.out
+    assert [node["node"] for node in plan["nodes"] if node["pods"]] == []
+    assert plan["notDrained"]
+    assert set(plan["notDrained"].values()) == {None}
 
 
 def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: Any) -> None:
@@ -272,8 +358,8 @@ def test_the_steps_have_the_order_of_the_script(rightslice: Run, tmp_path: Path)
 def test_a_demand_of_the_past_without_drains_says_why_more_cards_are_used(rightslice: Run) -> None:
     text = rightslice("layout", "--cluster", "demo", "--quantile", "0.95", "--headroom", "20", "--no-color").out
 
-    assert "Without drains         no layout changes; the demand then uses 50 cards, 43 today; 5 more requests" in text
-    assert "Headroom               20 % more requests of each need, rounded up\n" in text
+    assert "Without drains         no layout changes; the demand then uses 50 cards, 43 today; 5 more units" in text
+    assert "Headroom               20 % more units of each need, rounded up\n" in text
 
 
 def test_each_change_says_what_it_frees(rightslice: Run) -> None:
@@ -574,8 +660,8 @@ def test_the_summary_counts_nodes_and_requests(planned: Any) -> None:
     single = planned([hopper("a")], [running("p", "8Gi", "a")], "--no-color")
 
     assert "1 card on 1 node; 1 node must be drained\n" in found
-    assert "0 of 2 requests\n" in found
-    assert "0 of 1 request\n" in single
+    assert "0 of 2 units: slices, shares and whole cards\n" in found
+    assert "0 of 1 unit: slices, shares and whole cards\n" in single
 
 
 def test_a_cluster_without_cards_to_partition(planned: Any) -> None:

@@ -142,12 +142,17 @@ def test_plans_equal_brute_force(seed: int) -> None:
 
 
 T4 = "Tesla-T4"
-SHARES = [CardUnit(product, f"timeSlicing/{replicas}") for product in (T4, A30) for replicas in (4, 3, 2)]
+FORMS = ("mps", "timeSlicing")
 
 
-def share_need(name: str, replicas: int) -> tuple[CardUnit, ...]:
-    """Return the units of a pod that needs at most one part of a card in some."""
-    return (*(unit for unit in SHARES if unit.product == name and unit.milli >= 1000 // replicas), CardUnit(name, ""))
+def shared_in(form: str, replicas: int) -> MigLayout:
+    """Return the layout of a shared card."""
+    return ((f"{form}/{replicas}", replicas),)
+
+
+def share_need(name: str, form: str, replicas: int) -> tuple[CardUnit, ...]:
+    """Return the units of a pod that needs at most one part of a card in some, which may be shared in one form."""
+    return (*(CardUnit(name, f"{form}/{count}") for count in range(replicas, 1, -1)), CardUnit(name, ""))
 
 
 def random_nodes(rng: random.Random) -> tuple[list[NodeLayout], list[UnitDemand]]:
@@ -157,12 +162,13 @@ def random_nodes(rng: random.Random) -> tuple[list[NodeLayout], list[UnitDemand]
     nodes = []
     for index in range(rng.randint(1, 2 if name == A30 else 3)):
         cards = rng.randint(1, 2 if name == T4 or not index else 1)
-        whole = rng.choice([WHOLE_CARD, WHOLE_CARD, *(((f"timeSlicing/{replicas}", replicas),) for replicas in (2, 4))])
+        whole = rng.choice([WHOLE_CARD, WHOLE_CARD, *(shared_in(*each) for each in product(FORMS, (2, 4)))])
         layouts = [rng.choice([whole, whole, *slices]) for _ in range(cards)]
         kept = min(rng.choice([0, 0, 1]) if whole == WHOLE_CARD else 0, layouts.count(WHOLE_CARD))
         pods, fixed = rng.choice([0, 0, 1, 2]), rng.random() < 0.2
         nodes.append(NodeLayout(f"n{index}", name, tuple(layouts), kept, pods, fixed, index))
-    units = [share_need(name, rng.choice((2, 3, 4))) for _ in range(2)]
+    forms = rng.choice([FORMS, FORMS[:1] * 2, FORMS[1:] * 2])
+    units = [share_need(name, form, rng.choice((2, 3, 4))) for form in forms]
     units += [(CardUnit(name, ""),), (CardUnit(name, rng.choice(("1g.6gb", "2g.12gb"))), CardUnit(name, ""))]
     some = rng.sample(units, rng.randint(1, 4))
     return nodes, [UnitDemand(rng.randint(0, 5), each, nodes=rng.choice((-1, -1, 1, 2, 6))) for each in some]
@@ -177,8 +183,8 @@ def layouts_of_node(node: NodeLayout) -> Iterator[tuple[MigLayout, ...]]:
     geometry = mig_geometry(node.product)
     slices = list(maximal_layouts(geometry)) if geometry else []
     yield from combinations_with_replacement([WHOLE_CARD, *slices], cards)
-    for replicas in () if node.kept_whole else (2, 3, 4):
-        yield from combinations_with_replacement([((f"timeSlicing/{replicas}", replicas),), *slices], cards)
+    for form, replicas in () if node.kept_whole else product(FORMS, (2, 3, 4)):
+        yield from combinations_with_replacement([shared_in(form, replicas), *slices], cards)
 
 
 class NodeSeat(NamedTuple):
@@ -236,6 +242,14 @@ def test_plans_of_nodes_equal_brute_force(seed: int) -> None:
         assert score[:3] == figures(plan)
         assert plan.is_optimal
         assert_nodes_are_legal(nodes, changes)
+
+
+def test_fewest_cards_change_where_presolve_loses_the_optimum() -> None:
+    shared, busy = shared_in("mps", 4), NodeLayout("n0", T4, (WHOLE_CARD,) * 2, pods=1)
+    nodes = [busy, *(NodeLayout(f"n{bit}", T4, (shared,), bit=bit) for bit in (1, 2))]
+    demands = [UnitDemand(5, share_need(T4, "mps", 4)[:-1]), UnitDemand(4, share_need(T4, "mps", 3))]
+
+    assert figures(plan_layouts([group for group, _ in group_nodes(nodes, demands)], demands)) == (0, 3, 3)
 
 
 def assert_nodes_are_legal(nodes: Sequence[NodeLayout], changes: Mapping[str, Sequence[MigLayout]]) -> None:

@@ -135,6 +135,21 @@ def test_assigned_layouts(
     }
 
 
+def test_whole_cards_stay_together_where_agents_report_links() -> None:
+    """Without reports, both nodes of the product count alike, and the first one changes."""
+    linked, a30 = {"a": 12, "b": 0}, "NVIDIA-A30"
+    nodes = [NodeLayout(name, a30, (WHOLE_CARD,) * 2, bit=bit) for bit, name in enumerate("ab")]
+    demands = [UnitDemand(4, (CardUnit(a30, "1g.6gb"),))]
+
+    def changed(nodes: list[NodeLayout]) -> list[str]:
+        groups = group_nodes(nodes, demands)
+        plan = plan_layouts([group for group, _ in groups], demands)
+        return [change.node.node for change in assign_layouts(groups, plan)]
+
+    assert changed([node._replace(nvlinks=linked[node.node]) for node in nodes]) == ["b"]
+    assert changed([node._replace(nvlinks=12 - linked[node.node]) for node in nodes]) == ["a"]
+
+
 def test_assigned_layouts_are_those_of_the_plan() -> None:
     rng = random.Random(7)
     layouts: list[MigLayout] = [WHOLE_CARD, BALANCED, SEVEN, HALVES]

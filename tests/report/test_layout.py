@@ -10,7 +10,7 @@ from webhook.placement.node_layouts import NodeLayout
 from webhook.report.layout import ClusterLayout, LayoutDemand, RequestOrigin, UnitNeed, layout_lines
 
 UNPROVED = {
-    "more could be served": (ObjectiveValue(5, 2), ObjectiveValue(3, 1), "other layouts may serve 3 more requests"),
+    "more could be served": (ObjectiveValue(5, 2), ObjectiveValue(3, 1), "other layouts may serve 3 more units"),
     "fewer cards could be used": (ObjectiveValue(5, 5), ObjectiveValue(3, 1), "other layouts may use 2 fewer cards"),
 }
 

@@ -25,9 +25,11 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
+from webhook.model.gpu_node import GPUNode
 from webhook.model.pods import Pod
 from webhook.model.prices import NodePrices
 from webhook.model.usage import UsageView
+from webhook.placement.devices import reported_nvlinks
 from webhook.placement.node_layouts import DrainLimit
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.policy.policy_set import PolicySet
@@ -66,6 +68,8 @@ class ClusterAudit(msgspec.Struct):
         cluster: The audited cluster: a URL, or the names of files.
         prices: Prices of the GPUs; None if no cost is shown.
         drain_limits: What PodDisruptionBudgets say about the drain of nodes, if pods are evaluated in an adjusted
+            cluster; None if the cluster does not permit listing them.
+        nvlinks: NVLinks between two GPUs of the nodes whose agents report them, if pods are evaluated in an adjusted
             cluster.
         report_apis: The APIs that the cluster has for policy reports, the preferred one first.
     """
@@ -76,7 +80,8 @@ class ClusterAudit(msgspec.Struct):
     undated_pods: int = 0
     cluster: str = ""
     prices: NodePrices | None = None
-    drain_limits: Mapping[str, DrainLimit] = {}
+    drain_limits: Mapping[str, DrainLimit] | None = {}
+    nvlinks: Mapping[str, int] = {}
     report_apis: Sequence[ReportApi] = (ReportApi.OPENREPORTS,)
 
 
@@ -100,16 +105,23 @@ def audit_live_cluster(
 
     view = with_namespace_labels(cluster.view(observe), labels)
     context = EvaluationContext(policies, view, now, usage)
-    read = list(cluster.disruption_budgets()) if adjust_view is not None else []
+    budgets = cluster.disruption_budgets() if adjust_view is not None else []
+    read = budgets or []
     pods = _keep_read(cluster.pods(), read) if read else cluster.pods()
     audit = audit_documents(choose(pods), cluster.active_pods, context, since, show_progress, adjust_view)
-    audit.drain_limits = drain_limits(read)
+    audit.drain_limits = drain_limits(read) if budgets is not None else None
+    audit.nvlinks = _nvlinks_by_node(cluster.gpu_nodes()) if adjust_view is not None else {}
     if view.fleet.nodes:
         audit.capacities = node_capacities(
             SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix(), view.devices
         )
     audit.cluster = cluster.server
     return audit
+
+
+def _nvlinks_by_node(reports: Iterable[GPUNode]) -> dict[str, int]:
+    found = ((each.metadata.name, reported_nvlinks(each)) for each in reports)
+    return {name: links for name, links in found if links is not None}
 
 
 def _keep_read(documents: Iterable[SourceObject], read: list[SourceObject]) -> Iterator[SourceObject]:
@@ -130,6 +142,7 @@ def audit_snapshot(
     """Evaluate the active pods among the documents of a snapshot."""
     audit = audit_documents(pods, len(pods), context, since, show_progress, adjust_view)
     if adjust_view is not None:
+        audit.nvlinks = _nvlinks_by_node(each for each in snapshot.objects if isinstance(each, GPUNode))
         return audit
     placement = build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
     if placement.snapshot.fleet.nodes:

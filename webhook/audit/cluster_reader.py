@@ -200,20 +200,26 @@ class ClusterReader:
         yield from self._list_objects("LimitRange", f"{prefix}/limitranges")
         yield from self._list_objects("ResourceQuota", f"{prefix}/resourcequotas")
 
-    def device_classes(self) -> Iterator[SourceObject]:
-        """Yield the DeviceClasses; none if the cluster has no such resource, or does not permit listing them."""
-        yield from self._list_if_permitted("DeviceClass", DEVICE_CLASSES.path)
+    def device_classes(self) -> list[SourceObject]:
+        """Return the DeviceClasses; none if the cluster has no such resource, or does not permit listing them."""
+        return self._list_if_permitted("DeviceClass", DEVICE_CLASSES.path) or []
 
-    def disruption_budgets(self) -> Iterator[SourceObject]:
-        """Yield the PodDisruptionBudgets; none if the cluster does not permit listing them."""
-        yield from self._list_if_permitted("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets")
+    def disruption_budgets(self) -> list[SourceObject] | None:
+        """Return the PodDisruptionBudgets; None if the cluster does not permit listing them."""
+        return self._list_if_permitted("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets")
 
-    def _list_if_permitted(self, kind: str, path: str) -> Iterator[SourceObject]:
+    def gpu_nodes(self) -> list[GPUNode]:
+        """Return the reports of the node agents; none without agents, or if listing them is not permitted."""
+        return self._run(self._list_optional(GPU_NODES, HTTPStatus.FORBIDDEN))
+
+    def _list_if_permitted(self, kind: str, path: str) -> list[SourceObject] | None:
+        """Return all objects of a kind; none if the cluster has no such resource, None if listing is not permitted."""
         try:
-            yield from self._list_objects(kind, path)
+            return list(self._list_objects(kind, path))
         except ApiError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
+            return [] if error.status == HTTPStatus.NOT_FOUND else None
 
     def _list_objects(self, kind: str, path: str, params: Mapping[str, str] | None = None) -> Iterator[SourceObject]:
         pages = self._pages(WatchedResource(f"{kind.lower()}s", path, dict[str, Any], params or {}))

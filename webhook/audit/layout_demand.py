@@ -179,6 +179,7 @@ class DemandCollector:
         self._held = Counter[int]()
         self._sets: list[WaitingCardSet] = []
         self._waiting_whole = Counter[str]()
+        self._waiting_needs = Counter[tuple[tuple[UnitNeed, int], ...]]()
         self._waiting = self._elsewhere = self._resized = 0
 
     def demand(self) -> LayoutDemand:
@@ -188,7 +189,7 @@ class DemandCollector:
         not keep, other such pods counted; else they cannot be served.
         """
         nodes, needs = dict(self._nodes), Counter(self._needs)
-        held, reserved = Counter(self._held), Counter[int]()
+        held, reserved, waiting = Counter(self._held), Counter[int](), Counter(self._waiting_needs)
         for each in sorted(self._sets, key=lambda each: -each.gpus):
             possible = [index for index in bit_positions(each.nodes) if index in nodes]
             free = {index: nodes[index].layouts.count(WHOLE_CARD) - held[index] for index in possible}
@@ -200,8 +201,11 @@ class DemandCollector:
                 nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
             elif (index := self._smallest_node(later, each.gpus)) is not None:
                 needs[each.need] += each.gpus
+                waiting[(each.need, each.gpus),] += 1
             else:
-                needs[each.need._replace(units=(), together=1, nodes=0)] += each.gpus
+                impossible = each.need._replace(units=(), together=1, nodes=0)
+                needs[impossible] += each.gpus
+                waiting[(impossible, each.gpus),] += 1
                 continue
             reserved[index] += each.gpus
         return LayoutDemand(
@@ -212,6 +216,7 @@ class DemandCollector:
             self._waiting,
             self._elsewhere,
             waiting_whole=self._waiting_whole,
+            waiting=waiting,
             resized_pods=self._resized,
         )
 
@@ -266,7 +271,9 @@ class DemandCollector:
         self._waiting_whole.update({reason: sum(whole.values())} if whole else {})
         sets = {need: count for need, count in whole.items() if count > 1}
         self._sets += [WaitingCardSet(need, count, nodes, reason) for need, count in sets.items()]
-        self._needs.update(needs - Counter(sets))
+        others = needs - Counter(sets)
+        self._needs.update(others)
+        self._waiting_needs.update([tuple(sorted(others.items()))] if not sets else [])
 
     def _record_pod(self, result: CheckResult, need: PodNeed) -> None:
         self.pods[result.namespace, result.name] = need

@@ -152,7 +152,11 @@ class KeepReason(StrEnum):
         "its annotations leave no space for the decision record",
         "Shorten its annotations; the total limit is 256 KiB.",
     )
-    NO_OFFER = ("NoOffer", "no slice or share in this cluster covers the need")
+    NO_OFFER = (
+        "NoOffer",
+        "no slice or share in this cluster covers the need",
+        "For admins: rightslice layout plans the slices and shares that pods need.",
+    )
     NEED_TOO_LARGE = (
         "NeedTooLarge",
         "no GPU in this cluster covers the need, including whole cards",

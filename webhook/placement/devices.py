@@ -79,6 +79,18 @@ def devices_from_report(node: GPUNode) -> NodeDevices | None:
     return _with_holders(NodeDevices(_topology_from_report(node, gpus)), gpus)
 
 
+def reported_nvlinks(node: GPUNode) -> int | None:
+    """Return the NVLinks between two GPUs on average, rounded up, of those that are not in MIG mode.
+
+    None for an invalid report, and if fewer than two GPUs are not in MIG mode: such GPUs have no links meanwhile.
+    """
+    whole = [gpu for gpu in node.status.gpus if not gpu.mig]
+    if find_report_error(node) or len(whole) < 2:
+        return None
+    links = sum(map(sum, _topology_from_report(node, sorted(node.status.gpus, key=lambda gpu: gpu.index)).nvlinks))
+    return -(-links // (len(whole) * (len(whole) - 1)))
+
+
 def release_absent_pods(devices: NodeDevices, node: GPUNode, running_pods: Container[str]) -> NodeDevices:
     """Return the devices without the pods that have left the node since the report; `running_pods` are still there."""
     if all(pod in running_pods for pods in devices.holders.values() for pod in pods):

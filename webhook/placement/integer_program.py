@@ -2,6 +2,9 @@
 
 HiGHS is an optional dependency. It runs in one thread and draws the same random numbers each time, so equal programs
 have equal solutions unless the time ends first. Then the best solution so far is returned, with the proved bounds.
+
+It does not presolve: the presolve of HiGHS 1.14 and 1.15 removes the optimum of some small programs, and calls
+another solution optimal.
 """
 
 from __future__ import annotations
@@ -100,7 +103,13 @@ class IntegerProgram:
         except ImportError as error:
             raise SolverError("needs HiGHS, which is not installed. Write pip install 'rightslice[layout]'") from error
         solver, count = highspy.Highs(), len(self._limits)  # type: ignore[no-untyped-call]  # it has no annotations
-        for name, setting in (("output_flag", False), ("threads", 1), ("mip_rel_gap", 0.0)):
+        settings: dict[str, bool | int | float | str] = {
+            "output_flag": False,
+            "threads": 1,
+            "mip_rel_gap": 0.0,
+            "presolve": "off",
+        }
+        for name, setting in settings.items():
             solver.setOptionValue(name, setting)
         solver.addVars(count, [0.0] * count, list(map(float, self._limits)))
         integers = np.full(count, int(highspy.HighsVarType.kInteger), np.uint8)

@@ -50,13 +50,15 @@ class DrainLimit(NamedTuple):
     Attributes:
         forbidden_by: A budget that allows no eviction; "" if each allows one.
         waits: Whether one allows fewer evictions at once than the node has of its pods.
+        unknown: Whether the budgets are not known.
     """
 
     forbidden_by: str = ""
     waits: bool = False
+    unknown: bool = False
 
 
-NO_DRAIN_LIMIT = DrainLimit()
+NO_DRAIN_LIMIT, UNKNOWN_DRAIN_LIMIT = DrainLimit(), DrainLimit(unknown=True)
 
 
 class NodeLayout(NamedTuple):
@@ -70,6 +72,7 @@ class NodeLayout(NamedTuple):
         fixed: True if no card may change.
         bit: Its place in masks of nodes.
         drain: Whether PodDisruptionBudgets let its pods be evicted.
+        nvlinks: NVLinks between two of its cards, as its agent reports them; None if it does not.
     """
 
     node: str
@@ -80,6 +83,7 @@ class NodeLayout(NamedTuple):
     fixed: bool = False
     bit: int = 0
     drain: DrainLimit = NO_DRAIN_LIMIT
+    nvlinks: int | None = None
 
     @property
     def shared(self) -> MigLayout:
@@ -88,8 +92,8 @@ class NodeLayout(NamedTuple):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it runs pods with GPUs, and its pods may not be evicted."""
-        return self.pods > 0 and self.drain.forbidden_by != ""
+        """Whether it runs pods with GPUs, and it is not known that these may be evicted."""
+        return self.pods > 0 and (self.drain.forbidden_by != "" or self.drain.unknown)
 
     def planned_layouts(self) -> Counter[MigLayout]:
         """Return how many cards with each layout serve the demand: all but those that pods keep."""
@@ -266,7 +270,7 @@ def _split_equally(legal: Container[MigLayout], slices: MigLayout, cards: int) -
 
 
 def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[MigLayout, ...]:
-    """Return the fewest cards that have some slices together."""
+    """Return the fewest cards that have some slices together, each with as few different ones as possible."""
     program, wanted = IntegerProgram(), dict(slices)
     usable = [layout for layout in sorted(legal) if layout and dict(layout).keys() <= wanted.keys()]
     cards = {layout: program.add_variable(sum(wanted.values())) for layout in usable}
@@ -274,7 +278,8 @@ def _split_unequally(legal: Iterable[MigLayout], slices: MigLayout) -> tuple[Mig
         terms = {cards[layout]: dict(layout)[profile] for layout in cards if profile in dict(layout)}
         program.require_sum(terms, count, count)
     single = {cards[(profile, 1),]: count for profile, count in slices}
-    values = program.minimize([dict.fromkeys(cards.values(), 1)], single, SPLIT_SECONDS).values
+    objectives = [dict.fromkeys(cards.values(), 1), {index: len(layout) for layout, index in cards.items()}]
+    values = program.minimize(objectives, single, SPLIT_SECONDS).values
     return tuple(layout for layout, index in cards.items() for _ in range(values[index]))
 
 
@@ -297,7 +302,7 @@ def group_nodes(
         cards = tuple(sorted(node.planned_layouts().elements()))
         kept = len(node.layouts) - len(cards)
         drain = (COST_OF_A_SLOW_DRAIN if node.drain.waits else 1) if node.pods else 0
-        links = _link_value(node.product, len(node.layouts))
+        links = 1 + node.nvlinks if node.nvlinks is not None else _link_value(node.product, len(node.layouts))
         group = EqualNodes(node.product, cards, 0, classes[node.bit], kept, node.fixed, drain, links)
         if cards:
             groups[group].append(node)
@@ -315,9 +320,8 @@ def _node_classes(indexes: Iterable[int], masks: Iterable[int]) -> dict[int, int
 
 @lru_cache(maxsize=1024)
 def _link_value(product: str, cards: int) -> int:
-    """Return the value of two whole cards on one node: more if NVLink is known to connect them."""
-    links = assumed_topology(product, min(cards, MOST_LINKED_CARDS)).nvlinks
-    return 1 + max((max(row) for row in links), default=0)
+    """Return the value of two whole cards on one node: more if NVLink connects cards of the product."""
+    return 1 + assumed_topology(product, min(cards, MOST_LINKED_CARDS)).mean_nvlinks
 
 
 def assign_layouts(groups: Iterable[tuple[EqualNodes, Sequence[NodeLayout]]], plan: LayoutPlan) -> list[NodeChange]:

@@ -106,6 +106,12 @@ class GpuTopology(msgspec.Struct, frozen=True):
             bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpu_count) for j in range(i)
         )
 
+    @property
+    def mean_nvlinks(self) -> int:
+        """NVLinks between two GPUs on average, rounded up; 0 for fewer than two GPUs."""
+        pairs = self.gpu_count * (self.gpu_count - 1)
+        return -(-sum(map(sum, self.nvlinks)) // pairs) if pairs else 0
+
     def count_nvlinks(self, one: int, other: int) -> int:
         """Return the NVLinks between two GPUs that both ends report as active."""
         return min(self.nvlinks[one][other], self.nvlinks[other][one])

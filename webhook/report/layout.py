@@ -31,6 +31,7 @@ NO_NODE = "no node that it may use can have such a slice"
 NO_LARGE_NODE = "no node that it may use has enough GPUs besides those of other pods, or enough memory per GPU"
 FEW_CARDS = "too few suitable cards are left for all GPUs of the pod together"
 NO_CARD = "all cards that could serve it are used"
+UNKNOWN_BUDGETS = "PodDisruptionBudgets may not be listed, and might allow no eviction"
 NO_IDLE_CARD = "all cards that could serve it are used, or on nodes with pods, which keep their layouts"
 
 
@@ -133,8 +134,10 @@ class LayoutDemand(NamedTuple):
         waiting_pods: Pods without a node among those that need units.
         pods_elsewhere: Pods with GPUs that run on other nodes, or wait and can only run there.
         waiting_whole: Whole cards that waiting pods need, by the reason's word.
+        waiting: Waiting pods by their needs, without the whole cards that are kept for them.
         resized_pods: Running pods that get a smaller GPU when they are created again.
         headroom: Percent by which the requests are increased.
+        spare: The requests that the headroom adds.
         record: The time that the needs were computed from; None if they are those of today's pods.
     """
 
@@ -146,13 +149,16 @@ class LayoutDemand(NamedTuple):
     pods_elsewhere: int
     record: DemandRecord | None = None
     waiting_whole: Mapping[str, int] = {}
+    waiting: Mapping[tuple[tuple[UnitNeed, int], ...], int] = {}
     resized_pods: int = 0
     headroom: int = 0
+    spare: Mapping[UnitNeed, int] = {}
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
         needs = {need: need.increase(count, percent) for need, count in self.needs.items()}
-        return self._replace(needs=needs, headroom=percent)
+        spare = {need: count - self.needs[need] for need, count in needs.items()}
+        return self._replace(needs=needs, headroom=percent, spare=spare)
 
 
 class LayoutRow(NamedTuple):
@@ -296,6 +302,22 @@ class ClusterLayout(NamedTuple):
             for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
         ]
         return sorted(rows, key=lambda row: (-row.requests, row.need))
+
+    @property
+    def unserved_waiting_pods(self) -> int | None:
+        """Waiting pods that get less than they need, headroom aside, if running pods are served first.
+
+        None if the demand is that of the record.
+        """
+        if self.demand.record:
+            return None
+        left = Counter({row.need: row.unserved - self.demand.spare.get(row.need, 0) for row in self.need_rows()})
+        unserved = 0
+        for needs, pods in self.demand.waiting.items():
+            for _ in range(pods):
+                unserved += any(left[need] > 0 for need, _ in needs)
+                left.subtract(dict(needs))
+        return unserved
 
     def _only_nodes(self, need: UnitNeed, every: Mapping[str, int]) -> tuple[str, ...]:
         """Return the names of the nodes that serve a need, if the pods may use some of its products only."""
@@ -475,12 +497,24 @@ def _freed_columns(freed: Callable[[RowT], GpuCost]) -> tuple[Column[RowT], Colu
         Column("freed", lambda row: freed(row).milli // CARD_MILLI, "Freed", numeric=True),
         Column(
             "freedMicroPerHour",
-            lambda row: None if freed(row).unpriced_milli else freed(row).micro,
+            lambda row: freed(row).micro if freed(row).micro or not freed(row).unpriced_milli else None,
             "Freed per hour",
-            lambda row: NO_PRICE if freed(row).unpriced_milli else money_text(freed(row).micro),
+            lambda row: _price_text(freed(row)),
             numeric=True,
         ),
     )
+
+
+def _price_text(freed: GpuCost) -> str:
+    """Format the price of freed GPUs, and how many of them have none.
+
+    >>> _price_text(GpuCost(3000, 2_500_000, 1000)), _price_text(GpuCost(1000, 0, 1000)), _price_text(GpuCost())
+    ('2.50, 1 GPU without price', 'no price', '0.00')
+    """
+    if not freed.unpriced_milli:
+        return money_text(freed.micro)
+    unpriced = pluralize(freed.unpriced_milli // CARD_MILLI, "GPU")
+    return f"{money_text(freed.micro)}, {unpriced} without price" if freed.micro else NO_PRICE
 
 
 PRODUCTS = Table[ProductUse](
@@ -510,7 +544,7 @@ STEPS = Table[ChangeStep](
 
 NEEDS = Table[NeedRow](
     (
-        Column("requests", lambda row: row.requests, "Requests", numeric=True),
+        Column("requests", lambda row: row.requests, "Units", numeric=True),
         Column("now", lambda row: row.now),
         Column("namespace", lambda row: row.need.namespace or None),
         Column("origin", lambda row: row.need.origin.value, "Origin"),
@@ -582,8 +616,8 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
     yield f"Changes                {changes_text(layout)}"
     if layout.without_drains is not None:
         yield f"Without drains         {_without_drains_text(layout, layout.without_drains)}"
-    requests = pluralize(sum(layout.demand.needs.values()), "request")
-    yield f"Unserved               {layout.plan.unserved.value} of {requests}"
+    units = pluralize(sum(layout.demand.needs.values()), "unit")
+    yield f"Unserved               {layout.plan.unserved.value} of {units}: slices, shares and whole cards"
     yield from note_lines(layout)
 
 
@@ -595,7 +629,7 @@ def used_text(layout: ClusterLayout) -> str:
 def _without_drains_text(layout: ClusterLayout, idle: ClusterLayout) -> str:
     """Return what changes without drains, the cards that are used then, and the requests that are not served."""
     more = idle.plan.unserved.value - layout.plan.unserved.value
-    unserved = f"; {pluralize(more, 'more request')} unserved, if all pods are created again" if more else ""
+    unserved = f"; {pluralize(more, 'more unit')} unserved, if all pods are created again" if more else ""
     if idle.changes:
         return f"{used_text(idle)}; changes {changes_text(idle)}{unserved}"
     used = idle.used_planned
@@ -610,9 +644,9 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.recorded:
         yield f"Recorded demand        {_recorded_text(layout.recorded)}"
     if layout.demand.headroom:
-        yield f"Headroom               {layout.demand.headroom} % more requests of each need, rounded up"
+        yield f"Headroom               {layout.demand.headroom} % more units of each need, rounded up"
     if layout.demand.waiting_pods:
-        yield f"Waiting pods           {layout.demand.waiting_pods}: what they need is used in the plan, but not today"
+        yield f"Waiting pods           {layout.demand.waiting_pods}: {_waiting_text(layout)}"
     if layout.demand.waiting_whole:
         yield f"Wait for whole cards   {_reasons_text(layout.demand.waiting_whole)}, for waiting pods"
     if layout.demand.kept_whole:
@@ -627,6 +661,13 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _waiting_text(layout: ClusterLayout) -> str:
+    if layout.unserved_waiting_pods is None:
+        return "they count in the last part of the recorded time only"
+    served = layout.demand.waiting_pods - layout.unserved_waiting_pods
+    return f"the plan serves {served} of them, which use no cards today"
 
 
 def _recorded_text(recorded: RecordedService) -> str:
@@ -653,7 +694,8 @@ def _blocked_lines(layout: ClusterLayout) -> Iterator[str]:
             by_budget[node.drain.forbidden_by].append(sanitize(node.node))
     for budget, names in sorted(by_budget.items()):
         nodes = f"{pluralize(len(names), 'node')} ({abbreviate_names(names)})"
-        yield f"Not drained            {nodes}: PodDisruptionBudget {sanitize(budget)} allows no eviction"
+        reason = f"PodDisruptionBudget {sanitize(budget)} allows no eviction" if budget else UNKNOWN_BUDGETS
+        yield f"Not drained            {nodes}: {reason}"
 
 
 def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -738,7 +780,7 @@ def proof_text(layout: ClusterLayout) -> str:
         return "no layouts serve as much with fewer cards"
     unserved, used = layout.plan.unserved, layout.plan.used
     if unserved.value > unserved.bound:
-        return f"time ended; other layouts may serve {unserved.value - unserved.bound} more requests"
+        return f"time ended; other layouts may serve {unserved.value - unserved.bound} more units"
     return f"time ended; other layouts may use {used.value - used.bound} fewer cards"
 
 
@@ -762,11 +804,12 @@ def layout_document(layout: ClusterLayout) -> Json:
             "unpricedGpus": freed.unpriced_milli // CARD_MILLI if layout.prices else None,
         },
         "waitingPods": layout.demand.waiting_pods,
+        "waitingPodsUnserved": layout.unserved_waiting_pods,
         "waitingWhole": dict(layout.demand.waiting_whole),
         "keptWhole": dict(layout.demand.kept_whole),
         "podsToCreateAgain": layout.demand.resized_pods,
         "podsElsewhere": layout.demand.pods_elsewhere,
-        "notDrained": {node.node: node.drain.forbidden_by for node in layout.demand.nodes if node.is_blocked},
+        "notDrained": {node.node: node.drain.forbidden_by or None for node in layout.demand.nodes if node.is_blocked},
         "podsNotPlanned": list(layout.unplanned_pods),
         "nodesNotPlanned": [{"node": each.node, "reason": each.reason} for each in layout.unplanned],
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],

@@ -53,6 +53,7 @@ from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import SOLVER_SECONDS, STEP_SECONDS, plan_layouts
 from webhook.placement.node_layouts import (
     NO_DRAIN_LIMIT,
+    UNKNOWN_DRAIN_LIMIT,
     DrainLimit,
     NodeChange,
     NodeLayout,
@@ -83,7 +84,7 @@ Headroom = Annotated[
         metavar="PERCENT",
         min=0,
         max=1000,
-        help="Plan for this many percent more requests of each need, rounded up. Cards that pods keep do not increase.",
+        help="Plan for this many percent more units of each need, rounded up. Cards that pods keep do not increase.",
     ),
 ]
 Quantile = Annotated[
@@ -338,6 +339,8 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         collector.add(result)
     context = msgspec.structs.replace(audit.context, view=evaluated[0])
     demand = _with_drain_limits(_demand(audited, collector, context, options), audit.drain_limits)
+    linked = (node._replace(nvlinks=audit.nvlinks.get(node.node)) for node in demand.nodes)
+    demand = demand._replace(nodes=tuple(linked))
     layout = _plan_demand(demand)._replace(
         prices=audit.prices,
         policies=enforced_policies(audit.results, audit.context.policies),
@@ -398,9 +401,12 @@ def _change_steps(layout: ClusterLayout) -> Iterator[ChangeStep]:
     groups = [*alike[:MAX_STEPS], [each for some in alike[MAX_STEPS:] for each in some]] if layout.changes else []
     nodes = {node.node: node._replace(fixed=True) for node in layout.demand.nodes}
     used = Counter({use.product: use.today for use in layout.product_uses()})
-    for number, changes in enumerate([[], *filter(None, groups)] if groups else ()):
+    steps = [[], *filter(None, groups)] if groups else []
+    for number, changes in enumerate(steps):
         nodes |= {each.node.node: each.node._replace(layouts=each.layouts, fixed=True) for each in changes}
-        step = _plan_demand(layout.demand._replace(nodes=tuple(nodes.values())), STEP_SECONDS)
+        step = layout  # after the last change, the same cards serve the same pods as in the other tables
+        if number < len(steps) - 1:
+            step = _plan_demand(layout.demand._replace(nodes=tuple(nodes.values())), STEP_SECONDS)
         before, used = used, step.used_by_product()
         freed = layout.cost_of({product: before[product] - used[product] for product in before | used})
         pods = sum(each.node.pods for each in changes)
@@ -411,9 +417,15 @@ def _change_kind(change: NodeChange) -> tuple[object, ...]:
     return change.node.product, bool(change.node.pods), Counter(change.node.layouts), Counter(change.layouts)
 
 
-def _with_drain_limits(demand: LayoutDemand, limits: Mapping[str, DrainLimit]) -> LayoutDemand:
-    """Return the demand with the layouts of nodes fixed whose drain a PodDisruptionBudget forbids."""
-    nodes = (node._replace(drain=limits.get(node.node, NO_DRAIN_LIMIT)) for node in demand.nodes)
+def _with_drain_limits(demand: LayoutDemand, limits: Mapping[str, DrainLimit] | None) -> LayoutDemand:
+    """Return the demand with the layouts of nodes fixed whose drain PodDisruptionBudgets forbid, or may forbid."""
+    if limits is None:
+        print_note(
+            "warning: PodDisruptionBudgets: listing them in all namespaces is not permitted. Nodes that run pods with "
+            "GPUs keep their layouts, as it is not known whether their pods may be evicted"
+        )
+    found = (UNKNOWN_DRAIN_LIMIT if limits is None else limits.get(node.node, NO_DRAIN_LIMIT) for node in demand.nodes)
+    nodes = (node._replace(drain=limit) for node, limit in zip(demand.nodes, found, strict=True))
     return demand._replace(nodes=tuple(node._replace(fixed=node.fixed or node.is_blocked) for node in nodes))
 
 
