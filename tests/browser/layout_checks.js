@@ -34,7 +34,8 @@ while (walker.nextNode()) {
 }
 const controls = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
   .filter(seen)
-  .map((element) => ({ element, box: shown(element, element.getBoundingClientRect()), text: element.value || element.textContent }));
+  .flatMap((element) => [...element.getClientRects()].map((line) => // a link can take several lines
+    ({ element, box: shown(element, line), text: element.value || element.textContent })));
 
 const errors = [];
 const pageWidth = document.documentElement.scrollWidth;

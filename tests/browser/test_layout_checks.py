@@ -30,6 +30,9 @@ ERRORS = {
 
 ACCEPTED = {
     "lines that follow closely": "<p style='line-height: 1.1'><b>first line</b><br><i>second line</i></p>",
+    "a link that takes several lines": (
+        "<p style='width: 150px'>See <a href=#>the first of the links</a> or <a href=#>the second of the links</a>."
+    ),
     "a wide table in a box that scrolls": "<div style='overflow-x: auto'><div style='width: 900px'>wide</div></div>",
     "a hidden text over another": "<b style='position: absolute; visibility: hidden'>first</b><i>second</i>",
     "a label around its input": "<label>Name <input style='width: 5rem'></label>",

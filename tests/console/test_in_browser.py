@@ -13,6 +13,7 @@ import pytest
 
 from tests.browser.driver import BrowserPage, BrowserProcess
 from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_layout_errors_by_width
+from tests.conftest import ROOT
 from tests.console.test_pages import DEMO_PAGES
 from webhook.console.listener import serve_console
 from webhook.console.reading import ClusterReading, NewestReading
@@ -22,6 +23,8 @@ PAGES = DEMO_PAGES | {
     "a workload that does not exist": "/workload?namespace=search&name=Deployment/none",
     "an address that is invalid": "/workloads?sort=none",
 }
+
+THREE_GPUS = (ROOT / "examples/pods/04-three-gpus.yaml").read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -135,6 +138,20 @@ def test_a_workload_is_found_and_opened_by_keyboard_alone(browser: BrowserProces
         page.press("Enter")
         page.wait("return location.pathname === '/workload' && document.readyState === 'complete'")
         assert page.evaluate("return document.querySelector('h1').textContent") != "Workloads"
+
+
+def test_a_pod_is_tried_by_keyboard_alone(browser: BrowserProcess, address: str) -> None:
+    with browser.open() as page:
+        page.go(f"{address}/try")
+        press_tab_until(page, "#objects")
+        page.type(THREE_GPUS)
+        press_tab_until(page, "form button:not([type=button])")
+        page.press("Enter")
+        page.wait("return document.readyState === 'complete' && document.querySelectorAll('main pre').length > 1")
+        assert "GPU-L102" in page.evaluate("return document.querySelector('main').textContent")
+        assert find_layout_errors_by_width(page) == {}
+        assert page.accessibility_violations() == []
+        assert page.errors == []
 
 
 def test_a_new_reading_appears_and_keeps_the_focus(browser: BrowserProcess, demo: ClusterReading) -> None:
