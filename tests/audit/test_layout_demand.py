@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import DemandCollector, allowed_share_form, view_with_slices
+from webhook.audit.layout_demand import DemandCollector, advertised_share_forms, view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
 from webhook.cache.snapshot import view_of_objects
@@ -51,9 +51,9 @@ def demand_of(*pods: PodMaker, nodes: tuple[dict[str, Any], ...] = NODES, policy
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
     loaded = load_policies([("p.yaml", policy)])
     assert loaded.policies is not None, loaded.errors
-    share_form = allowed_share_form(loaded.policies)
-    layouts = node_layouts(view.fleet, sharing=share_form is not None)
-    offering = view_with_slices(view, layouts, share_form)
+    share_forms = advertised_share_forms(loaded.policies)
+    layouts = node_layouts(view.fleet, sharing=bool(share_forms))
+    offering = view_with_slices(view, layouts, share_forms)
     context = EvaluationContext(loaded.policies, offering, datetime(2026, 6, 1, tzinfo=UTC))
     collector = DemandCollector(offering.fleet, layouts, loaded.policies)
     for result in audit_pods(found, context):
@@ -297,21 +297,32 @@ def test_shared_cards_of_today_are_cards_with_a_layout() -> None:
 
 
 FORMS = {
-    "no shares": ("[mig]", "none", None),
-    "the only one": ("[mps]", "memory", "mps"),
-    "the one with more isolation, if both are allowed": ("[timeSlicing, mps]", "none", "mps"),
-    "the only one that is isolated enough": ("[timeSlicing, mps]", "memory", "mps"),
-    "none is isolated enough": ("[mig, timeSlicing, mps]", "hardware", None),
-    "time-slicing": ("[timeSlicing]", "none", "timeSlicing"),
+    "no shares": ("[mig]", "none", ()),
+    "the only one": ("[mps]", "memory", ("mps",)),
+    "the one with more isolation, if both are allowed": ("[timeSlicing, mps]", "none", ("mps",)),
+    "the only one that is isolated enough": ("[timeSlicing, mps]", "memory", ("mps",)),
+    "none is isolated enough": ("[mig, timeSlicing, mps]", "hardware", ()),
+    "time-slicing": ("[timeSlicing]", "none", ("timeSlicing",)),
 }
 
 
 @pytest.mark.parametrize(("forms", "isolation", "expected"), FORMS.values(), ids=FORMS.keys())
-def test_policies_decide_the_form_of_shares(forms: str, isolation: str, expected: str | None) -> None:
+def test_policies_decide_the_form_of_shares(forms: str, isolation: str, expected: tuple[str, ...]) -> None:
     policies = load_policies([("p.yaml", shared_policy(forms, isolation))]).policies
     assert policies is not None
 
-    assert allowed_share_form(policies) == expected
+    assert advertised_share_forms(policies) == expected
+
+
+def test_namespaces_that_allow_only_mps_need_it_beside_those_that_allow_only_time_slicing() -> None:
+    other = shared_policy("[mps]", "memory").replace("[team]", "[other]").replace("smaller", "mps")
+    pods = [whole("p", "30Gi"), whole("q", "30Gi").namespace("other"), whole("r", "30Gi", "h100").namespace("other")]
+    demand = demand_of(*pods, nodes=(NODES[2],), policy=f"{shared_policy('[timeSlicing]')}---\n{other}")
+
+    assert needs_of(demand) == {
+        ("right-sized", "H100/timeSlicing/2", "H100/whole"): 1,
+        ("right-sized", "H100/mps/2", "H100/whole"): 2,
+    }
 
 
 def test_cards_of_several_gpus_stay_where_they_run() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from webhook.audit.adjusted_view import AdjustedView
 from webhook.engine.fit import covers_need
 from webhook.model.cluster_view import ClusterView
@@ -63,31 +65,40 @@ def allowed_share_forms(rule: RightSizingRules) -> list[GpuForm]:
     return [form for form in rule.forms if form in SHARE_ISOLATION and SHARE_ISOLATION[form] >= rule.isolation]
 
 
-def allowed_share_form(policies: PolicySet) -> GpuForm | None:
-    """Return the form in which nodes advertise shares to pods that are evaluated: MPS if all policies that allow shares
-    allow it; None if none does. The plan may have each form that the policy of a pod allows.
+def advertised_share_forms(policies: PolicySet) -> tuple[GpuForm, ...]:
+    """Return the forms in which nodes advertise shares to pods that are evaluated: one that all policies allow which
+    allow shares, MPS first, or both; none without such policies. The plan may have each form that the policy of a pod
+    allows.
     """
     rules = [policy.right_sizing for policy in policies.policies if policy.right_sizing]
     shares = list(filter(None, map(allowed_share_forms, rules)))
-    if not shares:
-        return None
-    return GpuForm.MPS if all(GpuForm.MPS in forms for forms in shares) else GpuForm.TIME_SLICING
+    common = [form for form in SHARE_ISOLATION if shares and all(form in forms for forms in shares)]
+    return tuple(common[:1]) if common or not shares else tuple(SHARE_ISOLATION)
 
 
 def view_with_slices(
-    view: ClusterView, nodes: Mapping[int, NodeLayout], share_form: GpuForm | None = None
+    view: ClusterView, nodes: Mapping[int, NodeLayout], share_forms: Sequence[GpuForm] = ()
 ) -> ClusterView:
-    """Return the view of the same nodes, empty; some advertise every MIG profile of their cards.
+    """Return the view of the same nodes, empty, some of which advertise every MIG profile of their cards.
 
     Pods that wait are left out: each would count as if it took a place on the node of every other.
 
     Args:
-        share_form: Also advertise half cards in this form, on nodes that are not partitioned or shared otherwise.
+        share_forms: Also advertise half cards in the first of these forms. A node has one form, so nodes that advertise
+            the next one follow all others.
     """
     adjusted = AdjustedView(view)
-    fleet = view.fleet
-    adjusted.fleet = Fleet([_as_node(fleet, index, nodes.get(index), share_form) for index in range(len(fleet.nodes))])
+    fleet, first = view.fleet, next(iter(share_forms), None)
+    found = [_as_node(fleet, index, nodes.get(index), first) for index in range(len(fleet.nodes))]
+    more = [_renamed(_as_node(fleet, index, nodes[index], form), form) for form in share_forms[1:] for index in nodes]
+    adjusted.fleet = Fleet([*found, *more])
     return adjusted.with_all_free({}).without_waiting_pods()
+
+
+def _renamed(node: Node, form: GpuForm) -> Node:
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, name=f"{node.metadata.name}/{form.value}")
+    )
 
 
 def _as_node(fleet: Fleet, index: int, layout: NodeLayout | None, share_form: GpuForm | None) -> Node:

@@ -20,7 +20,7 @@ from webhook import __version__
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import (
     DemandCollector,
-    allowed_share_form,
+    advertised_share_forms,
     enforced_policies,
     view_with_slices,
 )
@@ -321,15 +321,15 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     unplanned: list[UnplannedNode] = []
 
     def offer_slices(context: EvaluationContext) -> ClusterView:
-        share_form, fleet = allowed_share_form(context.policies), context.view.fleet
+        share_forms, fleet = advertised_share_forms(context.policies), context.view.fleet
         if not fleet.nodes and audited.cluster != LIVE:
             exit_with_error(f"{sanitize(str(audited.cluster))}: no nodes here. {SAVE_CLUSTER}")
-        found = node_layouts(fleet, sharing=share_form is not None)
+        found = node_layouts(fleet, sharing=bool(share_forms))
         reasons = {each.node: _implausible_reason(fleet.nodes[index], each) for index, each in found.items()}
         nodes.update({index: each for index, each in found.items() if not reasons[each.node]})
         others = unplanned_nodes(fleet, nodes)
         unplanned.extend(each._replace(reason=reasons.get(each.node) or each.reason) for each in others)
-        evaluated.append(view_with_slices(context.view, nodes, share_form))
+        evaluated.append(view_with_slices(context.view, nodes, share_forms))
         return evaluated[0]
 
     audit = run_audit(audited, offer_slices)
