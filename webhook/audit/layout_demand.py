@@ -90,12 +90,16 @@ def view_with_slices(
     adjusted = AdjustedView(view)
     fleet, first = view.fleet, next(iter(share_forms), None)
     found = [_as_node(fleet, index, nodes.get(index), first) for index in range(len(fleet.nodes))]
-    more = [_renamed(_as_node(fleet, index, nodes[index], form), form) for form in share_forms[1:] for index in nodes]
+    more = [
+        _with_form_in_name(_as_node(fleet, index, nodes[index], form), form)
+        for form in share_forms[1:]
+        for index in nodes
+    ]
     adjusted.fleet = Fleet([*found, *more])
     return adjusted.with_all_free({}).without_waiting_pods()
 
 
-def _renamed(node: Node, form: GpuForm) -> Node:
+def _with_form_in_name(node: Node, form: GpuForm) -> Node:
     return msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, name=f"{node.metadata.name}/{form.value}")
     )
