@@ -25,6 +25,8 @@ DEMO_PAGES = {
     "findings": "/findings",
     "policies": "/policies",
     "a policy": "/policy?name=right-sizing-trial",
+    "quotas and ranges": "/quotas",
+    "a quota that other names bypass": "/quota?namespace=ml-infra&kind=ResourceQuota&name=gpus",
     "the form of a trial": "/try?name=team-limits",
     "a node with slices and no agent": "/node?name=a100-mixed-1",
     "a node with shares": "/node?name=l4-mps-1",
@@ -112,6 +114,18 @@ async def test_a_policy_leads_to_the_workloads_that_it_matches(client: Client) -
     assert f" {number} workload" in matched.words
 
 
+async def test_quotas_that_do_not_do_what_they_say_have_a_corrected_object(client: Client) -> None:
+    every = (await client.get("/quotas?kind=LimitRange")).text
+    misleading = (await client.get("/quotas?kind=LimitRange&show=misleading")).text
+    link = re.findall(r'<th scope="row"><a href="([^"]*)">at-most-four<', misleading)[0].replace("&amp;", "&")
+    page = (await client.get(link)).text
+
+    assert "defaults" in every.partition("<tbody")[2]
+    assert "defaults" not in misleading.partition("<tbody")[2]
+    assert "GPU-L301" in page
+    assert "kind: LimitRange" in page.partition("<pre")[2]
+
+
 async def test_the_sorted_column_is_marked(client: Client) -> None:
     text = (await client.get("/workloads?sort=-requested")).text
 
@@ -129,6 +143,7 @@ MISSING = (
     "/node?name=none",
     "/node",
     "/policy?name=none",
+    "/quota?namespace=a&kind=LimitRange&name=none",
     "/missing",
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import typer
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.cluster_audit import ClusterAudit, audit_live_cluster, audit_snapshot
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.object_files import read_objects
+from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot
@@ -22,6 +23,7 @@ from webhook.cli.commands.check import policies_source_text
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
 from webhook.cli.output import show_progress
 from webhook.cli.usage_inputs import estimate_view
+from webhook.console.limits import describe_limits
 from webhook.console.reading import ClusterReading
 from webhook.console.trial import PodSamples
 from webhook.errors import RightsliceError
@@ -34,6 +36,14 @@ from webhook.usage.record_file import UsageRecord
 
 USAGE_SECONDS = 3600
 """A live cluster's usage is read again after this time: a reading of Prometheus takes up to minutes."""
+
+
+class AuditedCluster(NamedTuple):
+    """An audit, the GPUs of the nodes (None if no nodes are known), and objects with the quotas and ranges."""
+
+    audit: ClusterAudit
+    placement: PlacementInput | None
+    objects: Sequence[SourceObject]
 
 
 class ConsoleReader:
@@ -52,7 +62,7 @@ class ConsoleReader:
         usage = estimate_view(self._record, verbose=flags.verbose) if self._record is not None else UsageView()
         samples = PodSamples()
         read_audit = _audit_live if flags.cluster == LIVE else _audit_files
-        audit, placement = read_audit(flags, usage, samples)
+        audit, placement, limits = read_audit(flags, usage, samples)
         audit.prices = price_nodes(flags.prices, audit.context.view)
         state = build_console_state(
             audit.results,
@@ -70,6 +80,7 @@ class ConsoleReader:
             _histories_by_workload(self._record),
             group_console_findings(state.workloads, audit_claims(audit.context.view)),
             reach_of_policies(audit.context.policies, audit.results),
+            describe_limits(limits),
             policies_source_text(flags.policies, flags.cluster),
             samples,
         )
@@ -83,20 +94,19 @@ class ConsoleReader:
             raise RightsliceError("the cluster could not be read again; the terminal shows why") from error
 
 
-def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> tuple[ClusterAudit, PlacementInput | None]:
+def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:
     with open_live_cluster(flags.access) as cluster:
         policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
         audit = audit_live_cluster(
             cluster, policies, flags.labels, flags.now, usage, None, show_progress, choose=samples.observe
         )
         found = cluster.placement_objects()
+        limits = [*cluster.limit_objects(), *cluster.device_classes()]
     placement = build_placement_input(found.fleet, found.objects, found.devices) if found.fleet.nodes else None
-    return audit, placement
+    return AuditedCluster(audit, placement, limits)
 
 
-def _audit_files(
-    flags: AuditFlags, usage: UsageView, samples: PodSamples
-) -> tuple[ClusterAudit, PlacementInput | None]:
+def _audit_files(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:
     reject_access_flags(flags.access)
     policies = load_policy_set(flags.policies, verbose=flags.verbose)
     documents = list(read_objects(audit_sources(None, flags.cluster)))
@@ -105,7 +115,8 @@ def _audit_files(
     pods = list(samples.observe(without_duplicate_pods(documents)))
     audit = audit_snapshot(pods, snapshot, context, None, show_progress)
     audit.cluster = str(flags.cluster)
-    return audit, _placement_of_snapshot(snapshot)
+    objects = [each for each in documents if isinstance(each, SourceObject)]
+    return AuditedCluster(audit, _placement_of_snapshot(snapshot), objects)
 
 
 def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput | None:

@@ -13,6 +13,7 @@ from webhook.console.trial import PodSamples
 from webhook.errors import RightsliceError
 from webhook.report.console.findings import ConsoleFindings
 from webhook.report.console.policies import PolicyReach
+from webhook.report.console.quotas import LimitObject
 from webhook.report.console.state import ConsoleState, WorkloadKey
 from webhook.usage.history import UsageHistory
 
@@ -33,6 +34,7 @@ class ClusterReading(NamedTuple):
         histories: Recorded usage of each workload.
         findings: All findings in groups.
         policies: The policies, and what each matches.
+        limits: The quotas and ranges.
         policy_source: Where they come from, for people.
         samples: A pod of each workload, for trials.
     """
@@ -43,6 +45,7 @@ class ClusterReading(NamedTuple):
     histories: Mapping[WorkloadKey, Sequence[UsageHistory]]
     findings: tuple[ConsoleFindings, ...]
     policies: tuple[PolicyReach, ...]
+    limits: tuple[LimitObject, ...]
     policy_source: str
     samples: PodSamples
 

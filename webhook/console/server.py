@@ -22,6 +22,7 @@ from webhook.report.console.page import (
     NODES_ENTRY,
     OVERVIEW,
     POLICIES_ENTRY,
+    QUOTAS_ENTRY,
     SCRIPT_PATH,
     STYLE_PATH,
     WORKLOADS_ENTRY,
@@ -40,6 +41,7 @@ from webhook.report.console.policies import (
     written_policy,
 )
 from webhook.report.console.query import FilterField, PageQuery, parse_page_query
+from webhook.report.console.quotas import LIMIT_COLUMNS, QUOTA_FILTERS, QUOTA_KEY, quota_page, quotas_page
 from webhook.report.console.workloads import (
     WORKLOAD_COLUMNS,
     WORKLOAD_FILTERS,
@@ -217,6 +219,20 @@ def _policy(request: web.Request, reading: NewestReading) -> str:
     return policy_page(current.state, row, current.context.policies, reading.problem)
 
 
+def _quotas(request: web.Request, reading: NewestReading) -> str:
+    query, current = _query(request, QUOTA_FILTERS, LIMIT_COLUMNS), reading.current
+    return quotas_page(current.state, current.limits, query, reading.problem)
+
+
+def _quota(request: web.Request, reading: NewestReading) -> str:
+    query, current = _query(request, QUOTA_KEY), reading.current
+    key = tuple(query.value(field.name) for field in QUOTA_KEY)
+    row = next((each for each in current.limits if (each.namespace, each.kind, each.name) == key), None)
+    if row is None:
+        raise _MissingObjectError(f"{quote_text('/'.join(key))}: is no quota or range in this reading")
+    return quota_page(current.state, row, reading.problem)
+
+
 PAGES: Mapping[str, PageRenderer] = {
     OVERVIEW.path: _overview,
     WORKLOADS_ENTRY.path: _workloads,
@@ -226,5 +242,7 @@ PAGES: Mapping[str, PageRenderer] = {
     FINDINGS_ENTRY.path: _findings,
     POLICIES_ENTRY.path: _policies,
     "/policy": _policy,
+    QUOTAS_ENTRY.path: _quotas,
+    "/quota": _quota,
 }
 """By path."""

@@ -38,7 +38,8 @@ WORKLOADS_ENTRY = NavigationEntry("/workloads", "Workloads")
 NODES_ENTRY = NavigationEntry("/nodes", "Nodes")
 FINDINGS_ENTRY = NavigationEntry("/findings", "Findings")
 POLICIES_ENTRY = NavigationEntry("/policies", "Policies")
-NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, FINDINGS_ENTRY, POLICIES_ENTRY)
+QUOTAS_ENTRY = NavigationEntry("/quotas", "Quotas and ranges")
+NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, FINDINGS_ENTRY, POLICIES_ENTRY, QUOTAS_ENTRY)
 
 
 def render_console_page(

@@ -85,10 +85,19 @@ def table_markup(
     headers = "".join(_header(column, query, path) for column in columns)
     body = "\n".join(f"<tr>{_row_cells(columns, row, links)}</tr>" for row in rows)
     grid = f"<table><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
-    label = escape(f"Table: {noun}s")
+    label = escape(f"Table: {plural_of(noun)}")
     return Markup(  # noqa: S704 - every value in it is escaped
         f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">{grid}</div>'
     )
+
+
+def plural_of(noun: str) -> str:
+    """Return the plural of the name of a row.
+
+    >>> plural_of("node"), plural_of("policy")
+    ('nodes', 'policies')
+    """
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def _shown_columns(table: Table[Row]) -> list[Column[Row]]:
@@ -108,9 +117,9 @@ def _sort_rows(table: Table[Row], rows: Sequence[Row], query: PageQuery) -> Sequ
 
 def _summary(total: int, page: int, shown: int, noun: str) -> str:
     if shown == total:
-        return pluralize(total, noun)
+        return pluralize(total, noun, plural_of(noun))
     first = (page - 1) * ROWS_PER_PAGE + 1
-    return f"{first} to {first + shown - 1} of {pluralize(total, noun)}"
+    return f"{first} to {first + shown - 1} of {pluralize(total, noun, plural_of(noun))}"
 
 
 def _page_links(query: PageQuery, path: str, page: int, last: int) -> Iterator[PageLink]:
@@ -135,7 +144,8 @@ def _header(column: Column[Row], query: PageQuery | None, path: str) -> str:
 def _row_cells(columns: Sequence[Column[Row]], row: Row, links: Links[Row]) -> str:
     first, *others = columns
     cells = "".join(_cell(column, row, links) for column in others)
-    return f'<th scope="row">{_cell_text(first, row, links)}</th>{cells}'
+    name = _cell_text(first, row, links)
+    return f'<th scope="row">{name if name.startswith("<a") else f"<span>{name}</span>"}</th>{cells}'
 
 
 def _cell(column: Column[Row], row: Row, links: Links[Row]) -> str:
