@@ -139,6 +139,24 @@ def test_the_steps_free_what_the_products_free(planned: Any, tmp_path: Path) -> 
         assert priced[0] == priced[1] == found["freed"]["microPerHour"]
 
 
+def test_the_summary_has_the_price_of_the_tables_where_one_product_has_none(planned: Any) -> None:
+    """As many cards of H100 are freed as of A100 are used, beside A30, which have no price."""
+    a100 = make_node(
+        "a100", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"},
+        **{"nvidia.com/gpu": 1},
+    )  # fmt: skip
+    a30 = make_node(
+        "a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/gpu.memory": "24576"}, **{"nvidia.com/gpu": 1}
+    )
+    waiting = [
+        make_pod(f"w{name}").gpus(1).spec(nodeSelector={"kubernetes.io/hostname": name}) for name in ("a100", "a30")
+    ]
+    pods = [*(running(f"p{i}", "30Gi", "a") for i in range(2)), *waiting]
+    text = planned([hopper("a"), a100, a30], pods, "-o", "table")
+
+    assert re.search(r"today: 1 GPU more, costs 0\.2\d USD/h more, 1 GPU without price\n", text), text
+
+
 def test_nodes_keep_their_layouts_if_budgets_may_not_be_listed(
     rightslice: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import EVERY_NODE, WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
 from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode, nodes_by_product
-from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, cost_text, money_text
+from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, money_text
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, pluralize, sanitize, without_style
 from webhook.well_known import Json
@@ -505,16 +505,16 @@ def _freed_columns(freed: Callable[[RowT], GpuCost]) -> tuple[Column[RowT], Colu
     )
 
 
-def _price_text(freed: GpuCost) -> str:
+def _price_text(freed: GpuCost, unit: str = "") -> str:
     """Format the price of freed GPUs, and how many of them have none.
 
     >>> _price_text(GpuCost(3000, 2_500_000, 1000)), _price_text(GpuCost(1000, 0, 1000)), _price_text(GpuCost())
     ('2.50, 1 GPU without price', 'no price', '0.00')
     """
     if not freed.unpriced_milli:
-        return money_text(freed.micro)
+        return f"{money_text(freed.micro)}{unit}"
     unpriced = pluralize(freed.unpriced_milli // CARD_MILLI, "GPU")
-    return f"{money_text(freed.micro)}, {unpriced} without price" if freed.micro else NO_PRICE
+    return f"{money_text(freed.micro)}{unit}, {unpriced} without price" if freed.micro else NO_PRICE
 
 
 PRODUCTS = Table[ProductUse](
@@ -768,10 +768,9 @@ def freed_text(layout: ClusterLayout) -> str:
     if not layout.prices or not freed.milli:
         return text
     unit = f" {layout.prices.currency}/h"
-    size = GpuCost(abs(freed.milli), abs(freed.micro), abs(freed.unpriced_milli))
-    if freed.micro >= 0 or size.has_no_price:
-        return f"{text}, {cost_text(size, size, unit)}"
-    return f"{text}, costs {cost_text(size, size, f'{unit} more')}"
+    if freed.micro >= 0:
+        return f"{text}, {_price_text(freed, unit)}"
+    return f"{text}, costs {_price_text(GpuCost(-freed.milli, -freed.micro, -freed.unpriced_milli), f'{unit} more')}"
 
 
 def proof_text(layout: ClusterLayout) -> str:
