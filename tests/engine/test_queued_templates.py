@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.engine.invariants import gpu_pods
-from tests.example_cluster import apply_patch, codes, mig_node, review, view_of, whole_node
+from tests.example_cluster import GPU_TAINT, apply_patch, codes, mig_node, review, view_of, whole_node
+from tests.storage_builders import make_claim, make_volume
 from webhook.cli.commands.undo import original_yaml
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest
@@ -295,6 +296,133 @@ def test_a_template_that_is_right_sized(workload: Json, view: ClusterView) -> No
     decision = review(workload, default, view=view)
 
     assert limits_of(apply_patch(workload, decision)) == {SLICE: "1"}
+
+
+GROW = "mode: enforce\nrightSizing: {templates: enforce, whenFull: grow}"
+ZONE = "topology.kubernetes.io/zone"
+GROUP_LABEL = "cloud.google.com/gke-nodepool"
+MIG = dict(mig_node()["metadata"]["labels"])
+SIZES = {"cpu": "32", "memory": "128Gi", SLICE: "7"}
+ANY_FLAVOR = (flavor(), cluster_queue(QUOTAS | {SLICE: "99", "cpu": "999"}))
+
+
+def new_group(**spec: Any) -> Json:
+    """Return the settings of a node group without nodes, whose new nodes have seven slices."""
+    group = {"name": "slices", "labels": {"pool": "slices"}, "agentLabels": MIG, "resources": SIZES} | spec
+    about = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "NodeGroups", "metadata": {"name": "groups"}}
+    return {**about, "nodeGroups": [group]}
+
+
+def machines(replicas: int, size: int) -> Json:
+    """Return a group of Cluster API that may have so many machines."""
+    capacity = "capacity.cluster-autoscaler.kubernetes.io/"
+    labels = ",".join(f"{key}={value}" for key, value in MIG.items())
+    written = {"cpu": "32", "memory": "128Gi", "gpu-type": SLICE, "gpu-count": "7", "labels": labels}
+    annotations = {f"{capacity}{key}": value for key, value in written.items()}
+    annotations["cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"] = str(size)
+    about = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment"}
+    metadata = {"name": "slices", "namespace": "default", "annotations": annotations}
+    return {**about, "metadata": metadata, "spec": {"replicas": replicas}}
+
+
+def from_zero(*objects: Json, nodes: tuple[Json, ...] = (whole_node(),)) -> ClusterView:
+    """Return a cluster with a queue, whose live nodes have no slices unless given."""
+    return queues(*(objects if any(one["kind"] == "ClusterQueue" for one in objects) else (*ANY_FLAVOR, *objects)),
+                  nodes=nodes)  # fmt: skip
+
+
+def grouped(node: Json) -> Json:
+    """Return a node of a node pool of GKE."""
+    node["metadata"]["labels"][GROUP_LABEL] = "slices"
+    return node
+
+
+class Grown(NamedTuple):
+    """A workload, in a cluster where only new nodes have enough slices."""
+
+    workload: Json
+    view: ClusterView
+    want: KeepReason | None = None
+    policy: str = GROW
+
+
+TO_POOL = {"pool": "slices"}
+QUOTA = cluster_queue(QUOTAS | {SLICE: "99", "cpu": "999"})
+VOLUME = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+def volume_in(zone: str) -> tuple[Json, Json]:
+    """Return a volume that nodes of a zone reach, and the claim that has it."""
+    return make_claim("data", volume="pv"), make_volume("pv", claim="data", zones=(zone,), phase="Bound")
+
+
+GROWN = {
+    "a group without nodes": Grown(job(), from_zero(new_group())),
+    "more pods than one new node runs": Grown(job(parallelism=50, completions=50), from_zero(new_group())),
+    "a policy that keeps": Grown(job(), from_zero(new_group()), KeepReason.NO_OFFER, TEMPLATES),
+    "a group that does not grow": Grown(job(), from_zero(new_group(grows=False)), KeepReason.NO_OFFER),
+    "machines as many as the pods need": Grown(job(parallelism=14), from_zero(machines(1, 3))),
+    "fewer machines than the pods need": Grown(job(parallelism=15), from_zero(machines(1, 3)), KeepReason.NO_OFFER),
+    "live and new nodes together": Grown(
+        job(parallelism=14), from_zero(machines(2, 3), nodes=(whole_node(), mig_node()))
+    ),
+    "fewer live and new nodes than the pods need": Grown(
+        job(parallelism=15),
+        from_zero(machines(2, 3), nodes=(whole_node(), mig_node())),
+        KeepReason.NO_FLAVOR_NODES,
+    ),
+    "copies of a live node": Grown(job(parallelism=50), from_zero(nodes=(whole_node(), grouped(mig_node()))), None),
+    "pods that a new node is too small for": Grown(
+        job(small_pod().requests("cpu", "64")), from_zero(new_group()), KeepReason.NO_OFFER
+    ),
+    "a flavor of the new nodes": Grown(job(), from_zero(flavor(labels=TO_POOL), QUOTA, new_group())),
+    "a flavor of other nodes": Grown(
+        job(), from_zero(flavor(labels={"pool": "other"}), QUOTA, new_group()), KeepReason.NO_OFFER
+    ),
+    "a flavor with a label that agents add later": Grown(
+        job(), from_zero(flavor(labels=TO_MIG_NODES), QUOTA, new_group()), KeepReason.NO_OFFER
+    ),
+    "a flavor with a topology": Grown(
+        job(), from_zero(flavor(topologyName="racks"), QUOTA, new_group()), KeepReason.NO_OFFER
+    ),
+    "a taint that the flavor tolerates": Grown(
+        job(), from_zero(flavor(tolerations=[TOLERATION]), QUOTA, new_group(taints=[TAINT]))
+    ),
+    "a taint that nothing tolerates": Grown(job(), from_zero(new_group(taints=[TAINT])), KeepReason.NO_OFFER),
+    "a GPU taint, which pods are made to tolerate only if live nodes have it": Grown(
+        job(),
+        from_zero(new_group(taints=[GPU_TAINT])),
+        KeepReason.NO_OFFER,
+        GROW + "\ninjection: {tolerations: auto}",
+    ),
+    "a zone of the new nodes": Grown(
+        job(small_pod().spec(nodeSelector={ZONE: "b"})), from_zero(new_group(labels={ZONE: "b"}))
+    ),
+    "another zone": Grown(
+        job(small_pod().spec(nodeSelector={ZONE: "a"})), from_zero(new_group(labels={ZONE: "b"})), KeepReason.NO_OFFER
+    ),
+    "a volume in the zone of the new nodes": Grown(
+        job(small_pod().spec(volumes=VOLUME)), from_zero(new_group(labels={ZONE: "b"}), *volume_in("b"))
+    ),
+    "a volume in another zone": Grown(
+        job(small_pod().spec(volumes=VOLUME)),
+        from_zero(new_group(labels={ZONE: "b"}), *volume_in("a")),
+        KeepReason.NO_OFFER,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROWN.values(), ids=GROWN)
+def test_a_template_whose_slices_only_new_nodes_have(case: Grown) -> None:
+    decision = review(case.workload, case.policy, view=case.view)
+    if case.want is None:
+        changed = apply_patch(case.workload, decision)
+        assert limits_of(changed) == {SLICE: "1"}
+        assert "affinity" not in changed["spec"]["template"]["spec"]
+        assert [each.code for each in decision.findings] == ["GPU-R101"]
+    else:
+        assert isinstance(decision.outcome, KeepRequest)
+        assert decision.outcome.reason is case.want
 
 
 MODES = {

@@ -26,7 +26,7 @@ from webhook.engine.memory_takers import memory_fraction_changes, reason_by_fram
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_unsized_pod
-from webhook.engine.queued_templates import reason_by_queue
+from webhook.engine.queued_templates import GroupGrowth, reason_by_queue
 from webhook.engine.quota.charges import (
     escapes_quota,
     escapes_quota_by_class,
@@ -44,6 +44,7 @@ from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.quantity import parse_whole_number
+from webhook.model.volcano_queues import VolcanoJobQueue
 from webhook.policy.policy_set import RightSizingRules
 
 _GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
@@ -58,6 +59,7 @@ _VOLUME_REASONS = {
 _REMOVED_BY_NEW_NODE = frozenset(
     {
         KeepReason.NO_FREE_CAPACITY,
+        KeepReason.NO_FLAVOR_NODES,
         KeepReason.NO_OFFER,
         KeepReason.UNREACHABLE,
         KeepReason.HOST_PORT,
@@ -89,13 +91,21 @@ def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepReques
     choice = _smallest_choice(context, need, right_sizing, feasible)
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
-    grows = right_sizing.rule.when_full is FullCapacityAction.GROW and context.request.queued is None
-    if grows and not queueing_sign(context.pod):  # it is not known when a queued pod needs a node
-        choice = _allow_growth(context, need, right_sizing, feasible, choice)
     queued = context.request.queued
+    if right_sizing.rule.when_full is FullCapacityAction.GROW and _may_grow(context):
+        choice = _allow_growth(context, need, right_sizing, feasible, choice)
     if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
         choice = queued.queue.kept
     return choice
+
+
+def _may_grow(context: GpuPodContext) -> bool:
+    """Return whether a group can grow for a pod, or for the pods of a template.
+
+    It is not known when a queued pod needs a node. Volcano starts no Job before there is room for it.
+    """
+    queued = context.request.queued
+    return not queueing_sign(context.pod) if queued is None else not isinstance(queued.queue, VolcanoJobQueue)
 
 
 def _choice_by_second_pass(
@@ -138,16 +148,21 @@ def _allow_growth(
     if isinstance(choice, OfferChoice):
         any_node = new is not None and not feasible.ties() and _is_suitable_everywhere(context, choice, feasible, new)
         return _without_selectors(choice) if any_node else choice
-    grown = _smallest_choice(context, need, right_sizing, new) if new is not None and new.nodes else choice
+    groups, queued = growing_groups(fleet, context.view.group_sources), context.request.queued
+    growth = None if queued is None else GroupGrowth(feasible, groups)
+    grown: OfferChoice | KeepRequest = choice
+    if new is not None and (new.nodes or growth is not None):
+        grown = _smallest_choice(context, need, right_sizing, new, growth)
     if new is None or isinstance(grown, KeepRequest) or not _is_suitable_everywhere(context, grown, feasible, new):
         full = choice.reason is KeepReason.NO_FREE_CAPACITY
         return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
-    groups = growing_groups(fleet, context.view.group_sources)
-    growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
-    suitable = [groups[index] for index in growing if new.has_free_node(grown.resource, 1, 1 << index)]
-    if not _has_nodes_left(suitable, grown.resource, context):
-        return KeepRequest(KeepReason.NO_GROWTH, f"{grown.resource}: waiting pods take all nodes that may be added")
-    group = suitable[0].name
+    group = ""
+    if queued is None:
+        growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
+        suitable = [groups[index] for index in growing if new.has_free_node(grown.resource, 1, 1 << index)]
+        if not _has_nodes_left(suitable, grown.resource, context):
+            return KeepRequest(KeepReason.NO_GROWTH, f"{grown.resource}: waiting pods take all nodes that may be added")
+        group = suitable[0].name
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])
     return _without_selectors(replace(grown, offers=offers, selected=context.feasible.selected, group=group))
@@ -183,9 +198,17 @@ def _without_selectors(choice: OfferChoice) -> OfferChoice:
 
 
 def _smallest_choice(
-    context: GpuPodContext, need: GpuNeed, right_sizing: CombinedRightSizing, feasible: FeasibleNodes
+    context: GpuPodContext,
+    need: GpuNeed,
+    right_sizing: CombinedRightSizing,
+    feasible: FeasibleNodes,
+    growth: GroupGrowth | None = None,
 ) -> OfferChoice | KeepRequest:
-    """Try every group of interchangeable offers that covers the need, in order of preference."""
+    """Try every group of interchangeable offers that covers the need, in order of preference.
+
+    Args:
+        growth: Set for a template if `feasible` are new nodes.
+    """
     rule, fleet = right_sizing.rule, feasible.view.fleet
     allowed = fleet.offers_by_form(*allowed_shares(rule))
     if feasible.view.classes:
@@ -199,13 +222,13 @@ def _smallest_choice(
         need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
     kept: KeepRequest | None = None
     for offers in _interchangeable_offers([offer for offer in allowed if covers_need(offer, need)]):
-        reason = _reason_against_offers(context, offers, need, right_sizing, feasible)
+        reason = _reason_against_offers(context, offers, need, right_sizing, feasible, growth)
         if reason is None:
             runnable = offers_sure_to_run(context, offers, feasible)
             if not runnable:
                 reason = KeepRequest(KeepReason.DRIVER, offers[0].resource)
             elif len(runnable) < len(offers):
-                reason = _reason_against_offers(context, runnable, need, right_sizing, feasible)
+                reason = _reason_against_offers(context, runnable, need, right_sizing, feasible, growth)
             if reason is None:
                 changes = memory_fraction_changes(context, runnable, need.memory_mib) if rule.patch_fractions else ()
                 name, policy = runnable[0].resource, right_sizing.policy
@@ -292,10 +315,11 @@ def _reason_against_offers(
     need: GpuNeed,
     right_sizing: CombinedRightSizing,
     feasible: FeasibleNodes,
+    growth: GroupGrowth | None,
 ) -> KeepRequest | None:
     resource, nodes, queued = offers[0].resource, union_masks(offer.nodes for offer in offers), context.request.queued
     reason = (
-        reason_by_queue(queued, offers, feasible)
+        reason_by_queue(queued, offers, feasible, growth)
         if queued is not None
         else _reason_by_nodes(offers, nodes, feasible, wait=right_sizing.rule.when_full is FullCapacityAction.WAIT)
     )

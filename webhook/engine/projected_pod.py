@@ -64,7 +64,8 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
     """Return the new nodes of node groups that could take the pod; None if that is not known.
 
     A new node has only pods of DaemonSets, so pods that need others near them are excluded. A group is also excluded if
-    its template lacks a label that the pod's node selection or volumes need.
+    its template lacks a label that the pod's node selection or volumes need. Pods of a template get tolerations only
+    for GPU taints of live nodes.
     """
     view, policies, live = context.view, context.policies, context.feasible
     additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
@@ -74,7 +75,7 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
         view.view_new_nodes(),
         pod,
         additions.tolerations,
-        tolerate_gpu_taints=additions.tolerate_gpu_taints,
+        tolerate_gpu_taints=additions.tolerate_gpu_taints and context.request.queued is None,
         required=additions.required,
         identity=live.identity,
         volumes=view.fit_volumes_on_new_nodes(live.identity.namespace, uses) if uses else ANY_VOLUMES,
@@ -86,6 +87,7 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
     groups = enumerate(growing_groups(view.fleet, sources))
     known = union_masks(1 << index for index, group in groups if keys.isdisjoint(group.unknown_labels))
     feasible.nodes &= known
+    feasible.selected &= known
     return feasible
 
 

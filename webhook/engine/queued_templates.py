@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,6 +29,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice, PatchOperation, patch_add
 from webhook.model.field_paths import format_path, json_pointer
 from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.node_groups import NodeGroup
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import Toleration
@@ -112,8 +113,29 @@ def queued_pod_set(template: PodTemplate, queue: ChargingQueue | None) -> Queued
     return None if queue is None or template.moves else QueuedPodSet(queue, template.replicas)
 
 
-def reason_by_queue(queued: QueuedPodSet, offers: Sequence[GpuOffer], feasible: FeasibleNodes) -> KeepRequest | None:
-    """Return why the pods of a template might not get an offer from their queue; None if they will, in time."""
+class GroupGrowth(NamedTuple):
+    """Nodes that groups may add for the pods of a template, beside the live ones.
+
+    Attributes:
+        live: The live nodes.
+        groups: The groups, in the order of their new nodes.
+    """
+
+    live: FeasibleNodes
+    groups: Sequence[NodeGroup]
+
+
+def reason_by_queue(
+    queued: QueuedPodSet, offers: Sequence[GpuOffer], feasible: FeasibleNodes, growth: GroupGrowth | None = None
+) -> KeepRequest | None:
+    """Return why the pods of a template might not get an offer from their queue; None if they will, in time.
+
+    Args:
+        queued: The pods.
+        offers: The offers, on the nodes of `feasible`.
+        feasible: Live nodes, or the new nodes of groups.
+        growth: Set if they are new nodes.
+    """
     resource, tolerations = offers[0].resource, feasible.pod.spec.tolerations
     if feasible.ties():
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "affinity or spread between pods")
@@ -126,8 +148,12 @@ def reason_by_queue(queued: QueuedPodSet, offers: Sequence[GpuOffer], feasible: 
             return None
         return KeepRequest(KeepReason.NO_FREE_CAPACITY, f"{queued.queue.pods} of {resource}")
     for flavor in choice.flavors:
-        for mask in _masks_of_flavor(flavor, choice.others, feasible, nodes):
-            if not _has_slots(feasible, resource, mask, queued.pods):
+        for together in _flavors_together(flavor, choice.others):
+            mask = _nodes_of_flavors(together, nodes, feasible)
+            slots = _count_slots(feasible, resource, mask, queued.pods) if growth is None else 0
+            if growth is not None:
+                slots = _count_slots_with_growth(together, resource, mask, feasible, queued.pods, growth)
+            if slots < queued.pods:
                 detail = f"{queued.pods} of {resource} in flavor {flavor.metadata.name}"
                 return KeepRequest(KeepReason.NO_FLAVOR_NODES, detail)
     return None
@@ -146,20 +172,57 @@ def _not_admitted(queue: ChargingQueue, resource: str, units: int) -> KeepReques
     return KeepRequest(KeepReason.NOT_ADMITTED, f"{units} of {resource} in {queue.title}")
 
 
-def _masks_of_flavor(
-    flavor: ResourceFlavor, others: Iterable[Sequence[ResourceFlavor]], feasible: FeasibleNodes, nodes: int
-) -> Iterator[int]:
-    """Yield the nodes of a flavor, alone and together with each flavor that other resources may get."""
-    own = nodes & feasible.nodes_of_flavor(flavor)
-    yield own
+def _flavors_together(
+    flavor: ResourceFlavor, others: Iterable[Sequence[ResourceFlavor]]
+) -> Iterator[tuple[ResourceFlavor, ...]]:
+    """Yield a flavor alone, and together with each flavor that other resources may get."""
+    yield (flavor,)
     for group in others:
-        for other in group:
-            if (both := own & feasible.nodes_of_flavor(other, flavor.spec.tolerations)) != own:
-                yield both
+        yield from ((flavor, other) for other in group)
 
 
-def _has_slots(feasible: FeasibleNodes, resource: str, nodes: int, pods: int) -> bool:
-    """Return whether empty nodes of a mask can run this many pods at once, each with one unit."""
+def _nodes_of_flavors(flavors: Sequence[ResourceFlavor], nodes: int, feasible: FeasibleNodes) -> int:
+    """Return the nodes of a mask that pods with all these flavors may use."""
+    own, *others = flavors
+    nodes &= feasible.nodes_of_flavor(own)
+    for other in others:
+        nodes &= feasible.nodes_of_flavor(other, own.spec.tolerations)
+    return nodes
+
+
+def _count_slots_with_growth(
+    flavors: Sequence[ResourceFlavor],
+    resource: str,
+    nodes: int,
+    feasible: FeasibleNodes,
+    most: int,
+    growth: GroupGrowth,
+) -> int:
+    """Return how many pods live nodes and those that groups may add can run at once, up to a number.
+
+    A group adds no node for flavors with labels that its template lacks, nor for one with a topology.
+
+    Args:
+        flavors: The flavors that the pods get.
+        nodes: Mask of the new nodes that they may use.
+        feasible: All new nodes.
+        most: The number.
+    """
+    live, keys = growth.live, {key for flavor in flavors for key in flavor.spec.node_labels}
+    advertising = live.view.fleet.nodes_advertising(resource)
+    slots = _count_slots(live, resource, _nodes_of_flavors(flavors, advertising, live), most)
+    if any(flavor.spec.topology_name for flavor in flavors):
+        return slots
+    for index in bit_positions(nodes):
+        group = growth.groups[index]
+        if keys.isdisjoint(group.unknown_labels):
+            added = most if group.nodes_left is None else group.nodes_left
+            slots += added * _count_slots(feasible, resource, 1 << index, most)
+    return slots
+
+
+def _count_slots(feasible: FeasibleNodes, resource: str, nodes: int, most: int) -> int:
+    """Return how many pods empty nodes of a mask can run at once, each with one unit, up to a number or a few more."""
     fleet, (cpu_milli, memory, others) = feasible.view.fleet, feasible.amounts()
     slots = 0
     for index in bit_positions(nodes):
@@ -167,11 +230,11 @@ def _has_slots(feasible: FeasibleNodes, resource: str, nodes: int, pods: int) ->
         amounts = [(cpu_milli, node.cpu_milli), (memory, node.memory)]
         amounts += [(amount, node.others.get(name, 0)) for name, amount in others]
         limits = [there // needed for needed, there in amounts if needed]
-        limits += [most for most in (node.pods, bool(feasible.ports)) if most]
-        slots += min(node.gpus.get(resource, 0), *limits)
-        if slots >= pods:
-            return True
-    return False
+        limits += [limit for limit in (node.pods, bool(feasible.ports)) if limit]
+        slots += min([node.gpus.get(resource, 0), *limits])
+        if slots >= most:
+            break
+    return slots
 
 
 def reason_to_keep_all(decided: Sequence[tuple[PodTemplate, Decision]], queue: ChargingQueue) -> KeepRequest | None:

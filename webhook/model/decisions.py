@@ -120,7 +120,8 @@ class KeepReason(StrEnum):
     NO_FLAVOR_NODES = (
         "NoNodesOfFlavor",
         "a flavor that the queue may choose has too few nodes with such a slice or share for this pod",
-        "For admins: give quota for slices only to flavors whose nodes have them.",
+        "For admins: give quota for slices only to flavors whose nodes have them. With rightSizing.whenFull: grow, "
+        "nodes that groups may add count too.",
     )
     OTHER_POD_SET = (
         "OtherPodSetKept",

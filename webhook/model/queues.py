@@ -91,11 +91,15 @@ class ClusterQueue(ApiStruct, frozen=True):
 
 
 class ResourceFlavorSpec(ApiStruct, frozen=True):
-    """The nodes of a flavor, and the tolerations that pods admitted to it get."""
+    """The nodes of a flavor, and the tolerations that pods admitted to it get.
+
+    With a topology, Kueue admits only what fits on live nodes.
+    """
 
     node_labels: dict[str, str] = {}
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology_name: str = ""
 
 
 class ResourceFlavor(ApiStruct, frozen=True):
