@@ -164,6 +164,20 @@ USAGE = {
         [template(SMALL), pod("p", OWN), make_pod().gpus(2).namespace("team").build()],
         2143,
     ),
+    "a name of AMD's device plugin weighs nothing": (
+        [
+            make_node("plugin", {}, **{"amd.com/gpu": 8}),
+            make_pod().requests("amd.com/gpu", "2").namespace("team").build(),
+        ],
+        0,
+    ),
+    "the same name, if a device class serves it": (
+        [
+            device_class("amd-gpu", f"device.driver == '{AMD}'", "amd.com/gpu"),
+            make_pod().requests("amd.com/gpu", "2").namespace("team").build(),
+        ],
+        250,
+    ),
     "a pod that ended": ([template(GPU), pod("p", OWN) | {"status": {"phase": "Succeeded"}}], 0),
 }
 

@@ -186,6 +186,56 @@ def test_a_template_stays_as_it_is(case: Kept) -> None:
     assert decision.outcome.reason is case.reason
 
 
+def deployment(pod: PodMaker) -> Json:
+    """Return a Deployment, of whose first pod Volcano makes a PodGroup."""
+    data = pod.build()
+    template = {"metadata": data["metadata"], "spec": data["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"replicas": 2, "template": template},
+    }
+
+
+PLAIN: dict[str, tuple[Json, str]] = {
+    "a pod": (small_pod().spec(schedulerName="volcano").build(), "schedulerName volcano"),
+    "a pod of a PodGroup that its user made": (
+        small_pod().annotate("scheduling.k8s.io/group-name", "g").build(),
+        "annotation scheduling.k8s.io/group-name",
+    ),
+    "a pod of a PodGroup, by Volcano's own name": (
+        small_pod().annotate("scheduling.volcano.sh/group-name", "g").build(),
+        "annotation scheduling.volcano.sh/group-name",
+    ),
+    "a pod of a queue": (
+        small_pod().annotate("scheduling.volcano.sh/queue-name", "q").build(),
+        "annotation scheduling.volcano.sh/queue-name",
+    ),
+    "a Deployment": (deployment(small_pod().spec(schedulerName="volcano")), "schedulerName volcano"),
+}
+POLICIES = {
+    "templates": TEMPLATES,
+    "templates, and groups grow": "mode: enforce\nrightSizing: {templates: enforce, whenFull: grow}",
+    "templates, and pods may wait": "mode: enforce\nrightSizing: {templates: enforce, whenFull: wait}",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize(("workload", "sign"), PLAIN.values(), ids=PLAIN)
+def test_pods_of_volcano_without_a_job_keep_what_their_pod_group_is_made_of(
+    workload: Json, sign: str, policy: str
+) -> None:
+    """Its PodGroup has the requests of the first pod for all pods, or what its user wrote."""
+    decision = review(workload, policy, view=cluster(queue(capability={WHOLE: "8"})))
+    assert decision.outcome == KeepRequest(KeepReason.QUEUED, sign)
+    assert decision.patch == ()
+
+
+def test_the_advice_about_pods_of_volcano_does_not_promise_that_a_policy_changes_them() -> None:
+    assert "Jobs of Volcano" in KeepReason.QUEUED.fix
+
+
 AMOUNTS = st.integers(0, 20)
 
 

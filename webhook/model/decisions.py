@@ -98,8 +98,9 @@ class KeepReason(StrEnum):
     ALREADY_SIZED = ("AlreadyRightSized", "the claim was right-sized when it was created")
     QUEUED = (
         "QueuedWorkload",
-        "a queueing system charges the request in the template, so its pods keep it",
-        "For admins: rightSizing.templates: enforce right-sizes templates for Kueue and Volcano before the charge.",
+        "a queue charges what the template or the first pod requests, so it is kept",
+        "For admins: rightSizing.templates: enforce right-sizes templates under Kueue and Jobs of Volcano before the "
+        "charge.",
     )
     CHARGED_AS_WHOLE = (
         "ChargedAsWholeGPUs",
