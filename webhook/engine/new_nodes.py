@@ -34,20 +34,25 @@ class NewNodes(NamedTuple):
     allowed: int
 
 
+NO_NEW_NODES = NewNodes(Fleet(()), (), 0)
+
+
 def find_new_nodes(context: PodContext) -> NewNodes:
     """Return the nodes that groups may add, and those of them that a pod may use.
 
     An autoscaler adds no node for a pod that selects labels which only agents set later.
     """
     view, additions, keys = context.view, context.policies.additions, selecting_keys(context.pod.spec)
-    groups, new = growing_groups(view.fleet, view.group_sources), view.view_new_nodes()
-    feasible = FeasibleNodes(new, context.pod, additions.tolerations, tolerate_gpu_taints=additions.tolerate_gpu_taints)
-    by_policy = says_that_groups_grow(context.policy_set)
+    groups, by_policy = growing_groups(view.fleet, view.group_sources), says_that_groups_grow(context.policy_set)
     known = union_masks(
         1 << index
         for index, group in enumerate(groups)
         if (by_policy or group.is_declared) and keys.isdisjoint(group.unknown_labels)
     )
+    if not known:
+        return NO_NEW_NODES
+    new, tolerate = view.view_new_nodes(), additions.tolerate_gpu_taints
+    feasible = FeasibleNodes(new, context.pod, additions.tolerations, tolerate_gpu_taints=tolerate)
     return NewNodes(new.fleet, groups, feasible.nodes & known)
 
 

@@ -51,6 +51,8 @@ def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[P
     for one in gpu_requests.requests:
         if one.count and one.resource.name not in context.view.claimable_names:
             of_gpus += _check_gpu_request(one, context, mutation)
+    if not of_gpus:
+        return violations
     if not NO_NODE.isdisjoint(each.code for each in of_gpus) and may_run_on_new_node(context):
         of_gpus = [each for each in of_gpus if each.code not in NO_NODE]
     return violations + of_gpus
