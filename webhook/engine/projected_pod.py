@@ -87,7 +87,8 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
     groups = enumerate(growing_groups(view.fleet, sources))
     known = union_masks(1 << index for index, group in groups if keys.isdisjoint(group.unknown_labels))
     feasible.nodes &= known
-    feasible.selected &= known
+    if context.request.queued is not None:  # a flavor adds tolerations
+        feasible.selected &= known
     return feasible
 
 
