@@ -93,7 +93,7 @@ def test_pod_that_would_be_resized_names_the_change() -> None:
     assert "resources" in result.pod_details.would_become
 
 
-@pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "admitted unchanged"}.items())
+@pytest.mark.parametrize(("mode", "becomes"), {"enforce": "changed: resources", "audit": "admitted unchanged"}.items())
 def test_static_pod_names_the_change_and_saves_nothing(mode: str, becomes: str) -> None:
     """The kubelet runs it from a file: no policy can free its GPU."""
     policy = SIZING.replace("mode: enforce", f"mode: {mode}")

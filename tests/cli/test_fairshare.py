@@ -80,7 +80,7 @@ def test_a_duplicate_pod_counts_once(rightslice: Run, cluster: str, tmp_path: Pa
 
 def test_the_table_starts_with_groups_over_their_share(rightslice: Run, cluster: str) -> None:
     message, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
-    assert message == "no policy: equal shares; by namespace; half-life 168 h"
+    assert message == "No policy has fairShare: equal shares per namespace; half-life 168 h"
     assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "ALLOCATED"]
     assert (first.split()[0], first.split()[3:]) == ("nlp", ["50.0%", "+9.8%", "1"])
     assert (second.split()[0], second.split()[3:]) == ("vision", ["50.0%", "-9.8%", "2"])

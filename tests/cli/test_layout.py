@@ -377,7 +377,7 @@ def test_a_demand_of_the_past_without_drains_says_why_more_cards_are_used(rights
     text = rightslice("layout", "--cluster", "demo", "--quantile", "0.95", "--headroom", "20", "--no-color").out
 
     assert "Without drains         no layout changes; the demand then uses 50 cards, 43 today; 5 more units" in text
-    assert "Headroom               20 % more units of each need, rounded up\n" in text
+    assert "Headroom               20% more units of each need, rounded up\n" in text
 
 
 def test_each_change_says_what_it_frees(rightslice: Run) -> None:
@@ -407,7 +407,7 @@ def test_a_plan_for_today_says_what_share_of_the_recorded_demand_it_serves(right
 
     assert (plan["recorded"]["pods"], plan["record"]) == (323, None)
     assert 0.5 < plan["recorded"]["servedShare"] < 1
-    assert "Recorded demand        the used cards serve 8" in rightslice(*demo, "--no-color").out
+    assert "Recorded demand        the planned cards would serve 8" in rightslice(*demo, "--no-color").out
     assert orjson.loads(rightslice(*demo, "--quantile", "0.9", "-o", "json").out)["recorded"] is None
     assert planned([hopper("a")], [])["recorded"] is None
 

@@ -226,7 +226,7 @@ def test_the_nearest_device_and_the_condition_that_it_fails_are_named() -> None:
     [found] = findings(claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")))
     assert str(found) == (
         "[GPU-D101] spec.devices.requests[0].exactly.selectors[0].cel.expression: must match a device of this cluster, "
-        "found none of 39; the nearest, gpu-0 of h100 (NVIDIA H100 80GB HBM3), fails "
+        "and none of its 39 devices matches; the nearest, gpu-0 of h100 (NVIDIA H100 80GB HBM3), fails "
         f"{MEMORY}.compareTo(quantity('80Gi')) >= 0. "
         f"If 81559Mi is enough, write {MEMORY}.compareTo(quantity('81559Mi')) >= 0"
     )

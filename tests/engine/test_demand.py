@@ -118,7 +118,8 @@ def used(**containers: ObservedUsage) -> UsageView:
 
 def demand_message(size: str, risk: str = "0.0007%") -> str:
     """Return the description of a need from observed usage."""
-    return f"{size} from observed usage with {risk} risk per hour, based on 500 windows of 1 h of its workload"
+    evidence = "the peaks of 500 windows of 1 h of its workload"
+    return f"{size} from observed usage with {risk} risk per hour, based on {evidence}"
 
 
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:

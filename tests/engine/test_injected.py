@@ -180,7 +180,7 @@ def test_a_shared_quota_counts_gpus_after_removal_and_all_gpus_of_a_stored_pod()
     final = review(pod, REMOVE, full, view=GIVES_ONE)
     assert codes(final) == ["warn GPU-L202", "enforce GPU-Q303"]
     assert (final.patch, final.gpu_milli_after) == ((), 2000), "no webhook removes anything now"
-    assert final.findings[0].fix == 'Write nvidia.com/gpu: "0" in its limits.'
+    assert final.findings[0].fix == 'Write nvidia.com/gpu: "0" in the limits of the container.'
 
 
 REFUSING = {

@@ -95,7 +95,7 @@ def audited_pod(
         pod_details=ClusterPodDetails(
             workload or f"Pod/{name}",
             unevaluated,
-            "given tolerations" if unevaluated else "",
+            "changed: tolerations" if unevaluated else "",
             (msgspec.structs.replace(ContainerUsage("main", "nvidia.com/gpu", count, *measured), idle=idle),),
         ),
     )

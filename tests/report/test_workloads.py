@@ -183,9 +183,9 @@ def test_unevaluated_pods_are_listed_by_reason() -> None:
     )
     assert [line.partition(",")[0] for line in unevaluated_lines(rows)] == [
         "1 pod was not evaluated at admission: no decision record; created while the webhook was down",
-        "  team/Pod/b   1 pod   would be given tolerations",
+        "  team/Pod/b   1 pod   would be changed: tolerations",
         "1 pod was not evaluated at admission: static pods",
-        "  team/Pod/a   1 pod   would be given tolerations",
+        "  team/Pod/a   1 pod   would be changed: tolerations",
     ]
 
 

@@ -416,7 +416,7 @@ def describe_admission_change(decision: Decision) -> str:
         return f"denied: {', '.join(dict.fromkeys(found.code for found in decision.denials))}"
     fields = dict.fromkeys(_patched_field(operation["path"]) for operation in decision.patch)
     fields.pop("", None)
-    return f"given {', '.join(fields)}" if fields else "admitted unchanged"
+    return f"changed: {', '.join(fields)}" if fields else "admitted unchanged"
 
 
 def _patched_field(pointer: str) -> str:

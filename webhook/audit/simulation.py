@@ -45,8 +45,8 @@ from webhook.placement.nodes.filtering import (
     PORTS_IN_USE,
     SELECTOR_UNMATCHED,
     VOLUME_TOPOLOGY,
-    exclusion_reasons,
     filter_reasons,
+    static_filter_reasons,
     tie_exclusions,
     unsupported_constraints,
 )
@@ -398,7 +398,7 @@ def _main_obstacle(snapshot: SchedulingSnapshot, required: PodRequirements) -> s
     """
     selected = list(bit_positions(required.selected_nodes)) or list(range(len(snapshot.fleet.nodes)))
     offering = [node for node in selected if snapshot.fleet.offer_on(required.resource, node)] or selected
-    admitting = [node for node in offering if not any(exclusion_reasons(snapshot, required, node))]
+    admitting = [node for node in offering if not any(static_filter_reasons(snapshot, required, node))]
     reasons = [
         list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(snapshot, required, node)))
         for node in admitting or offering

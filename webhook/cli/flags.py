@@ -231,7 +231,9 @@ TlsCert = Annotated[
     Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM; reloaded on change.")
 ]
 TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert, PEM.")]
-SelfSigned = Annotated[bool | None, typer.Option("--self-signed", help="Generate a certificate for this run instead.")]
+SelfSigned = Annotated[
+    bool | None, typer.Option("--self-signed", help="Generate a certificate for this run, instead of --tls-cert.")
+]
 ClientCa = Annotated[
     Path | None,
     typer.Option("--client-ca", metavar="FILE", help="Require client certificates of this CA, PEM; reloaded."),
@@ -275,7 +277,9 @@ Prometheus = Annotated[
 ]
 PrometheusCa = Annotated[
     Path | None,
-    typer.Option("--prometheus-ca", metavar="FILE", help="CA of its certificate, PEM. Default: the system's CAs."),
+    typer.Option(
+        "--prometheus-ca", metavar="FILE", help="CA of Prometheus's certificate, PEM. Default: the system's CAs."
+    ),
 ]
 PrometheusTokenFile = Annotated[
     Path | None,

@@ -237,7 +237,7 @@ def _no_match(excluded: Sequence[_Exclusion], values: Sequence[CelMap], count: i
     nearest = min(excluded, key=_distance)
     selector, condition = nearest.failing[0]
     message = (
-        f"must match a device of this cluster, found none of {count}; "
+        f"must match a device of this cluster, and none of its {count} devices matches; "
         f"the nearest, {_describe(nearest.published)}, fails {shorten_text(_on_one_line(condition.text), MAX_TEXT)}"
     )
     if selector.class_name:

@@ -459,8 +459,10 @@ def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
 
 
 def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:
-    mode, names = context.right_sizing.rule.mode, ", ".join(str(choice["name"]) for choice in sizing.choices)
-    size = f"the first available of {names} (from {sizing.smallest.size.gpu_milli / CARD_MILLI:.2g} of a GPU)"
+    mode = context.right_sizing.rule.mode
+    names = ", ".join(str(choice["name"]) for choice in sizing.choices if choice["name"] != LAST_CHOICE)
+    least = f"{sizing.smallest.size.gpu_milli / CARD_MILLI:.2g}"
+    size = f"the first available of {names} (from {least} of a GPU), or the original request if none is available"
     message = f"right-sized to {size}; need: {context.declared.text} declared"
     enforced = mode is PolicyMode.ENFORCE
     code, message = ("GPU-R101", message) if enforced else ("GPU-R102", f"would be {message}; not changed")

@@ -264,7 +264,7 @@ def describe_size(use: ObservedUsage, size: int) -> str:
     """Return a size, its stated risk and the evidence, for people."""
     amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"
     risk = f"{use.risk_ppm(size) / 10_000:g}%"
-    windows = f"{use.samples} windows of {use.horizon_hours} h of its {use.pool}"
+    windows = f"the peaks of {use.samples} windows of {use.horizon_hours} h of its {use.pool}"
     return f"{amount} from observed usage with {risk} risk per hour, based on {windows}"
 
 

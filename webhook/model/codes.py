@@ -482,8 +482,9 @@ CODES: dict[str, FindingCode] = {
         "Request one share, or whole GPUs.",
     ),
     "GPU-T102": _topology_code(
-        "the device plugin rejects several shares",
-        "The kubelet rejects such a pod with UnexpectedAdmissionError, and the scheduler does not retry.",
+        "nodes reject several MPS shares in one container",
+        "The device plugin does not allocate them, so the kubelet rejects the pod with UnexpectedAdmissionError, and "
+        "the scheduler does not retry.",
         "Request one share in a container, or a larger slice.",
     ),
     "GPU-T201": _unschedulable_code(

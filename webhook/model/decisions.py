@@ -200,7 +200,8 @@ class KeepReason(StrEnum):
     )
     NO_FREE_CAPACITY = (
         "NoFreeCapacity",
-        "no node that accepts this pod has a free slice or share that covers the need, and its other resources",
+        "no node that accepts this pod has a free slice or share that covers the need, and enough free CPU, memory and "
+        "other resources",
         "For admins: rightSizing.whenFull: grow lets node groups grow for it, wait lets the pod wait.",
     )
     NO_GROWTH = (

@@ -13,7 +13,7 @@ from webhook.report.costs import prices_document
 from webhook.report.reach import ReachReport, reach_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.tables import Column, Table, gpu_column
-from webhook.report.text import format_gpus, pluralize
+from webhook.report.text import format_gpus, format_gpus_with_unit, pluralize
 from webhook.report.utilization import ClusterUtilization, utilization_document
 from webhook.report.workload_report import WORKLOADS
 from webhook.report.workloads import WorkloadReport
@@ -142,8 +142,8 @@ def audit_mode_summary(results: Iterable[CheckResult]) -> str:
     if not total.audit_pods:
         return ""
     return (
-        f"With right-sizing enforced in every policy: {format_gpus(total.gpu_milli_audit_saved)} more saved, on "
-        f"{pluralize(total.audit_pods, 'pod')}; GPU-R102 names each, -v shows all."
+        f"If every policy enforced right-sizing, {pluralize(total.audit_pods, 'more pod')} would save "
+        f"{format_gpus_with_unit(total.gpu_milli_audit_saved)} (GPU-R102; -v lists them)."
     )
 
 

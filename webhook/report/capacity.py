@@ -31,6 +31,8 @@ from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import format_gpus, sanitize
 
 UNKNOWN_CELL = "?"
+NO_AGENT = "no agent runs on the node"
+UNKNOWN_FREE = "it is unknown which of its GPUs are free"
 ADVERTISED_TWICE = (
     "its GPUs are in ResourceSlices too, which are not counted: pods with claims may get a GPU that another pod has"
 )
@@ -205,7 +207,7 @@ def _capacity_warnings(snapshot: SchedulingSnapshot, index: int) -> Iterator[str
         gpus = ", ".join(map(str, bit_positions(devices.allocatable_unhealthy)))
         yield f"unhealthy GPUs that count as free: {gpus}"
     if devices.whole_gpus and devices.free is None:
-        yield f"it is unknown which of its GPUs are free: {AGENT_DISAGREES}"
+        yield f"{UNKNOWN_FREE}: {AGENT_DISAGREES}"
 
 
 def _count_installed_gpus(labels: Mapping[str, str], total_milli: int) -> int:
@@ -309,7 +311,7 @@ def capacity_notes(nodes: Sequence[NodeCapacity]) -> list[str]:
     lines = []
     unknown = [node for node in nodes if node.largest_island is None and not node.warning]
     if not all(node.from_slices for node in unknown):
-        lines.append(f"{UNKNOWN_CELL} no agent runs on the node: it is unknown which of its GPUs are free")
+        lines.append(f"{UNKNOWN_CELL} {NO_AGENT}: {UNKNOWN_FREE}")
     if any(node.from_slices for node in unknown):
         lines.append(f"{UNKNOWN_CELL} ResourceSlices do not say which GPUs NVLink connects")
     return lines + [f"{sanitize(node.name)}: {sanitize(node.warning)}" for node in nodes if node.warning]

@@ -57,7 +57,7 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
     decision = result.decision
     for line in pod_history_lines(result, events):
         yield f"{INDENT}{line}"
-    yield f"{INDENT}Verdict   {result.verdict}"
+    yield f"{INDENT}Verdict   {result.verdict}{', changed' if decision.patch else ''}"
     yield f"{INDENT}Requests  {_requests_text(result)}"
     yield f"{INDENT}Policies  {sanitize(', '.join(decision.policies)) or 'none matches this object'}"
     if decision.audit_policies:

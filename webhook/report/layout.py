@@ -19,7 +19,7 @@ from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode, nodes_by_product
 from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, money_text
 from webhook.report.tables import Column, Table
-from webhook.report.text import Paint, pluralize, sanitize, without_style
+from webhook.report.text import Paint, format_percent, pluralize, sanitize, without_style
 from webhook.well_known import Json
 
 RowT = TypeVar("RowT")
@@ -644,7 +644,7 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.recorded:
         yield f"Recorded demand        {_recorded_text(layout.recorded)}"
     if layout.demand.headroom:
-        yield f"Headroom               {layout.demand.headroom} % more units of each need, rounded up"
+        yield f"Headroom               {layout.demand.headroom}% more units of each need, rounded up"
     if layout.demand.waiting_pods:
         yield f"Waiting pods           {layout.demand.waiting_pods}: {_waiting_text(layout)}"
     if layout.demand.waiting_whole:
@@ -673,7 +673,7 @@ def _waiting_text(layout: ClusterLayout) -> str:
 def _recorded_text(recorded: RecordedService) -> str:
     served, pods = _share_text(recorded.served, recorded.requests), pluralize(recorded.pods, "recorded pod")
     period = f"from {_time_text(recorded.start)} to {_time_text(recorded.end)}"
-    return f"the used cards serve {served} of what {pods} needed {period}; see --quantile"
+    return f"the planned cards would serve {served} of what {pods} needed {period}; see --quantile"
 
 
 def _reasons_text(cards: Mapping[str, int]) -> str:
@@ -720,7 +720,7 @@ def _unplanned_pods(layout: ClusterLayout) -> Iterator[str]:
 def _record_lines(record: DemandRecord) -> Iterator[str]:
     period = f"{_time_text(record.start)} to {_time_text(record.end)}"
     pods = pluralize(record.pods, "recorded pod")
-    yield f"Demand                 enough for {100 * record.quantile:g} % of the time from {period}, of {pods}"
+    yield f"Demand                 enough for {100 * record.quantile:g}% of the time from {period}, of {pods}"
     if record.unrecorded_pods:
         yield f"Not recorded           {pluralize(record.unrecorded_pods, 'running pod')}, which count at any time"
     held = record.held_out
@@ -745,9 +745,9 @@ def _share_text(served: int, requests: int) -> str:
     """Format a part of requests, rounded down.
 
     >>> _share_text(9999, 10000), _share_text(0, 0)
-    ('99.9 %', '100.0 %')
+    ('99.9%', '100.0%')
     """
-    return f"{(1000 * served // requests if requests else 1000) / 10:.1f} %"
+    return format_percent(1000 * served // requests if requests else 1000)
 
 
 def changes_text(layout: ClusterLayout) -> str:

@@ -16,7 +16,7 @@ from webhook.placement.best_effort_policy import best_effort_policy
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
-from webhook.report.capacity import CAPACITY, UNKNOWN_CELL, NodeCapacity
+from webhook.report.capacity import AGENT_DISAGREES, CAPACITY, NO_AGENT, UNKNOWN_CELL, UNKNOWN_FREE, NodeCapacity
 from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import align_columns, sanitize
 
@@ -76,6 +76,8 @@ def node_lines(
         TopologyConfidence.ASSUMED: ["Links assumed from the product; no agent reports them."],
     }
     note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
+    if UNKNOWN_CELL in states:
+        note = [f"{UNKNOWN_CELL} {AGENT_DISAGREES if devices.whole_gpus else NO_AGENT}: {UNKNOWN_FREE}", *note]
     pod_lines = []
     for pod in pods:
         units = ", ".join(f"{count} {name}" for name, count in pod.gpus.items())

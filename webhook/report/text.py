@@ -60,9 +60,19 @@ def format_gpus(milli: int) -> str:
     >>> format_gpus(143), format_gpus(7500), format_gpus(-8000)
     ('0.14', '7.5', '-8')
     """
-    hundredths = (abs(milli) + 5) // 10
+    hundredths = abs(rounded_hundredths(milli))
     text = f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".")
     return f"-{text}" if milli < 0 and hundredths else text
+
+
+def rounded_hundredths(milli: int) -> int:
+    """Round thousandths to hundredths, halves away from zero.
+
+    >>> rounded_hundredths(145), rounded_hundredths(-8004)
+    (15, -800)
+    """
+    hundredths = (abs(milli) + 5) // 10
+    return -hundredths if milli < 0 else hundredths
 
 
 def format_gpus_with_unit(milli: int) -> str:

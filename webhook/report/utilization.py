@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.costs import (
@@ -24,7 +25,7 @@ from webhook.report.costs import (
     prices_document,
     product_prices,
 )
-from webhook.report.text import format_gpus, format_gpus_with_unit, format_percent, pluralize
+from webhook.report.text import format_gpus, format_gpus_with_unit, format_percent, pluralize, rounded_hundredths
 from webhook.report.workloads import WorkloadReport
 
 
@@ -231,6 +232,20 @@ def utilization_caveats(figures: ClusterUtilization) -> Iterator[str]:
         yield f"{_pods_are(figures.pods_on_missing_nodes)} on nodes that do not exist or have no GPUs."
     if figures.overcommitted_milli:
         yield f"{_gpus_are(figures.overcommitted_milli)} requested beyond what the pods' nodes have; not allocated."
+    if figures.allocatable.milli != CARD_MILLI * figures.installed:
+        yield "Allocatable GPUs add up what nodes offer: cards, slices and shares. They can differ from the cards."
+    if not _rounded_parts_add_up(figures):
+        yield "Figures are rounded one by one, so the rounded parts can differ from their rounded sum."
+
+
+def _rounded_parts_add_up(figures: ClusterUtilization) -> bool:
+    def add_up(total: GpuCost, *parts: GpuCost) -> bool:
+        return rounded_hundredths(total.milli) == sum(rounded_hundredths(part.milli) for part in parts)
+
+    wasted = figures.idle, figures.over_requested, figures.fragmented
+    return add_up(figures.waste, *wasted) and add_up(
+        figures.allocated, figures.effective, figures.idle, figures.over_requested
+    )
 
 
 def _gpus_are(milli: int) -> str:

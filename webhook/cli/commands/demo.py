@@ -18,6 +18,8 @@ from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, sh
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
 from webhook.cli.webhook_client import WebhookClient, WebhookProcessError, run_webhook_process
 from webhook.model.claims import CLAIM_KINDS
+from webhook.model.findings import Finding
+from webhook.report.check import finding_sentence
 from webhook.report.explain import gpu_requests_text
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding
@@ -25,6 +27,9 @@ from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_
 
 WIDTH = 80
 """Columns of a plain terminal."""
+
+CUT = "..."
+"""The end of a warning that the server shortened to what kubectl shows."""
 
 UID = "00000000-0000-4000-8000-000000000000"
 """What the API server adds between the calls of /mutate and /validate."""
@@ -185,6 +190,8 @@ def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckRe
     code, words = match.groups()
     found = finding_for_message(code, words, result)
     yield f"  {paint(label, style)}  {code}  {sanitize(str(found.location if found else result.location))}"
+    if found and words.endswith(CUT):
+        words = f"{finding_sentence(found.finding)}."
     fix = found.finding.fix if found else ""
     if fix not in words:  # the server omits it if the warning would be longer than kubectl shows
         words = f"{words} {fix}"
@@ -198,7 +205,12 @@ def _wrap_text(text: str) -> Sequence[str]:
 def finding_for_message(code: str, words: str, result: CheckResult) -> LocatedFinding | None:
     """Return the finding with this message, or else the first of this code."""
     candidates = [found for found in result.findings if found.finding.code == code]
-    return next((found for found in candidates if found.finding.message in words), next(iter(candidates), None))
+    shown = (each for each in candidates if each.finding.message in words or _is_cut_from(words, each.finding))
+    return next(shown, next(iter(candidates), None))
+
+
+def _is_cut_from(words: str, finding: Finding) -> bool:
+    return words.endswith(CUT) and finding_sentence(finding).startswith(words.removesuffix(CUT))
 
 
 def demo_summary(every: Sequence[DemoResult]) -> list[str]:

@@ -59,6 +59,13 @@ CodeArgument = Annotated[
     ),
 ]
 ExplainedFiles = Annotated[list[str] | None, flags.filename_option("Explain the objects in these files.")]
+ExplainCluster = Annotated[
+    str | None,
+    flags.cluster_option(
+        f"The cluster: {flags.CLUSTER_HELP}. Default: live for a pod by name or label; with -f none, so nothing is "
+        "right-sized, and placement is not checked."
+    ),
+]
 AllCodes = Annotated[bool, typer.Option("--all", help="Print the pages of all codes, as in docs/codes.md.")]
 
 
@@ -67,7 +74,7 @@ def explain_command(
     file: ExplainedFiles = None,
     every: AllCodes = False,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.Cluster = None,
+    cluster: ExplainCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
@@ -167,6 +174,6 @@ def code_page_lines(code: str | None) -> list[str]:
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
-        ways = "To explain a file, use -f FILE; a pod, write NAMESPACE/POD, or --cluster."
+        ways = "To explain a file, use -f FILE. To explain a pod, write NAMESPACE/POD or pass --cluster."
         exit_with_error(f"{sanitize(code)!r} is neither a finding code nor a reason. {hint} {ways}")
     return code_page(code.upper())

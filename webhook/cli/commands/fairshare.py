@@ -144,8 +144,10 @@ def fair_share_columns(header: str = "Namespace") -> Table[GroupShare]:
 
 def fair_share_line(rule: FairShare) -> str:
     """Return the rule that the rows follow."""
-    policy = f"policy {sanitize(rule.policy)}" if rule.policy else "no policy: equal shares"
-    return f"{policy}; by {sanitize(rule.by)}; half-life {rule.half_life_hours} h"
+    shares = (
+        f"Shares of policy {sanitize(rule.policy)}, per" if rule.policy else "No policy has fairShare: equal shares per"
+    )
+    return f"{shares} {sanitize(rule.by)}; half-life {rule.half_life_hours} h"
 
 
 def fair_share_document(groups: Sequence[GroupShare], rule: FairShare) -> dict[str, Any]:

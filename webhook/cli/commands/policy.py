@@ -94,8 +94,8 @@ def lint_policies(
     """Check policy files: every error with its position and a fix.
 
     Also lists expired exemptions, and policies that match no pod. With --cluster, also lists policies that match no pod
-    of that cluster, assigned slices that no node has, node groups that cannot grow, GPUs that are published twice, and
-    findings about waiting resource claims and claim templates.
+    of that cluster, policies that right-size to slices that no node has, node groups that cannot grow, GPUs that are
+    published twice, and findings about waiting resource claims and claim templates.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """

@@ -65,7 +65,8 @@ def rightsize_command(
 
     The recommendation is what the policies would give the pods if they were created now, including right-sizing in
     audit and warn mode. Without a recommendation, the last column gives the reason. RISK is the share of pod-hours that
-    would need more than the recommended size, if it is based on observed usage.
+    would need more than the recommended size, if it is based on observed usage. A need can be far above the measured
+    peak: the less recent usage there is, the more the peaks of other workloads count.
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """

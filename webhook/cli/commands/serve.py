@@ -86,7 +86,8 @@ Replicas = Annotated[
     typer.Option(
         "--replicas",
         metavar="NUMBER",
-        help="Number of webhook replicas outside the cluster; those in the cluster are counted. Default: 1.",
+        help="Number of webhook replicas outside the cluster; replicas in the cluster are counted automatically. "
+        "Default: 1.",
     ),
 ]
 

@@ -104,7 +104,8 @@ def simulate_command(
     A trace in the openb format starts on empty nodes. Kubernetes pods are first admitted by the policies, as in the
     webhook, and then scheduled on the cluster in its current state; a live cluster is not changed. Pods never end.
     REQUESTED, ALLOCATED and FRAGMENTED are fractions of all GPUs, including what running pods hold; slices and shares
-    count as fractions of a GPU. FRAGMENTED is free but unusable by a typical arriving pod.
+    count as fractions of a GPU, GPUs of ResourceSlices as whole cards. FRAGMENTED is free but unusable by a typical
+    arriving pod.
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """

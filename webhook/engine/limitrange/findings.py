@@ -239,7 +239,7 @@ def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:
             f"LimitRange {one.limit_range!r} adds {one.resource} to container {one.container}, "
             "which does not request it"
         )
-        fix = "" if outcome else f'Write {one.resource}: "0" in its limits.'
+        fix = "" if outcome else f'Write {one.resource}: "0" in the limits of the container.'
         yield PolicyFinding("GPU-L202", field, message + outcome, fix, at_most=PolicyMode.WARN)
 
 

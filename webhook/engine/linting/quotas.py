@@ -76,15 +76,15 @@ def fix_quota(data: Json, findings: Iterable[Finding], classes: Collection[str] 
 
 def _uncovered_forms_finding(path: FieldPath, hard: Json) -> Finding:
     parts = [key for key in hard if _max_gpu_milli(key) and key != WHOLE_GPUS]
-    amount = "1000 for each GPU"
+    amount = "1000 per GPU"
     if parts:
-        amount += f" and the largest weight of each other resource on any card, {_total_gpu_milli(hard)} in total"
+        amount = f"{_total_gpu_milli(hard)} (1000 per GPU, plus the largest weight of each other resource)"
     return lint_finding(
         UNCOVERED_FORMS_CODE,
         path,
-        f"{'other ' if parts else ''}MIG slices, shares, and claims of device classes that this quota does not name "
-        "bypass it",
-        f"Add {ALL_GPUS}, {amount}, and set limits.accounting: native in a policy. If claims are used, "
+        f"this quota does not limit {'other ' if parts else ''}MIG slices, shares, and claims of device classes that "
+        "it does not name",
+        f"Add {ALL_GPUS}: {amount}, and set limits.accounting: native in a policy. If claims are used, "
         f"add CLASS{DEVICE_CLASS_SUFFIX} for each DeviceClass that allocates GPUs.",
     )
 

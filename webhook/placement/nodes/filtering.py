@@ -89,13 +89,15 @@ class NodeExclusion(NamedTuple):
 def filter_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> list[FilterReason]:
     """Return every reason against a node; none if the pod fits."""
     return [
-        *exclusion_reasons(snapshot, requirements, node),
+        *static_filter_reasons(snapshot, requirements, node),
         *_insufficient_cpu_memory_pods(snapshot, requirements, node),
         *_insufficient_gpus(snapshot, requirements, node),
     ]
 
 
-def exclusion_reasons(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> Iterator[FilterReason]:
+def static_filter_reasons(
+    snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int
+) -> Iterator[FilterReason]:
     """Yield why a node does not accept the pod, however much is free."""
     bit, known = 1 << node, snapshot.fleet.nodes[node]
     if not snapshot.fleet.schedulable_nodes(requirements.tolerations) & bit:

@@ -23,7 +23,12 @@ from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO
 from webhook.placement.devices import NodeDevices
 from webhook.placement.nodes.device_plugin import largest_request
-from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons, pod_tie_reasons, stock_filter_reasons
+from webhook.placement.nodes.filtering import (
+    filter_reasons,
+    pod_tie_reasons,
+    static_filter_reasons,
+    stock_filter_reasons,
+)
 from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_mask, gpu_sets
@@ -148,7 +153,7 @@ def _candidate_nodes(
         running[each.spec.node_name].append(each)
     for node, known in enumerate(snapshot.fleet.nodes):
         on_node = running.get(known.name, ())
-        if not on_node or any(exclusion_reasons(snapshot, requirements, node)):
+        if not on_node or any(static_filter_reasons(snapshot, requirements, node)):
             continue
         if _may_connect_gpus(snapshot, requirements, node):
             yield from _candidate_node(snapshot, requirements, node, on_node, pod, free[node], is_tied_elsewhere)
