@@ -31,6 +31,7 @@ from webhook.model.usage import UsageView
 from webhook.report.console.findings import group_console_findings
 from webhook.report.console.policies import reach_of_policies
 from webhook.report.console.state import WorkloadKey, build_console_state
+from webhook.report.node_topology import gpu_pods_by_node
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
 
@@ -76,7 +77,8 @@ class ConsoleReader:
         return ClusterReading(
             state,
             audit.context,
-            placement,
+            placement.snapshot if placement is not None else None,
+            gpu_pods_by_node(placement.pods if placement is not None else ()),
             _histories_by_workload(self._record),
             group_console_findings(state.workloads, audit_claims(audit.context.view)),
             reach_of_policies(audit.context.policies, audit.results),

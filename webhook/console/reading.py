@@ -8,13 +8,14 @@ from time import monotonic, time_ns
 from typing import NamedTuple
 
 from webhook.audit.evaluate import EvaluationContext
-from webhook.cache.placement_input import PlacementInput
 from webhook.console.trial import PodSamples
 from webhook.errors import RightsliceError
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.report.console.findings import ConsoleFindings
 from webhook.report.console.policies import PolicyReach
 from webhook.report.console.quotas import LimitObject
 from webhook.report.console.state import ConsoleState, WorkloadKey
+from webhook.report.node_topology import NodePodGpus
 from webhook.usage.history import UsageHistory
 
 MIN_PAUSE_SECONDS = 10.0
@@ -30,7 +31,8 @@ class ClusterReading(NamedTuple):
     Attributes:
         state: What the pages show.
         context: What objects are evaluated against.
-        placement: The nodes and their GPUs; None if no nodes are known.
+        snapshot: The nodes and their GPUs; None if no nodes are known.
+        pods_by_node: The pods that hold GPUs of device plugins.
         histories: Recorded usage of each workload.
         findings: All findings in groups.
         policies: The policies, and what each matches.
@@ -41,7 +43,8 @@ class ClusterReading(NamedTuple):
 
     state: ConsoleState
     context: EvaluationContext
-    placement: PlacementInput | None
+    snapshot: SchedulingSnapshot | None
+    pods_by_node: Mapping[str, Sequence[NodePodGpus]]
     histories: Mapping[WorkloadKey, Sequence[UsageHistory]]
     findings: tuple[ConsoleFindings, ...]
     policies: tuple[PolicyReach, ...]

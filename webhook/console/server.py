@@ -49,7 +49,6 @@ from webhook.report.console.workloads import (
     workload_page,
     workloads_page,
 )
-from webhook.report.node_topology import pods_on_node
 
 READING: web.AppKey[NewestReading] = web.AppKey("reading")
 
@@ -192,13 +191,12 @@ def _nodes(request: web.Request, reading: NewestReading) -> str:
 
 def _node(request: web.Request, reading: NewestReading) -> str:
     name, current = _query(request, NODE_KEY).value("name"), reading.current
-    placement = current.placement
-    position = placement.snapshot.fleet.by_name.get(name) if placement is not None else None
-    if placement is None or position is None:
+    snapshot = current.snapshot
+    position = snapshot.fleet.by_name.get(name) if snapshot is not None else None
+    if snapshot is None or position is None:
         raise _MissingObjectError(f"{quote_text(name)}: is no node in this reading. It may have been removed")
-    pods = pods_on_node(placement.pods, name)
-    cards = cards_on_node(placement.devices, position)
-    return node_page(current.state, placement.snapshot, position, pods, cards, reading.problem)
+    pods, cards = current.pods_by_node.get(name, ()), cards_on_node(current.context.view.devices, position)
+    return node_page(current.state, snapshot, position, pods, cards, reading.problem)
 
 
 def _findings(request: web.Request, reading: NewestReading) -> str:

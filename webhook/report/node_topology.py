@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -43,14 +44,15 @@ class NodePodGpus(msgspec.Struct, frozen=True):
     gpus: Mapping[str, int]
 
 
-def pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
-    """Return the pods of a node that hold GPUs, with their GPUs."""
-    found = []
+def gpu_pods_by_node(pods: Iterable[Pod]) -> dict[str, list[NodePodGpus]]:
+    """Return the pods that hold GPUs of device plugins, by node."""
+    found: defaultdict[str, list[NodePodGpus]] = defaultdict(list)
     for pod in pods:
-        gpus = count_gpu_units(effective_requests(pod).items()) if pod.spec.node_name == node else {}
+        gpus = count_gpu_units(effective_requests(pod).items()) if pod.spec.node_name else {}
         if gpus:
-            found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus))
-    return found
+            holder = NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus)
+            found[pod.spec.node_name].append(holder)
+    return dict(found)
 
 
 def node_lines(

@@ -38,12 +38,12 @@ from webhook.report.capacity import (
 )
 from webhook.report.charts import node_links_svg
 from webhook.report.node_topology import (
+    gpu_pods_by_node,
     gpu_state,
     machine_topology_document,
     machine_topology_lines,
     node_document,
     node_lines,
-    pods_on_node,
 )
 from webhook.report.text import sanitize
 
@@ -163,7 +163,7 @@ def _node_reports(
     if position is None:
         names = ", ".join(node.name for node in cluster.fleet.nodes[:10])
         exit_with_error(f"{sanitize(name)}: no such node in this cluster. It has, for example: {sanitize(names)}")
-    pods = pods_on_node(placement.pods, name)
+    pods = gpu_pods_by_node(placement.pods).get(name, [])
     capacity = next((each for each in capacities if each.name == name), None)
     cards = cards_on_node(placement.devices, position)
     table = join_lines(node_lines(cluster, position, pods, cards))
