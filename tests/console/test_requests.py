@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import aiohttp
+import msgspec
 import pytest
 
 from tests.console.conftest import Client
@@ -27,6 +28,15 @@ async def test_every_response_has_the_security_headers(client: Client, path: str
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == policy["form-action"] == "'self'"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_page_that_fails_has_the_security_headers(demo: ClusterReading) -> None:
+    broken = demo._replace(state=msgspec.structs.replace(demo.state, nodes=None))
+    async with serve_console(NewestReading(broken), "127.0.0.1", 0) as address, aiohttp.ClientSession() as session:
+        answer = await Client(address, session).get("/nodes")
+
+    assert answer.status == 500
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,29 @@ async def test_other_fields_are_rejected(client: Client) -> None:
     assert (await client.send("POST", "/try", body, Origin=origin, Content_Type=FORM)).status == 400
 
 
+UNREADABLE = {
+    "another type": ("objects=a&policies=", {"Content_Type": "text/plain"}),
+    "JSON": ("{}", {"Content_Type": "application/json"}),
+    "a form with files": ("--a--", {"Content_Type": "multipart/form-data; boundary=a"}),
+    "an unknown character set": ("objects=a&policies=", {"Content_Type": f"{FORM}; charset=none"}),
+    "another character set": ("objects=a&policies=", {"Content_Type": f"{FORM}; charset=utf-16"}),
+    "compressed": ("no gzip", {"Content_Type": FORM, "Content_Encoding": "gzip"}),
+}
+
+
+@pytest.mark.parametrize(("body", "headers"), UNREADABLE.values(), ids=UNREADABLE)
+async def test_other_types_of_forms_are_rejected(client: Client, body: str, headers: dict[str, str]) -> None:
+    answer = await client.send("POST", "/try", body.encode(), Origin=client.address.rstrip("/"), **headers)
+
+    assert answer.status == 415
+
+
+async def test_a_form_that_is_not_utf8_is_rejected(client: Client) -> None:
+    body, origin = b"objects=\xff&policies=", client.address.rstrip("/")
+
+    assert (await client.send("POST", "/try", body, Origin=origin, Content_Type=FORM)).status == 400
+
+
 def test_the_time_to_evaluate_the_cluster_is_bounded(demo: ClusterReading, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "TRIAL_SECONDS", -1.0)
 

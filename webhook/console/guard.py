@@ -6,7 +6,7 @@ under a name of its own (DNS rebinding), frame it, or send it forms.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ MAX_BODY_BYTES = 256 * 1024
 """Bytes of a form: a pod or a policy that someone pastes."""
 
 MAX_QUERY_LETTERS = 2_000
+FORM_TYPE = "application/x-www-form-urlencoded"
 READ_METHODS = frozenset({"GET", "HEAD"})
 
 HEADERS = {
@@ -42,16 +43,15 @@ def allowed_hosts(host: str, port: int) -> frozenset[str]:
 
 @web.middleware
 async def check_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reject what is not addressed to this server, and give every response the headers."""
-    try:
-        reject_foreign_request(request)
-        response = await handler(request)
-    except web.HTTPException as error:
-        response = error
-    response.headers.update({name: value for name, value in HEADERS.items() if name not in response.headers})
-    if isinstance(response, web.HTTPException):
-        raise response
-    return response
+    """Reject what is not addressed to this server."""
+    reject_foreign_request(request)
+    return await handler(request)
+
+
+async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """Give a response those headers that it does not set itself, also if its handler failed."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
 
 
 def reject_foreign_request(request: web.Request) -> None:
@@ -70,3 +70,15 @@ def _reject_foreign_form(request: web.Request, hosts: frozenset[str]) -> None:
     origins = request.headers.getall("Origin", [])
     if len(origins) != 1 or origins[0] not in {f"http://{host}" for host in hosts}:
         raise web.HTTPForbidden(text="Origin: must be this console: forms of other sites are rejected\n")
+
+
+async def read_form(request: web.Request) -> Mapping[str, object]:
+    """Return the fields of a form as the console's own pages send it. Raises the HTTP error of anything else."""
+    is_plain = request.headers.get("Content-Encoding", "identity") == "identity"
+    is_utf8 = (request.charset or "utf-8").lower() == "utf-8"
+    if request.content_type != FORM_TYPE or not (is_plain and is_utf8):
+        raise web.HTTPUnsupportedMediaType(text=f"Content-Type: must be {FORM_TYPE}, in UTF-8 and not compressed\n")
+    try:
+        return await request.post()
+    except UnicodeDecodeError as error:
+        raise web.HTTPBadRequest(text="the form must be UTF-8\n") from error

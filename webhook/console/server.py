@@ -8,7 +8,15 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from webhook.console.guard import HOSTS, MAX_BODY_BYTES, READ_METHODS, Handler, check_request
+from webhook.console.guard import (
+    HOSTS,
+    MAX_BODY_BYTES,
+    READ_METHODS,
+    Handler,
+    add_headers,
+    check_request,
+    read_form,
+)
 from webhook.console.reading import NewestReading
 from webhook.console.trial import TrialCluster, run_trial
 from webhook.console.usage_bands import usage_bands
@@ -71,6 +79,7 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
         hosts: What the header Host may be.
     """
     app = web.Application(middlewares=[check_request], client_max_size=MAX_BODY_BYTES)
+    app.on_response_prepare.append(add_headers)
     app[READING], app[HOSTS] = reading, hosts
     for path, render in PAGES.items():
         app.router.add_get(path, _page_handler(render))
@@ -114,7 +123,7 @@ async def show_trial(request: web.Request) -> web.Response:
 async def run_pasted_trial(request: web.Request) -> web.Response:
     """Evaluate what was pasted, in a thread: one trial at a time, so that trials cannot occupy all threads."""
     reading, lock = request.app[READING], request.app[TRIAL_LOCK]
-    form = await request.post()
+    form = await read_form(request)
     values = {name: form.get(name, "") for name in TRIAL_FIELDS}
     texts = {name: value.replace("\r\n", "\n") for name, value in values.items() if isinstance(value, str)}
     if len(form) > len(TRIAL_FIELDS) or len(texts) < len(TRIAL_FIELDS):
