@@ -165,3 +165,19 @@ def test_a_new_reading_appears_and_keeps_the_focus(browser: BrowserProcess, demo
         reading.problem, reading.tag = "the API server does not answer", "newer"
         page.wait("return document.querySelector('#reading').textContent.includes('does not answer')")
         assert page.evaluate(focused) == before
+
+
+def test_a_page_says_that_the_console_has_ended(browser: BrowserProcess, demo: ClusterReading) -> None:
+    with browser.open() as page:
+        with served_console(NewestReading(demo)) as address:
+            page.go(f"{address}/workloads")
+        page.wait("return document.querySelector('#reading').textContent.includes('It may have ended')")
+        assert page.evaluate("return document.querySelectorAll('tbody tr').length") > 1
+
+
+def test_a_page_says_that_its_node_was_removed(browser: BrowserProcess, demo: ClusterReading) -> None:
+    reading = NewestReading(demo)
+    with served_console(reading) as address, browser.open() as page:
+        page.go(f"{address}/node?name=l4-mps-1")
+        reading.current, reading.tag = demo._replace(snapshot=None), "newer"
+        page.wait("return document.querySelector('h1').textContent === 'Not found'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import aiohttp
 import msgspec
@@ -126,6 +127,41 @@ async def test_a_reading_that_fails_keeps_the_last_one_and_says_so(demo: Cluster
     assert "Not current: the API server &lt;b&gt;did not answer" in after.text
     assert "Not current" not in recovered.text
     assert before.words == after.words
+
+
+async def test_an_unexpected_error_does_not_end_the_readings(demo: ClusterReading) -> None:
+    def fail() -> ClusterReading:
+        raise ZeroDivisionError
+
+    reading = NewestReading(demo)
+    await reading.refresh(fail)
+
+    assert reading.current is demo
+    assert reading.problem == "internal error: ZeroDivisionError()"
+
+
+def test_the_process_does_not_wait_for_a_reading(demo: ClusterReading) -> None:
+    """A large cluster is read for a minute, and Ctrl-C must end the console at once."""
+    started, ended = threading.Event(), threading.Event()
+
+    def read() -> ClusterReading:
+        started.set()
+        ended.wait(600)
+        return demo
+
+    async def end_during_reading() -> None:
+        refreshing = asyncio.create_task(NewestReading(demo).refresh(read))
+        await asyncio.to_thread(started.wait, 60)
+        refreshing.cancel()
+
+    try:
+        waiting = threading.Thread(target=asyncio.run, args=(end_during_reading(),))
+        waiting.start()
+        waiting.join(60)
+        assert started.is_set()
+        assert not waiting.is_alive()
+    finally:
+        ended.set()
 
 
 async def test_a_live_cluster_is_read_again(demo: ClusterReading, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from threading import Thread
 
 import msgspec
 from prometheus_client.core import Metric
@@ -20,6 +18,7 @@ from webhook.kube.reflector import RandomSource
 from webhook.model.gpu_node import GPUNodeStatus
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.metrics import counter_family, gauge_family
+from webhook.web.daemon_threads import run_in_daemon_thread
 from webhook.web.health import HealthCheck
 
 
@@ -143,7 +142,7 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         start = loop.time()
         if self._pending_discovery is None:
-            self._pending_discovery = run_in_daemon_thread(loop, self._discover_gpus)
+            self._pending_discovery = run_in_daemon_thread(self._discover_gpus)
         try:
             self._last_status = await asyncio.wait_for(asyncio.shield(self._pending_discovery), self._nvml_timeout)
         except TimeoutError:
@@ -203,30 +202,3 @@ class NodeAgent:
             self._log.warning("part failed", part=part, reason=reason)
         else:
             self._log.info("recovered", part=part)
-
-
-def run_in_daemon_thread(
-    loop: asyncio.AbstractEventLoop, discover: Callable[[], GPUNodeStatus]
-) -> asyncio.Future[GPUNodeStatus]:
-    """Call a function that may hang forever, in a thread that does not delay the end of the process."""
-    future: asyncio.Future[GPUNodeStatus] = loop.create_future()
-
-    def set_outcome(error: Exception | None, status: GPUNodeStatus | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        elif status is not None:
-            future.set_result(status)
-
-    def run() -> None:
-        outcome: tuple[Exception | None, GPUNodeStatus | None]
-        try:
-            outcome = None, discover()
-        except Exception as error:
-            outcome = error, None
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(set_outcome, *outcome)
-
-    Thread(target=run, name="nvml", daemon=True).start()
-    return future

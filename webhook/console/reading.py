@@ -17,6 +17,7 @@ from webhook.report.console.quotas import LimitObject
 from webhook.report.console.state import ConsoleState, WorkloadKey
 from webhook.report.node_topology import NodePodGpus
 from webhook.usage.history import UsageHistory
+from webhook.web.daemon_threads import run_in_daemon_thread
 
 MIN_PAUSE_SECONDS = 10.0
 """Pause between two readings of a live cluster."""
@@ -83,10 +84,12 @@ class NewestReading:
     async def refresh(self, read: ReadCluster) -> None:
         """Read the cluster once. If that fails, keep what is known and say why it is not current."""
         try:
-            self.current = await asyncio.to_thread(read)
+            self.current = await run_in_daemon_thread(read)
             self.problem = ""
         except RightsliceError as error:
             self.problem = str(error)
+        except Exception as error:
+            self.problem = f"internal error: {error!r}"
         self.tag = _new_tag()
 
 

@@ -57,6 +57,7 @@ from webhook.report.console.workloads import (
     workload_page,
     workloads_page,
 )
+from webhook.web.daemon_threads import run_in_daemon_thread
 
 READING: web.AppKey[NewestReading] = web.AppKey("reading")
 
@@ -135,8 +136,8 @@ async def run_pasted_trial(request: web.Request) -> web.Response:
     cluster = TrialCluster(current.state, current.context, current.samples)
     try:
         async with lock:
-            outcome = await asyncio.to_thread(
-                run_trial, cluster, texts["objects"], texts["policies"], current.policy_source
+            outcome = await run_in_daemon_thread(
+                lambda: run_trial(cluster, texts["objects"], texts["policies"], current.policy_source)
             )
     except TrialError as error:
         return _message_response(reading, "Nothing was evaluated", str(error), HTTPStatus.BAD_REQUEST)

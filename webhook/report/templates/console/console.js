@@ -21,7 +21,7 @@ const show = (content) => {
 const update = async () => {
   if (isBusy()) return;
   const answer = await fetch(location.href, { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
-  if (answer.status !== 200) return;
+  if (answer.status === 304) return;
   const text = await answer.text();
   const page = new DOMParser().parseFromString(text, "text/html");
   document.querySelector("#reading").replaceChildren(...page.querySelector("#reading").childNodes);
@@ -33,6 +33,17 @@ const update = async () => {
   document.querySelector("#announcement").textContent = document.querySelector("#reading").textContent;
 };
 
+// The page stays as it is. Without a tag, the next answer is a whole page, which removes the warning.
+const showUnreachable = () => {
+  tag = "";
+  const reading = document.querySelector("#reading");
+  if (reading.querySelector(".unreachable")) return;
+  const warning = document.createElement("strong");
+  warning.className = "bad unreachable";
+  warning.textContent = " Not current: the console does not send this page. It may have ended.";
+  reading.append(warning);
+};
+
 if (main.hasAttribute("data-live")) {
-  setInterval(() => { update().catch(() => { /* the server has ended: the page stays as it is */ }); }, PERIOD_MS);
+  setInterval(() => { update().catch(showUnreachable); }, PERIOD_MS);
 }
