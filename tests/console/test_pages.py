@@ -85,6 +85,7 @@ async def test_filters_select_and_sorting_orders(client: Client) -> None:
 
     assert await names("namespace=ml-infra") == ["Deployment/embedder"]
     assert await names("q=RANK") == ["Deployment/ranker"]
+    assert await names("q=reindex-29401560") == ["CronJob/reindex"]
     assert await names("show=saved") == ["Deployment/embedder"]
     assert "Deployment/summarizer" in await names("reason=Preallocates")
     assert (await names("sort=-requested"))[0] == "Pod/llm-train-0"
@@ -144,6 +145,7 @@ MISSING = (
     "/node",
     "/policy?name=none",
     "/quota?namespace=a&kind=LimitRange&name=none",
+    "/try?name=none",
     "/missing",
 )
 

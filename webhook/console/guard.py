@@ -21,7 +21,7 @@ READ_METHODS = frozenset({"GET", "HEAD"})
 
 HEADERS = {
     "Content-Security-Policy": SECURITY,
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # browsers then send the header Origin with the console's own forms
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -17,7 +17,7 @@ from webhook.console.guard import (
     check_request,
     read_form,
 )
-from webhook.console.reading import NewestReading
+from webhook.console.reading import ClusterReading, NewestReading
 from webhook.console.trial import TrialCluster, run_trial
 from webhook.console.usage_bands import usage_bands
 from webhook.errors import PageQueryError, TrialError, quote_text
@@ -41,7 +41,7 @@ from webhook.report.console.page import (
 from webhook.report.console.policies import (
     POLICY_COLUMNS,
     POLICY_KEY,
-    TrialOutcome,
+    PolicyReach,
     policies_page,
     policy_page,
     trial_address,
@@ -85,7 +85,6 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
     for path, render in PAGES.items():
         app.router.add_get(path, _page_handler(render))
     app[TRIAL_LOCK] = asyncio.Lock()
-    app.router.add_get(TRIAL_PATH, show_trial)
     app.router.add_post(TRIAL_PATH, run_pasted_trial)
     app.router.add_get(STYLE_PATH, _file_handler(console_style(), "text/css"))
     app.router.add_get(SCRIPT_PATH, _file_handler(console_script(), "text/javascript"))
@@ -110,17 +109,6 @@ def _page_handler(render: PageRenderer) -> Handler:
     return handle
 
 
-async def show_trial(request: web.Request) -> web.Response:
-    """Show the empty form, or the form with a policy of the cluster."""
-    reading = request.app[READING]
-    try:
-        name = _query(request, POLICY_KEY).value("name")
-    except PageQueryError as error:
-        return _message_response(reading, "This address is invalid", str(error), HTTPStatus.BAD_REQUEST)
-    texts = {"policies": written_policy(reading.current.context.policies, name)} if name else {}
-    return _trial_response(reading, texts, None)
-
-
 async def run_pasted_trial(request: web.Request) -> web.Response:
     """Evaluate what was pasted, in a thread: one trial at a time, so that trials cannot occupy all threads."""
     reading, lock = request.app[READING], request.app[TRIAL_LOCK]
@@ -141,13 +129,7 @@ async def run_pasted_trial(request: web.Request) -> web.Response:
             )
     except TrialError as error:
         return _message_response(reading, "Nothing was evaluated", str(error), HTTPStatus.BAD_REQUEST)
-    return _trial_response(reading, texts, outcome)
-
-
-def _trial_response(reading: NewestReading, texts: Mapping[str, str], outcome: TrialOutcome | None) -> web.Response:
-    """Return the page of the trial. Its form needs a referrer policy with which browsers send the header Origin."""
-    text = trial_page(reading.current.state, texts, outcome, reading.problem)
-    return web.Response(text=text, content_type="text/html", headers={"Referrer-Policy": "same-origin"})
+    return web.Response(text=trial_page(current.state, texts, outcome, reading.problem), content_type="text/html")
 
 
 def _message_response(reading: NewestReading, heading: str, message: str, status: HTTPStatus) -> web.Response:
@@ -221,10 +203,25 @@ def _policies(request: web.Request, reading: NewestReading) -> str:
 
 def _policy(request: web.Request, reading: NewestReading) -> str:
     name, current = _query(request, POLICY_KEY).value("name"), reading.current
+    row = _find_policy(current, name)
+    return policy_page(current.state, row, current.context.policies, reading.problem)
+
+
+def _trial(request: web.Request, reading: NewestReading) -> str:
+    """Return the empty form, or the form with a policy of the cluster."""
+    name, current = _query(request, POLICY_KEY).value("name"), reading.current
+    if not name:
+        return trial_page(current.state, {}, problem=reading.problem)
+    row = _find_policy(current, name)
+    texts = {"policies": written_policy(current.context.policies, row.policy.name)}
+    return trial_page(current.state, texts, problem=reading.problem)
+
+
+def _find_policy(current: ClusterReading, name: str) -> PolicyReach:
     row = next((each for each in current.policies if each.policy.name == name), None)
     if row is None:
         raise _MissingObjectError(f"{quote_text(name)}: is no policy in this reading. It may have been removed")
-    return policy_page(current.state, row, current.context.policies, reading.problem)
+    return row
 
 
 def _quotas(request: web.Request, reading: NewestReading) -> str:
@@ -252,5 +249,6 @@ PAGES: Mapping[str, PageRenderer] = {
     "/policy": _policy,
     QUOTAS_ENTRY.path: _quotas,
     "/quota": _quota,
+    TRIAL_PATH: _trial,
 }
 """By path."""

@@ -37,7 +37,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
 _REASONS = {reason.value: reason for reason in KeepReason}
 
 WORKLOAD_FILTERS = (
-    FilterField("q", "Name contains"),
+    FilterField("q", "Workload or pod contains"),
     FilterField("namespace", "Namespace"),
     FilterField("show", "Show", tuple((name, label) for name, (label, _) in SHOWN.items())),
     FilterField("code", "Finding"),
@@ -139,12 +139,19 @@ def workloads_page(state: ConsoleState, query: PageQuery, problem: str = "") -> 
 def _is_selected(state: ConsoleState, row: WorkloadReport, query: PageQuery) -> bool:
     show, reason, policy = query.value("show"), query.value("reason"), query.value("policy")
     return (
-        query.value("q").casefold() in row.name.casefold()
+        _is_named(state, row, query.value("q").casefold())
         and query.value("namespace") in ("", row.namespace)
         and (not show or SHOWN[show][1](row))
         and reason in ("", row.keep_reason)
         and query.value("code") in ("", *row.codes)
         and (not policy or policy in state.policies_of[row.namespace, row.name])
+    )
+
+
+def _is_named(state: ConsoleState, row: WorkloadReport, text: str) -> bool:
+    """Return whether the workload or one of its pods has a name that contains the text."""
+    return text in row.name.casefold() or any(
+        text in pod.name.casefold() for pod in state.pods[row.namespace, row.name]
     )
 
 
