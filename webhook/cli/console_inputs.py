@@ -69,10 +69,8 @@ class ConsoleReader:
             audit.results,
             audit.capacities,
             audit.prices,
-            audit.context.view.fleet,
             cluster=audit.cluster,
             moment=f"{flags.now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
-            policies=audit.context.policies.names,
         )
         return ClusterReading(
             state,

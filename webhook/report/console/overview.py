@@ -19,6 +19,5 @@ def overview_page(state: ConsoleState, problem: str = "") -> str:
         "saved": sum(row.gpu_milli_saved for row in state.workloads),
         "audit_saved": sum(row.gpu_milli_audit_saved for row in state.workloads),
         "steps": next_steps(state),
-        "gpu_workloads": sum(bool(row.usages) for row in state.workloads),
     }
     return render_console_page("overview.html", state, OVERVIEW, context, problem=problem)

@@ -7,11 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.fleet import Fleet
 from webhook.model.prices import NodePrices
-from webhook.report.audit import NamespaceTotals, totals_by_namespace
 from webhook.report.capacity import NodeCapacity
-from webhook.report.reach import ReachReport, summarize_reach
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.utilization import ClusterUtilization, compute_utilization
 from webhook.report.workloads import WorkloadReport, workload_reports
@@ -35,28 +32,24 @@ class ConsoleState(msgspec.Struct, frozen=True):
     Attributes:
         cluster: Its address, or the name of the snapshot.
         moment: When it was read, for people.
-        policies: Names of the policies that the pods are evaluated against.
         workloads: Those that have to do with GPUs, most savings first.
         by_workload: The same by key.
         pods: The pods of each of these workloads.
         workload_of_pod: The workload of each of these pods, by namespace and name.
         policies_of: Names of the policies that apply to pods of each of these workloads.
         nodes: Every node with GPUs.
-        utilization: None if no nodes are known, as is `reach`.
+        utilization: None if no nodes are known.
     """
 
     cluster: str
     moment: str
-    policies: tuple[str, ...]
     workloads: tuple[WorkloadReport, ...]
     by_workload: Mapping[WorkloadKey, WorkloadReport]
     pods: Mapping[WorkloadKey, tuple[ConsolePod, ...]]
     workload_of_pod: Mapping[tuple[str, str], str]
     policies_of: Mapping[WorkloadKey, frozenset[str]]
-    namespaces: tuple[NamespaceTotals, ...]
     nodes: tuple[NodeCapacity, ...]
     utilization: ClusterUtilization | None
-    reach: ReachReport | None
     prices: NodePrices | None
 
 
@@ -64,11 +57,9 @@ def build_console_state(
     results: Sequence[CheckResult],
     nodes: Sequence[NodeCapacity],
     prices: NodePrices | None,
-    fleet: Fleet,
     *,
     cluster: str,
     moment: str,
-    policies: Sequence[str],
 ) -> ConsoleState:
     """Sum up an audit for the pages.
 
@@ -83,16 +74,13 @@ def build_console_state(
     return ConsoleState(
         cluster=cluster,
         moment=moment,
-        policies=tuple(policies),
         workloads=workloads,
         by_workload=by_workload,
         pods=pods,
         workload_of_pod={(key[0], pod.name): key[1] for key, members in pods.items() for pod in members},
         policies_of=_policies_by_workload(results, by_workload),
-        namespaces=tuple(totals_by_namespace(results)),
         nodes=tuple(nodes),
         utilization=compute_utilization(nodes, every, prices) if nodes else None,
-        reach=summarize_reach(results, fleet),
         prices=prices,
     )
 

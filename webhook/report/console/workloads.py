@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from webhook.model.decisions import KeepReason
-from webhook.model.enums import PolicyMode
 from webhook.report.check import finding_sentence, resource_with_meaning
 from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
 from webhook.report.console.query import FilterField, PageQuery, node_address, workload_address
@@ -166,7 +165,6 @@ def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[Usag
     reason = _REASONS.get(row.keep_reason)
     context = {
         "row": row,
-        "used": _used_cell(row),
         "idle": gpus_lower_bound(row.idle, row.idle_unknown),
         "advice": _advice_cell(row),
         "savings": savings_text(row, currency),
@@ -178,7 +176,6 @@ def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[Usag
         "containers": table_markup(CONTAINERS, list(container_rows([row])), "container") if row.usages else "",
         "policies": sorted(state.policies_of[row.namespace, row.name]),
         "findings": table_markup(FOUND, row.findings, "finding") if row.findings else "",
-        "notes": sum(found.finding.mode is PolicyMode.AUDIT for found, _ in row.findings),
         "pods": table_markup(PODS, pods[:MAX_PODS], "pod", {"Node": lambda pod: node_address(pod.node)}),
         "hidden_pods": max(0, len(pods) - MAX_PODS),
         "requested": format_gpus(row.gpu_milli_before),
