@@ -154,7 +154,7 @@ def test_the_summary_has_the_price_of_the_tables_where_one_product_has_none(plan
     pods = [*(running(f"p{i}", "30Gi", "a") for i in range(2)), *waiting]
     text = planned([hopper("a"), a100, a30], pods, "-o", "table")
 
-    assert re.search(r"today: 1 GPU more, costs 0\.2\d USD/h more, 1 GPU without price\n", text), text
+    assert re.search(r"today: 1 card more, costs 0\.2\d USD/h more, 1 card without price\n", text), text
 
 
 def test_nodes_keep_their_layouts_if_budgets_may_not_be_listed(
@@ -670,7 +670,7 @@ def test_a_request_that_only_busy_nodes_could_serve_says_so(planned: Any, tmp_pa
 def test_a_plan_that_needs_more_cards_says_what_they_cost(planned: Any) -> None:
     waiting = [make_pod("p").requests("nvidia.com/mig-1g.10gb", "1")]
 
-    assert "1 GPU more, costs 4.92 USD/h more" in planned([hopper("a")], waiting, "--no-color")
+    assert "1 card more, costs 4.92 USD/h more" in planned([hopper("a")], waiting, "--no-color")
 
 
 def test_the_summary_counts_nodes_and_requests(planned: Any) -> None:
@@ -810,14 +810,14 @@ def test_files_that_are_not_of_a_plan_are_not_overwritten(planned: Any, rightsli
 
 def test_cards_that_are_shared_today_have_the_price_of_their_product(rightslice: Run) -> None:
     table = rightslice("layout", "--cluster", "demo", "--no-color").out
-    assert "12 GPUs freed, 52.41 USD/h\n" in table  # 8 A100s of 5.121, 2 H100s of 4.916 and 2 L4s of 0.805
+    assert "12 cards freed, 52.41 USD/h\n" in table  # 8 A100s of 5.121, 2 H100s of 4.916 and 2 L4s of 0.805
 
 
 def test_cards_without_a_price_have_none(planned: Any) -> None:
     waiting = [make_pod("p").requests("nvidia.com/mig-1g.6gb", "1")]
     node = make_node("a30", {"nvidia.com/gpu.product": "NVIDIA-A30"}, **{"nvidia.com/gpu": 1})
 
-    assert "1 GPU more, no price" in planned([node], waiting, "--no-color")
+    assert "1 card more, no price" in planned([node], waiting, "--no-color")
 
 
 BAD_WRITES = {

@@ -513,7 +513,7 @@ def _price_text(freed: GpuCost, unit: str = "") -> str:
     """
     if not freed.unpriced_milli:
         return f"{money_text(freed.micro)}{unit}"
-    unpriced = pluralize(freed.unpriced_milli // CARD_MILLI, "GPU")
+    unpriced = pluralize(freed.unpriced_milli // CARD_MILLI, "card")
     return f"{money_text(freed.micro)}{unit}, {unpriced} without price" if freed.micro else NO_PRICE
 
 
@@ -763,7 +763,7 @@ def changes_text(layout: ClusterLayout) -> str:
 def freed_text(layout: ClusterLayout) -> str:
     """Return the GPUs that the plan frees, with their price if there are prices."""
     freed = layout.freed()
-    gpus = pluralize(abs(freed.milli) // CARD_MILLI, "GPU")
+    gpus = pluralize(abs(freed.milli) // CARD_MILLI, "card")
     text = f"{gpus} {'freed' if freed.milli >= 0 else 'more'}"
     if not layout.prices or not freed.milli:
         return text

@@ -184,7 +184,7 @@ def numa_node(topology: GpuTopology, gpu: int) -> int | None:
 def _mig_instances_text(used: Iterable[Any], idle: Iterable[Any]) -> str:
     parts = [
         f"{instance.profile} at {instance.start} {state}"
-        for state, instances in (("in use", used), ("idle", idle))
+        for state, instances in (("in use", used), ("free", idle))
         for instance in sorted(instances)
     ]
     return ", ".join(parts) or "not partitioned"

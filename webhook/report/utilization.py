@@ -233,7 +233,9 @@ def utilization_caveats(figures: ClusterUtilization) -> Iterator[str]:
     if figures.overcommitted_milli:
         yield f"{_gpus_are(figures.overcommitted_milli)} requested beyond what the pods' nodes have; not allocated."
     if figures.allocatable.milli != CARD_MILLI * figures.installed:
-        yield "Allocatable GPUs add up what nodes offer: cards, slices and shares. They can differ from the cards."
+        total = format_gpus(figures.allocatable.milli)
+        offered = f"what nodes offer: cards, slices and shares; {figures.installed} are installed"
+        yield f"The total of {total} adds up {offered}."
     if not _rounded_parts_add_up(figures):
         yield "Figures are rounded one by one, so the rounded parts can differ from their rounded sum."
 
