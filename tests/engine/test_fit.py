@@ -406,7 +406,6 @@ def test_a_quota_without_capacity_for_a_slice_is_named() -> None:
 
 
 NOTHING_TO_DO = {
-    KeepReason.NO_OFFER,
     KeepReason.SAVING_TOO_SMALL,
     KeepReason.ANTI_AFFINITY,
     KeepReason.POD_AFFINITY,
