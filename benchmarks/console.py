@@ -1,0 +1,103 @@
+"""The console at full size: `rightslice ui` over 5,000 nodes and 150,000 pods, 30,000 of them with GPUs, each its own
+workload, from a synthetic API server.
+
+Its process is measured from outside: CPU and memory until the first page, the time of each page, alone and while the
+cluster is read again, and peak memory.
+
+    python -m benchmarks.console
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from html import unescape
+
+from benchmarks.apiserver import GPU_PODS, NODES, PODS
+from benchmarks.live import Figure, Site, apiserver, ending, status, used_by
+from tests.cluster.processes import free_port
+from webhook.cache.bundled_files import bundled_folder
+
+LISTS = ("/", "/workloads", "/workloads?sort=-requested", "/workloads?q=7&page=9", "/nodes", "/nodes?sort=-free")
+OTHERS = ("/findings", "/policies", "/try")
+LINKS = {"/workloads": "/workload", "/nodes": "/node", "/policies": "/policy"}
+"""Lists, and the page that the first row of each links to."""
+
+ROUNDS = 5
+READING_SECONDS = 60.0
+"""Time in which pages are requested while the cluster is read again."""
+
+MOST_CPU, MOST_PAGE, MOST_BUSY, MOST_FIRST, MOST_PEAK = 180.0, 1.0, 3.0, 2048.0, 2560.0
+"""Seconds, seconds, seconds, MiB, MiB."""
+
+
+def main() -> int:
+    """Measure and print; return 1 if a bound is exceeded."""
+    print(f"{NODES} nodes, {PODS} pods, {GPU_PODS} of them with GPUs; load {os.getloadavg()[0]:.1f}", flush=True)
+    exceeded = False
+    with apiserver() as site:
+        for figure in of_console(site):
+            print(figure, flush=True)
+            exceeded |= figure.value > figure.most
+    return int(exceeded)
+
+
+def of_console(site: Site) -> Iterator[Figure]:
+    """Start the console over it, and measure that process."""
+    port = free_port()
+    command = [sys.executable, "-m", "webhook.cli", "ui", "--listen", f"127.0.0.1:{port}", "--cluster", "live"]
+    command += ["--kubeconfig", str(site.kubeconfig), "--policies", str(bundled_folder("policies"))]
+    command += ["--prometheus", "none"]
+    start = time.monotonic()
+    with ending(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        paths = [*LISTS, *OTHERS, *(linked_page(port, path, linked) for path, linked in LINKS.items())]
+        print(f"first page after {time.monotonic() - start:.0f} s", flush=True)
+        yield Figure("CPU until the first page", used_by(process.pid), MOST_CPU, "s")
+        yield Figure("memory then", status(process.pid, "VmRSS"), MOST_FIRST, "MiB")
+        for path in paths:
+            yield Figure(path[:44], min(page_seconds(port, [path] * ROUNDS)), MOST_PAGE, "s")
+        yield Figure("slowest page while reading again", slowest_page(port, paths), MOST_BUSY, "s")
+        yield Figure("peak memory", status(process.pid, "VmHWM"), MOST_PEAK, "MiB")
+
+
+def slowest_page(port: int, paths: Sequence[str]) -> float:
+    """Request the pages in turn until the time has passed; return the longest time of one."""
+    slowest, deadline = 0.0, time.monotonic() + READING_SECONDS
+    while time.monotonic() < deadline:
+        slowest = max(slowest, *page_seconds(port, paths))
+    return slowest
+
+
+def page_seconds(port: int, paths: Sequence[str]) -> Iterator[float]:
+    """Yield the time of each page."""
+    for path in paths:
+        start = time.monotonic()
+        fetch(port, path)
+        yield time.monotonic() - start
+
+
+def linked_page(port: int, path: str, linked: str) -> str:
+    """Return the address of the page that the first row of a list links to."""
+    found = re.search(f'<th scope="row"><a href="({linked}[^"]*)"', fetch(port, path))
+    assert found is not None, path
+    return unescape(found[1])
+
+
+def fetch(port: int, path: str) -> str:
+    """Return a page."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", path)
+    with connection.getresponse() as answer:
+        assert answer.status == 200, (path, answer.status)
+        return answer.read().decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
