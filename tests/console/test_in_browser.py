@@ -78,6 +78,19 @@ def test_names_and_numbers_of_tables_are_on_one_line(browser: BrowserProcess, ad
             assert broken == []
 
 
+SCROLLED_TABLES = """
+const tables = [...document.querySelectorAll(".scroll")];
+return tables.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.getAttribute("aria-label"));
+"""
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_tables_fit_on_the_screen_of_a_laptop(browser: BrowserProcess, address: str, path: str) -> None:
+    with browser.open(width=1280) as page:
+        page.go(address + path)
+        assert page.evaluate(SCROLLED_TABLES) == []
+
+
 RECORD_FOCUS = """
 const seen = (each) => each.checkVisibility({ visibilityProperty: true });
 const selector = "a[href], button, input:not([type=hidden]), select, textarea, summary";

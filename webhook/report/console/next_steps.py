@@ -102,7 +102,7 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
     rows = [row for row in state.workloads if row.idle_unknown.milli]
     worth = _sum_costs(row.idle_unknown for row in rows)
-    action = f"Measure usage: it is unknown whether {pluralize(len(rows), 'workload')} are idle. Run DCGM exporter."
+    action = f"Run DCGM exporter: nothing is known about the GPU activity of {pluralize(len(rows), 'workload')}."
     address = page_address("/workloads", show="unmeasured")
     yield _step(state, worth, action, address, "Workloads without usage data", at_most=True)
 

@@ -16,6 +16,9 @@ Row = TypeVar("Row")
 Links = Mapping[str, Callable[[Row], str]]
 """By the header of a column, what returns the address that a cell links to; "" for none."""
 
+LONG_TEXT = "long"
+"""The class of a cell that is set in several lines."""
+
 NO_LINKS: Mapping[str, Callable[[Any], str]] = {}
 
 
@@ -150,7 +153,7 @@ def _row_cells(columns: Sequence[Column[Row]], row: Row, links: Links[Row]) -> s
 
 def _cell(column: Column[Row], row: Row, links: Links[Row]) -> str:
     layout = "n" if column.numeric else _text_layout(column.text(row))
-    classes = " ".join(filter(None, (layout, column.css(row) if column.css else "")))
+    classes = " ".join(filter(None, dict.fromkeys((layout, column.css(row) if column.css else ""))))
     attributes = f' class="{escape(classes)}"' if classes else ""
     return f"<td{attributes}>{_cell_text(column, row, links)}</td>"
 
@@ -159,7 +162,7 @@ def _text_layout(text: str) -> str:
     """Return the class of a text that is set in several lines, or may be broken anywhere."""
     if len(text) <= MAX_SENTENCE_LETTERS:
         return ""
-    return "long" if " " in text or len(text) > MAX_NAME_LETTERS else ""
+    return LONG_TEXT if " " in text or len(text) > MAX_NAME_LETTERS else ""
 
 
 def _cell_text(column: Column[Row], row: Row, links: Links[Row]) -> str:

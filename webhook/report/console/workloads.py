@@ -8,7 +8,7 @@ from webhook.model.decisions import KeepReason
 from webhook.report.check import finding_sentence, resource_with_meaning
 from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
 from webhook.report.console.query import FilterField, PageQuery, node_address, workload_address
-from webhook.report.console.rows import sort_keys, table_markup, table_page
+from webhook.report.console.rows import LONG_TEXT, sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsolePod, ConsoleState
 from webhook.report.console.usage_band import UsageBand, band_chart
 from webhook.report.costs import cost_text, gpus_lower_bound
@@ -59,13 +59,18 @@ def _reason_cell(row: WorkloadReport) -> str:
     return "" if row.recommended and not row.keep_reason else row.outcome
 
 
+def _lines(_row: WorkloadReport) -> str:
+    """Return the class of cells that are set in several lines, also if they are short: the table has many columns."""
+    return LONG_TEXT
+
+
 CONSOLE_WORKLOADS = Table[WorkloadReport](
     (
         Column("", lambda row: row.name, "Workload"),
         Column("", lambda row: row.namespace, "Namespace"),
         Column("", lambda row: row.pods, "Pods", numeric=True),
         gpu_column("", lambda row: row.gpu_milli_before, "Requested"),
-        Column("", _used_cell, "Used"),
+        Column("", _used_cell, "Used", css=_lines),
         Column(
             "",
             lambda row: row.idle.milli,
@@ -76,7 +81,7 @@ CONSOLE_WORKLOADS = Table[WorkloadReport](
         Column("", _advice_cell, "Advice"),
         gpu_column("", lambda row: row.gpu_milli_saved, "Saved"),
         gpu_column("", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
-        Column("", _reason_cell, "Reason", empty=""),
+        Column("", _reason_cell, "Reason", empty="", css=_lines),
         Column("", lambda row: ", ".join(row.codes), "Findings", empty=""),
     )
 )
