@@ -540,8 +540,34 @@ def test_a_node_is_not_drained_if_a_disruption_budget_forbids_it(planned: Any, s
     found = planned([hopper("a")], [*pods, budget("one", "a", **spec)])
     text = planned([hopper("a")], [*pods, budget("one", "a", **spec)], "--no-color")
 
-    assert (found["nodes"], found["notDrained"]) == ([], {"a": "team/one"})
-    assert "Not drained            1 node (a): PodDisruptionBudget team/one allows no eviction\n" in text
+    reason = "PodDisruptionBudget team/one allows no eviction"
+    assert (found["nodes"], found["notDrained"]) == ([], {"a": reason})
+    assert f"Not drained            1 node (a): {reason}\n" in text
+
+
+UNDRAINED: dict[str, tuple[list[PodMaker], str]] = {
+    "a pod of a DaemonSet": (
+        [running("p", "8Gi", "a").owned_by("DaemonSet", "owner")],
+        "a drain does not evict pods of DaemonSet team/owner, and one has GPUs",
+    ),
+    "a static pod": (
+        [running("p", "8Gi", "a").annotate("kubernetes.io/config.mirror", "digest")],
+        "a drain does not evict static pods, and one has GPUs",
+    ),
+    "a pod with two budgets": (
+        [running("p", "8Gi", "a").label("app", "a"), budget("one", "a", 9), budget("two", "a", 9)],
+        "a pod with several PodDisruptionBudgets (team/one, team/two) cannot be evicted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "reason"), UNDRAINED.values(), ids=UNDRAINED.keys())
+def test_a_node_is_not_drained_if_a_drain_would_not_free_its_gpus(
+    planned: Any, pods: list[PodMaker], reason: str
+) -> None:
+    found = planned([hopper("a")], [*pods, *(running(f"p{i}", "8Gi", "a") for i in range(3))])
+
+    assert (found["nodes"], found["notDrained"]) == ([], {"a": reason})
 
 
 DRAINS: dict[str, tuple[list[PodMaker], str]] = {

@@ -59,7 +59,7 @@ def test_a_layout_drains_no_node_whose_pods_a_budget_protects(plane: Plane, name
     found = json.loads(rightslice(plane, "layout", "-o", "json").stdout)
     used = {plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"]["nodeName"] for name in pods[:3]}
     assert used <= found["notDrained"].keys()
-    assert {found["notDrained"][node] for node in used} == {f"{namespace}/all"}
+    assert {found["notDrained"][node] for node in used} == {f"PodDisruptionBudget {namespace}/all allows no eviction"}
 
 
 @pytest.mark.usefixtures("pods")

@@ -1,13 +1,14 @@
 """Drains of nodes that PodDisruptionBudgets forbid or delay.
 
-The evictions that the status of a budget allows count; without one, those of its spec, as if all pods were healthy.
+The API server evicts no pod that has several budgets. The evictions that the status of a budget allows count; without
+one, those of its spec, as if all pods were healthy.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +32,11 @@ class DisruptionBudget(NamedTuple):
     selector: PodLabelSelector
     allowed: int
 
+    @property
+    def path(self) -> str:
+        """Its namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
     def selects(self, pod: Json) -> bool:
         """Return whether it is a budget of a pod."""
         metadata = map_at(pod, "metadata")
@@ -49,19 +55,24 @@ def drain_limits(documents: Iterable[SourceObject | SkippedDocument]) -> dict[st
     budgets = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
     active = [each for each in objects if each["kind"] == "Pod" and is_active_pod(each)] if budgets else []
     known = [found for budget in budgets if (found := _read_budget(budget, active))]
-    evicted: dict[str, Counter[int]] = {}
+    evicted: defaultdict[str, Counter[tuple[int, ...]]] = defaultdict(Counter)
     for pod in active if known else ():
         if (node := bound_node(pod)) and not _stays_in_a_drain(pod):
-            evicted.setdefault(node, Counter()).update(number for number, each in enumerate(known) if each.selects(pod))
-    return {
-        node: _drain_limit([(known[number], count) for number, count in counts.items()])
-        for node, counts in evicted.items()
-    }
+            evicted[node][tuple(number for number, each in enumerate(known) if each.selects(pod))] += 1
+    return {node: _drain_limit(known, counts) for node, counts in evicted.items()}
 
 
-def _drain_limit(evictions: Sequence[tuple[DisruptionBudget, int]]) -> DrainLimit:
-    forbidden = sorted(f"{each.namespace}/{each.name}" for each, _ in evictions if each.allowed <= 0)
-    return DrainLimit(forbidden[0] if forbidden else "", any(count > each.allowed for each, count in evictions))
+def _drain_limit(known: Sequence[DisruptionBudget], pods: Mapping[tuple[int, ...], int]) -> DrainLimit:
+    """Return the limit of a node whose pods have some of the known budgets each."""
+    evictions = Counter[int]()
+    for numbers, count in pods.items():
+        evictions.update(dict.fromkeys(numbers, count))
+    forbidden = sorted(known[number].path for number in evictions if known[number].allowed <= 0)
+    if forbidden:
+        return DrainLimit(f"PodDisruptionBudget {forbidden[0]} allows no eviction")
+    if several := sorted(sorted(known[number].path for number in numbers) for numbers in pods if len(numbers) > 1):
+        return DrainLimit(f"a pod with several PodDisruptionBudgets ({', '.join(several[0])}) cannot be evicted")
+    return DrainLimit(waits=any(count > known[number].allowed for number, count in evictions.items()))
 
 
 def _stays_in_a_drain(pod: Json) -> bool:

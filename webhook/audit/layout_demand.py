@@ -37,10 +37,10 @@ from webhook.model.pods import QuantityText
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
 from webhook.placement.mig import mig_geometry
-from webhook.placement.node_layouts import NodeLayout, nodes_by_product
+from webhook.placement.node_layouts import NO_DRAIN_LIMIT, DrainLimit, NodeLayout, nodes_by_product
 from webhook.policy.policy_set import InjectionRules, PolicySet, RightSizingRules
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
-from webhook.report.results import CheckResult
+from webhook.report.results import CheckResult, UnevaluatedReason
 from webhook.well_known import Json
 
 SHARED_NAMES = (WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}")
@@ -264,7 +264,8 @@ class DemandCollector:
         needs = self._needs_on_nodes(result, usable, units)
         kept = Counter({need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE})
         staying = min(kept.total(), cards - node.kept_whole)
-        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + staying)
+        drain = _drain_limit(result) if node.drain == NO_DRAIN_LIMIT else node.drain
+        self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + staying, drain=drain)
         if staying:
             self._kept[_reason_to_keep(result.decision)] += staying
         self._needs.update(needs - kept)
@@ -383,6 +384,19 @@ def _requested_units(result: CheckResult) -> Mapping[str, int]:
 
 def _workload(result: CheckResult) -> str:
     return result.pod_details.workload if result.pod_details else ""
+
+
+def _drain_limit(result: CheckResult) -> DrainLimit:
+    """Return the limit of a drain that leaves a running pod, which keeps its GPUs."""
+    details = result.pod_details
+    if details is None:
+        return NO_DRAIN_LIMIT
+    if details.unevaluated_reason is UnevaluatedReason.STATIC:
+        return DrainLimit("a drain does not evict static pods, and one has GPUs")
+    if details.workload.startswith("DaemonSet/"):
+        workload = f"{result.namespace}/{details.workload.removeprefix('DaemonSet/')}"
+        return DrainLimit(f"a drain does not evict pods of DaemonSet {workload}, and one has GPUs")
+    return NO_DRAIN_LIMIT
 
 
 def _feasible_nodes(result: CheckResult) -> int:

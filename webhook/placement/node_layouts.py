@@ -45,15 +45,15 @@ COST_OF_A_SLOW_DRAIN = 100
 
 
 class DrainLimit(NamedTuple):
-    """The limits of the drain of a node by PodDisruptionBudgets.
+    """The limits of the drain of a node.
 
     Attributes:
-        forbidden_by: A budget that allows no eviction; "" if each allows one.
-        waits: Whether one allows fewer evictions at once than the node has of its pods.
+        forbidden: Why a drain does not free all GPUs; "" if it does.
+        waits: Whether a PodDisruptionBudget allows fewer evictions at once than the node has of its pods.
         unknown: Whether the budgets are not known.
     """
 
-    forbidden_by: str = ""
+    forbidden: str = ""
     waits: bool = False
     unknown: bool = False
 
@@ -71,7 +71,7 @@ class NodeLayout(NamedTuple):
         pods: Running pods with GPUs.
         fixed: True if no card may change.
         bit: Its place in masks of nodes.
-        drain: Whether PodDisruptionBudgets let its pods be evicted.
+        drain: Whether its pods with GPUs can be evicted.
         nvlinks: NVLinks between two of its cards, as its agent reports them; None if it does not.
     """
 
@@ -92,8 +92,8 @@ class NodeLayout(NamedTuple):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it runs pods with GPUs, and it is not known that these may be evicted."""
-        return self.pods > 0 and (self.drain.forbidden_by != "" or self.drain.unknown)
+        """Whether it runs pods with GPUs, and it is not known that all of these can be evicted."""
+        return self.pods > 0 and (self.drain.forbidden != "" or self.drain.unknown)
 
     def planned_layouts(self) -> Counter[MigLayout]:
         """Return how many cards with each layout serve the demand: all but those that pods keep."""

@@ -687,15 +687,14 @@ def _reasons_text(cards: Mapping[str, int]) -> str:
 
 
 def _blocked_lines(layout: ClusterLayout) -> Iterator[str]:
-    """Yield the nodes that no plan drains, by the PodDisruptionBudget that forbids it."""
-    by_budget: defaultdict[str, list[str]] = defaultdict(list)
+    """Yield the nodes that no plan drains, by the reason."""
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for node in layout.demand.nodes:
         if node.is_blocked:
-            by_budget[node.drain.forbidden_by].append(sanitize(node.node))
-    for budget, names in sorted(by_budget.items()):
+            by_reason[node.drain.forbidden].append(sanitize(node.node))
+    for reason, names in sorted(by_reason.items()):
         nodes = f"{pluralize(len(names), 'node')} ({abbreviate_names(names)})"
-        reason = f"PodDisruptionBudget {sanitize(budget)} allows no eviction" if budget else UNKNOWN_BUDGETS
-        yield f"Not drained            {nodes}: {reason}"
+        yield f"Not drained            {nodes}: {sanitize(reason) or UNKNOWN_BUDGETS}"
 
 
 def _unplanned_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -808,7 +807,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "keptWhole": dict(layout.demand.kept_whole),
         "podsToCreateAgain": layout.demand.resized_pods,
         "podsElsewhere": layout.demand.pods_elsewhere,
-        "notDrained": {node.node: node.drain.forbidden_by or None for node in layout.demand.nodes if node.is_blocked},
+        "notDrained": {node.node: node.drain.forbidden or None for node in layout.demand.nodes if node.is_blocked},
         "podsNotPlanned": list(layout.unplanned_pods),
         "nodesNotPlanned": [{"node": each.node, "reason": each.reason} for each in layout.unplanned],
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],

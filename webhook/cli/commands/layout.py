@@ -418,15 +418,20 @@ def _change_kind(change: NodeChange) -> tuple[object, ...]:
 
 
 def _with_drain_limits(demand: LayoutDemand, limits: Mapping[str, DrainLimit] | None) -> LayoutDemand:
-    """Return the demand with the layouts of nodes fixed whose drain PodDisruptionBudgets forbid, or may forbid."""
+    """Return the demand with the layouts of nodes fixed whose drain would not free all GPUs, or might not."""
     if limits is None:
         print_note(
             "warning: PodDisruptionBudgets: listing them in all namespaces is not permitted. Nodes that run pods with "
             "GPUs keep their layouts, as it is not known whether their pods may be evicted"
         )
-    found = (UNKNOWN_DRAIN_LIMIT if limits is None else limits.get(node.node, NO_DRAIN_LIMIT) for node in demand.nodes)
-    nodes = (node._replace(drain=limit) for node, limit in zip(demand.nodes, found, strict=True))
+    nodes = (node._replace(drain=_drain_limit(node, limits)) for node in demand.nodes)
     return demand._replace(nodes=tuple(node._replace(fixed=node.fixed or node.is_blocked) for node in nodes))
+
+
+def _drain_limit(node: NodeLayout, limits: Mapping[str, DrainLimit] | None) -> DrainLimit:
+    if node.drain.forbidden:
+        return node.drain
+    return UNKNOWN_DRAIN_LIMIT if limits is None else limits.get(node.node, NO_DRAIN_LIMIT)
 
 
 def _with_fixed_nodes(demand: LayoutDemand) -> LayoutDemand:
