@@ -73,6 +73,46 @@ def test_requests_without_cards_are_reported_with_the_reason(planned: Any) -> No
     assert (found["waitingPods"], found["cardsUsed"]["today"], found["freed"]["gpus"]) == (4, 0, -1)
 
 
+LOCAL_VOLUME = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolume",
+    "metadata": {"name": "disk"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "claimRef": {"kind": "PersistentVolumeClaim", "name": "data", "namespace": "team", "uid": "u"},
+        "local": {"path": "/data"},
+        "nodeAffinity": {
+            "required": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]}
+                ]
+            }
+        },
+    },
+}
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {
+        "name": "data",
+        "namespace": "team",
+        "uid": "u",
+        "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+    },
+    "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "disk", "resources": {"requests": {"storage": "1Gi"}}},
+    "status": {"phase": "Bound"},
+}
+
+
+def test_a_waiting_pod_is_served_only_where_its_bound_volume_is(planned: Any) -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    pods = [make_pod("p").gpus(1).spec(volumes=[volume]), make_pod("q").gpus(1)]
+    found = planned([hopper("a", **{"nvidia.com/gpu": 1}), hopper("b"), LOCAL_VOLUME, CLAIM], pods)
+
+    assert [row["nodes"] for row in found["demand"]] == [["a"], None]
+
+
 WAITING: dict[str, tuple[list[PodMaker], list[str], int]] = {
     "all served": ([make_pod(f"p{i}").gpus(1) for i in range(8)], [], 0),
     "two pods of several GPUs, one is served": ([make_pod(f"p{i}").gpus(6) for i in range(2)], [], 1),

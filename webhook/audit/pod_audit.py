@@ -260,7 +260,7 @@ def _nodes_for_waiting(view: ClusterView, pod: Pod, added: tuple[Toleration, ...
     offers, need = view.fleet.offers, declared_need_of(pod, view.fleet).memory_mib or 0
     small = {each.product for each in offers if each.form is GpuForm.WHOLE and (each.memory_mib or need) < need}
     too_small = union_masks(each.nodes for each in offers if each.product in small)
-    return FeasibleNodes(view, pod, added, tolerate_gpu_taints=True).nodes & ~too_small
+    return _with_reachable_volumes(FeasibleNodes(view, pod, added, tolerate_gpu_taints=True)) & ~too_small
 
 
 def _nodes_sure_to_run(request: AdmissionRequest, pod: Pod, context: EvaluationContext) -> int:
@@ -275,8 +275,12 @@ def _nodes_sure_to_run(request: AdmissionRequest, pod: Pod, context: EvaluationC
 
 def _nodes_when_recreated(view: ClusterView, pod: Pod, added: tuple[Toleration, ...]) -> int:
     """Return the mask of the nodes that selectors, affinity, taints and volumes allow, whatever other pods do."""
-    feasible = FeasibleNodes(view, pod, added, tolerate_gpu_taints=True, exclusion=NOT_EXCLUDED)
-    return feasible.nodes & feasible.volumes.lasting_nodes if pod.spec.volumes else feasible.nodes
+    return _with_reachable_volumes(FeasibleNodes(view, pod, added, tolerate_gpu_taints=True, exclusion=NOT_EXCLUDED))
+
+
+def _with_reachable_volumes(feasible: FeasibleNodes) -> int:
+    """Return the mask of the feasible nodes that reach the volumes of a pod's bound claims."""
+    return feasible.nodes & feasible.volumes.lasting_nodes if feasible.pod.spec.volumes else feasible.nodes
 
 
 def _with_claimed_milli(result: CheckResult, milli: int) -> CheckResult:
