@@ -272,6 +272,21 @@ SHARES: dict[str, tuple[list[PodMaker], str, dict[tuple[str, ...], int]]] = {
         shared_policy("[timeSlicing, mps]"),
         {("right-sized", "H100/timeSlicing/2", "H100/mps/2", "H100/whole"): 1},
     ),
+    "a waiting pod that requests shares gets one as large as today's": (
+        [make_pod("p").requests("nvidia.com/gpu.shared", "1").spec(nodeSelector={"kubernetes.io/hostname": "l4"})],
+        shared_policy("[timeSlicing]"),
+        {("share requested", "L4/timeSlicing/3", "L4/timeSlicing/2"): 1},
+    ),
+    "or half a card where none is shared": (
+        [make_pod("p").requests("nvidia.com/gpu.shared", "1").spec(nodeSelector={"kubernetes.io/hostname": "h100"})],
+        shared_policy("[mps]"),
+        {("share requested", "H100/mps/2"): 1},
+    ),
+    "a share of a slice is needed, and no plan has it": (
+        [make_pod("p").requests("nvidia.com/mig-1g.10gb.shared", "1")],
+        shared_policy("[mps]"),
+        {("share requested",): 1},
+    ),
     "a pod that needs more than half of a card keeps it": (
         [whole("p", "50Gi", "h100")],
         shared_policy("[timeSlicing]"),

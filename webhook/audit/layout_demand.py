@@ -43,7 +43,8 @@ from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
 from webhook.report.results import CheckResult, UnevaluatedReason
 from webhook.well_known import Json
 
-SHARED_NAMES = (WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}")
+SHARED_GPU = f"{WHOLE_GPU}{SHARED_SUFFIX}"
+SHARED_NAMES = (WHOLE_GPU, SHARED_GPU)
 """Names of the shares of cards that are not partitioned."""
 
 AMPLE_UNITS = 100
@@ -115,7 +116,7 @@ def _as_node(fleet: Fleet, index: int, layout: NodeLayout | None, share_form: Gp
             labels.pop(REPLICAS_LABEL, None)
             shares = {SHARING_LABEL: SHARING_STRATEGIES[share_form], GPU_COUNT_LABEL: str(AMPLE_UNITS // 2)}
             labels |= {PRODUCT_LABEL: layout.product, **shares}
-            gpus |= {f"{WHOLE_GPU}{SHARED_SUFFIX}": AMPLE_UNITS}
+            gpus |= {SHARED_GPU: AMPLE_UNITS}
     amounts: dict[str, QuantityText] = {name: f"{nano}n" for name, nano in node.others.items()}
     if fleet.accounting_nodes >> index & 1:
         amounts[ACCOUNTING_RESOURCE] = str(CARD_MILLI * sum(gpus.values()))
@@ -319,7 +320,23 @@ class DemandCollector:
             elif share_of(name):
                 possible = [CardUnit(product, profile) for product in products for profile in _larger_shares(name)]
                 needs[self._need(result, possible, RequestOrigin.SHARE, nodes)] += count
+            elif resource and resource.shared:
+                possible = [unit for product in products for unit in self._shares_by_name(result, name, product, nodes)]
+                needs[self._need(result, possible, RequestOrigin.SHARE, nodes)] += count
         return needs
+
+    def _shares_by_name(self, result: CheckResult, name: str, product: str, nodes: int) -> Iterator[CardUnit]:
+        """Yield the shares that serve a request of any: today's and larger ones, or half cards if there are none."""
+        if name != SHARED_GPU:
+            return
+        layouts = (self._nodes[index].shared for index in bit_positions(nodes & self._by_product[product]))
+        today = (share_of(profile) for layout in set(layouts) for profile, _ in layout)
+        most: dict[GpuForm, int] = {}
+        for form, replicas in filter(None, today):
+            most[form] = max(replicas, most.get(form, 0))
+        most = most or dict.fromkeys(self._forms_of_policies(result.decision.policies), 2)
+        for count in range(max(most.values(), default=0), 1, -1):
+            yield from (CardUnit(product, share_profile(form, count)) for form in most if count <= most[form])
 
     def _need(self, result: CheckResult, units: Iterable[CardUnit], origin: RequestOrigin, nodes: int) -> UnitNeed:
         """Return a need of units on some nodes: those of them that have cards of the units' products."""
@@ -340,11 +357,11 @@ class DemandCollector:
         found = [unit for product in products for unit in units(product, outcome.need, most)]
         return [*found, *(CardUnit(product, "") for product in products)] if found else []
 
-    def _forms_of_policies(self, names: Sequence[str], chosen: GpuForm) -> list[GpuForm]:
-        """Return the forms of shares that some policies allow, also the chosen one."""
+    def _forms_of_policies(self, names: Sequence[str], *chosen: GpuForm) -> list[GpuForm]:
+        """Return the forms of shares that some policies allow, also those that are chosen."""
         allowed = [self._share_forms[name] for name in names if name in self._share_forms]
-        forms = dict.fromkeys((*(allowed[0] if allowed else ()), chosen))
-        return [form for form in forms if form is chosen or all(form in each for each in allowed)]
+        forms = dict.fromkeys((*(allowed[0] if allowed else ()), *chosen))
+        return [form for form in forms if form in chosen or all(form in each for each in allowed)]
 
     def _covering_slices(self, product: str, need: GpuNeed, most: int) -> Iterator[CardUnit]:
         offers = (offer for offer in self._fleet.offers if offer.form is GpuForm.MIG and offer.product == product)
