@@ -109,7 +109,7 @@ def test_one_of_several_policies_is_chosen(rightslice: Run, cluster: str, tmp_pa
     unclear, chosen, unknown = (rightslice(*flags, *more) for more in ((), ("--policy", "guests"), ("--policy", "x")))
     assert (unclear.code, unclear.out) == (2, "")
     assert "several policies have a fairShare: guests, teams. Choose one with --policy NAME" in unclear.err
-    assert chosen.out.startswith("policy guests; by namespace; ")
+    assert chosen.out.startswith("Shares of policy guests, per namespace; ")
     assert (unknown.code, unknown.out) == (2, "")
     assert "no policy named 'x' has a fairShare. Policies with one: guests, teams" in unknown.err
 
