@@ -165,6 +165,9 @@ def tainted(node: dict[str, Any], key: str = "team") -> dict[str, Any]:
     return node | {"spec": {"taints": [{"key": key, "value": "other", "effect": "NoSchedule"}]}}
 
 
+UNSHARED = {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}
+WITH_PROFILE = {"nvidia.com/mig-1g.10gb.product": f"{A100}-MIG-1g.10gb"}
+HAS_PROFILE = {"matchExpressions": [{"key": "nvidia.com/mig-1g.10gb.product", "operator": "Exists"}]}
 FULLY_PARTITIONED = {"nvidia.com/mig-1g.10gb": 28, "nvidia.com/mig-3g.40gb": 4}
 REACHABLE: dict[str, tuple[PodMaker, tuple[dict[str, Any], ...], str, dict[tuple[str, ...], int]]] = {
     "slices of a partitioned node, beside whole cards on a node that it does not tolerate": (
@@ -190,6 +193,36 @@ REACHABLE: dict[str, tuple[PodMaker, tuple[dict[str, Any], ...], str, dict[tuple
         (NODES[0], a30_node()),
         POLICY,
         {("right-sized", *SLICES_OF_8_GIB[:5], *SLICES_OF_4_GIB[:2], SLICES_OF_8_GIB[5], SLICES_OF_4_GIB[2]): 1},
+    ),
+    "slices, but no shares, of a node that it selects as one without shares": (
+        whole("p", "4Gi").spec(nodeSelector=UNSHARED),
+        (a30_node(**UNSHARED),),
+        shared_policy("[timeSlicing, mig]"),
+        {("right-sized", *SLICES_OF_4_GIB): 1},
+    ),
+    "a whole card of such a node": (
+        whole("p").spec(nodeSelector=UNSHARED),
+        (a30_node(**UNSHARED),),
+        shared_policy("[mps]"),
+        {("whole cards requested", "A30/whole"): 1},
+    ),
+    "shares of a node that it selects by the label of shared cards": (
+        make_pod("p").requests("nvidia.com/gpu.shared", "1").spec(nodeSelector={"nvidia.com/gpu.replicas": "3"}),
+        (SHARED_L4, a30_node()),
+        shared_policy("[timeSlicing]"),
+        {("share requested", "L4/timeSlicing/3", "L4/timeSlicing/2"): 1},
+    ),
+    "slices of a node that it selects by the label of a profile": (
+        make_pod("p")
+        .requests("nvidia.com/mig-1g.10gb", "1")
+        .spec(
+            affinity={
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [HAS_PROFILE]}}
+            }
+        ),
+        (NODES[2], make_node("n", MEMORY_OF_A100 | WITH_PROFILE, **{"nvidia.com/mig-1g.10gb": 7})),
+        POLICY,
+        {("slice requested", "A100/1g.10gb"): 1},
     ),
     "no slices of nodes whose driver is too old for the image": (
         whole("p", "4Gi").annotate("rightslice.dev/cuda", ">=12.4"),

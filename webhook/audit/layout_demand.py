@@ -19,6 +19,7 @@ from webhook.audit.adjusted_view import AdjustedView
 from webhook.engine.fit import covers_need
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
+from webhook.model.dra.device_pools import DevicePools
 from webhook.model.enums import GpuForm, IsolationLevel, PolicyMode
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import (
@@ -84,6 +85,9 @@ def view_with_slices(
 
     Pods that wait are left out: each would count as if it took a place on the node of every other.
 
+    A pod may select labels of today that another layout changes: the node may keep its layout. So copies of such nodes
+    with the labels of today follow all others.
+
     Args:
         share_forms: Also advertise half cards in the first of these forms. A node has one form, so nodes that advertise
             the next one follow all others.
@@ -92,17 +96,23 @@ def view_with_slices(
     fleet, first = view.fleet, next(iter(share_forms), None)
     found = [_as_node(fleet, index, nodes.get(index), first) for index in range(len(fleet.nodes))]
     more = [
-        _with_form_in_name(_as_node(fleet, index, nodes[index], form), form)
+        _with_suffix(_as_node(fleet, index, nodes[index], form), form.value)
         for form in share_forms[1:]
         for index in nodes
     ]
-    adjusted.fleet = Fleet([*found, *more])
-    return adjusted.with_all_free({}).without_waiting_pods()
+    today = [_as_today(fleet, index, nodes[index]) for index in nodes]
+    changed = [
+        node for index, node in zip(nodes, today, strict=True) if node.metadata.labels != found[index].metadata.labels
+    ]
+    adjusted.fleet = Fleet([*found, *more, *(_with_suffix(node, TODAY) for node in changed)])
+    pools = DevicePools(view.devices.pools.slices, adjusted.fleet)
+    return adjusted.with_devices(view.devices._replace(pools=pools)).with_all_free({}).without_waiting_pods()
 
 
-def _with_form_in_name(node: Node, form: GpuForm) -> Node:
+def _with_suffix(node: Node, suffix: str) -> Node:
+    """Return a copy of a node, with a name that no node has."""
     return msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, name=f"{node.metadata.name}/{form.value}")
+        node, metadata=msgspec.structs.replace(node.metadata, name=f"{node.metadata.name}{COPY_MARK}{suffix}")
     )
 
 
@@ -117,6 +127,19 @@ def _as_node(fleet: Fleet, index: int, layout: NodeLayout | None, share_form: Gp
             shares = {SHARING_LABEL: SHARING_STRATEGIES[share_form], GPU_COUNT_LABEL: str(AMPLE_UNITS // 2)}
             labels |= {PRODUCT_LABEL: layout.product, **shares}
             gpus |= {SHARED_GPU: AMPLE_UNITS}
+    return _node_with(fleet, index, gpus, labels)
+
+
+def _as_today(fleet: Fleet, index: int, layout: NodeLayout) -> Node:
+    """Return a node with its labels of today, and with ample slices if its cards are not shared."""
+    node = fleet.nodes[index]
+    slices = _ample_slices(layout.product) | {WHOLE_GPU: len(layout.layouts)} if layout.shared == WHOLE_CARD else {}
+    return _node_with(fleet, index, {**node.gpus, **slices}, dict(node.labels))
+
+
+def _node_with(fleet: Fleet, index: int, gpus: Mapping[str, int], labels: dict[str, str]) -> Node:
+    """Return a node with other GPUs and labels."""
+    node = fleet.nodes[index]
     amounts: dict[str, QuantityText] = {name: f"{nano}n" for name, nano in node.others.items()}
     if fleet.accounting_nodes >> index & 1:
         amounts[ACCOUNTING_RESOURCE] = str(CARD_MILLI * sum(gpus.values()))
@@ -134,6 +157,9 @@ def _ample_slices(product: str) -> dict[str, int]:
     geometry = mig_geometry(product)
     return {f"{MIG_PREFIX}{profile.name}": AMPLE_UNITS for profile in geometry.profiles} if geometry else {}
 
+
+COPY_MARK, TODAY = "/", "today"
+"""Part of the names of copies of nodes, and the suffix of those with the labels of today."""
 
 WRITTEN_METADATA = ("name", "labels", "annotations")
 """Metadata of policies that users write."""
@@ -183,6 +209,12 @@ class DemandCollector:
         self._by_namespace = by_namespace
         self._fleet, self._nodes = fleet, dict(nodes)
         self._by_product = nodes_by_product(nodes.values())
+        self._copies = {
+            index: fleet.by_name[node.name.partition(COPY_MARK)[0]]
+            for index, node in enumerate(fleet.nodes)
+            if COPY_MARK in node.name
+        }
+        self._without_copies = dict[int, int]()
         self._savings = {
             policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
         }
@@ -253,12 +285,12 @@ class DemandCollector:
             else:
                 self._elsewhere += 1
         elif not result.decision.denials:
-            self._add_pending(result, _feasible_nodes(result), units)
+            self._add_pending(result, self._feasible_nodes(result), units)
 
     def _add_running(self, result: CheckResult, index: int, units: Mapping[str, int]) -> None:
         node = self._nodes[index]
         units, cards = _units_on_node(units, node), node.layouts.count(WHOLE_CARD)
-        usable = _feasible_nodes(result) & self._by_product[node.product] or 1 << index
+        usable = self._feasible_nodes(result) & self._by_product[node.product] or 1 << index
         allocated = min(units.get(WHOLE_GPU, 0), max(0, cards - self._held[index]))  # a failed card is not advertised
         self._allocated.update({node.product: allocated} if allocated else {})
         self._held[index] += units.get(WHOLE_GPU, 0)
@@ -297,7 +329,15 @@ class DemandCollector:
 
     def needs_if_created(self, result: CheckResult) -> Counter[UnitNeed]:
         """Return the units that a pod without a node would need, whether or not the policies admit it."""
-        return self._needs_on_nodes(result, _feasible_nodes(result), _requested_units(result))
+        return self._needs_on_nodes(result, self._feasible_nodes(result), _requested_units(result))
+
+    def _feasible_nodes(self, result: CheckResult) -> int:
+        """Return the mask of the nodes that a new pod may use today or with another layout."""
+        nodes = _feasible_nodes(result)
+        if nodes not in self._without_copies:
+            originals = {self._copies.get(index, index) for index in bit_positions(nodes)}
+            self._without_copies[nodes] = sum(1 << index for index in originals)
+        return self._without_copies[nodes]
 
     def _products(self, nodes: int) -> list[str]:
         return sorted(product for product, having in self._by_product.items() if nodes & having)

@@ -52,6 +52,7 @@ from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import map_at
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED
 from webhook.model.findings import Finding
+from webhook.model.node_labels import card_product
 from webhook.model.node_masks import union_masks
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, Toleration, parse_pod
 from webhook.model.workloads import workload_of
@@ -258,8 +259,9 @@ def _injected_tolerations(policies: PolicySet, names: Container[str]) -> tuple[T
 def _nodes_for_waiting(view: ClusterView, pod: Pod, added: tuple[Toleration, ...]) -> int:
     """Return the mask of the nodes that a pod may use, resources aside, with cards of the memory that it declares."""
     offers, need = view.fleet.offers, declared_need_of(pod, view.fleet).memory_mib or 0
-    small = {each.product for each in offers if each.form is GpuForm.WHOLE and (each.memory_mib or need) < need}
-    too_small = union_masks(each.nodes for each in offers if each.product in small)
+    whole = (each for each in offers if each.form is GpuForm.WHOLE)
+    small = {card_product(each.product) for each in whole if (each.memory_mib or need) < need}
+    too_small = union_masks(each.nodes for each in offers if card_product(each.product) in small)
     return _with_reachable_volumes(FeasibleNodes(view, pod, added, tolerate_gpu_taints=True)) & ~too_small
 
 
