@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -40,7 +41,9 @@ def demo_flags(**changes: Any) -> AuditFlags:
 @pytest.fixture(scope="session")
 def demo() -> ClusterReading:
     """Return the reading of the example cluster."""
-    return ConsoleReader(demo_flags()).read()
+    reading = ConsoleReader(demo_flags()).read()
+    layout = reading.plan()
+    return reading._replace(plan=lambda: layout)
 
 
 class Answer:
@@ -74,7 +77,10 @@ class Client:
 @pytest.fixture
 async def client(demo: ClusterReading) -> AsyncIterator[Client]:
     async with serve_console(NewestReading(demo), "127.0.0.1", 0) as address, aiohttp.ClientSession() as session:
-        yield Client(address, session)
+        shown = Client(address, session)
+        while "being planned" in (await shown.get("/layout")).words:
+            await asyncio.sleep(0.01)
+        yield shown
 
 
 class _WordParser(HTMLParser):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from urllib.request import urlopen
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.conftest import ROOT
 from tests.console.test_pages import DEMO_PAGES
 from webhook.console.listener import serve_console
 from webhook.console.reading import ClusterReading, NewestReading
+from webhook.report.layout import ClusterLayout
 
 PAGES = DEMO_PAGES | {
     "filtered workloads": "/workloads?namespace=notebooks",
@@ -52,6 +55,8 @@ def served_console(reading: NewestReading) -> Iterator[str]:
 def address(demo: ClusterReading) -> Iterator[str]:
     """The address of a console."""
     with served_console(NewestReading(demo)) as served:
+        while "being planned" in urlopen(f"{served}/layout").read().decode():
+            time.sleep(0.1)
         yield served
 
 
@@ -194,3 +199,21 @@ def test_a_page_says_that_its_node_was_removed(browser: BrowserProcess, demo: Cl
         page.go(f"{address}/node?name=l4-mps-1")
         reading.current, reading.tag = demo._replace(snapshot=None), "newer"
         page.wait("return document.querySelector('h1').textContent === 'Not found'")
+
+
+def test_a_plan_appears_when_it_is_ready(browser: BrowserProcess, demo: ClusterReading) -> None:
+    """Waits for the period of the script, five seconds."""
+    may_end = threading.Event()
+
+    def plan() -> ClusterLayout:
+        may_end.wait(timeout=60)
+        return demo.plan()
+
+    with served_console(NewestReading(demo._replace(plan=plan))) as address, browser.open() as page:
+        page.go(f"{address}/layout")
+        assert "being planned" in page.evaluate("return document.querySelector('main').textContent")
+        assert find_layout_errors_by_width(page) == {}
+        assert page.accessibility_violations() == []
+        may_end.set()
+        page.wait("return document.querySelector('main').textContent.includes('Nodes that change')")
+        assert page.errors == []

@@ -22,6 +22,7 @@ DEMO_PAGES = {
     "a workload with usage and advice": "/workload?namespace=search&name=Deployment/ranker",
     "a workload that keeps its GPUs": "/workload?namespace=search&name=CronJob/reindex",
     "nodes": "/nodes",
+    "layout": "/layout",
     "findings": "/findings",
     "policies": "/policies",
     "a policy": "/policy?name=right-sizing-trial",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 import typer
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.cluster_audit import ClusterAudit, audit_live_cluster, audit_snapshot
@@ -20,6 +21,7 @@ from webhook.cache.snapshot import ClusterSnapshot
 from webhook.cli.audit_inputs import AuditFlags, audit_sources, build_snapshot, price_nodes, without_duplicate_pods
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.commands.check import policies_source_text
+from webhook.cli.commands.layout import DemandOptions, LayoutFlags, plan_cluster_layout
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
 from webhook.cli.output import show_progress
 from webhook.cli.usage_inputs import estimate_view
@@ -31,6 +33,7 @@ from webhook.model.usage import UsageView
 from webhook.report.console.findings import group_console_findings
 from webhook.report.console.policies import reach_of_policies
 from webhook.report.console.state import WorkloadKey, build_console_state
+from webhook.report.layout import ClusterLayout
 from webhook.report.node_topology import gpu_pods_by_node
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
@@ -83,6 +86,7 @@ class ConsoleReader:
             describe_limits(limits),
             policies_source_text(flags.policies, flags.cluster),
             samples,
+            partial(_plan_layouts, flags, self._record),
         )
 
     def read_again(self) -> ClusterReading:
@@ -92,6 +96,21 @@ class ConsoleReader:
             return self.read()
         except typer.Exit as error:
             raise RightsliceError("the cluster could not be read again; the terminal shows why") from error
+
+
+def _plan_layouts(flags: AuditFlags, record: UsageRecord | None) -> ClusterLayout:
+    """Plan layouts as `rightslice layout` does; the pods are evaluated again, with every slice free.
+
+    Raises:
+        RightsliceError: The solver is not installed, or the cluster cannot be read.
+    """
+    fields = asdict(flags) | {"paths": None, "verbose": False, "records": [record]}
+    try:
+        return plan_cluster_layout(LayoutFlags(**fields), DemandOptions(0, None, by_namespace=False, idle_only=False))[
+            0
+        ]
+    except typer.Exit as error:
+        raise RightsliceError("the cluster could not be read for the plan; the terminal shows why") from error
 
 
 def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:

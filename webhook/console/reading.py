@@ -15,6 +15,7 @@ from webhook.report.console.findings import ConsoleFindings
 from webhook.report.console.policies import PolicyReach
 from webhook.report.console.quotas import LimitObject
 from webhook.report.console.state import ConsoleState, WorkloadKey
+from webhook.report.layout import ClusterLayout
 from webhook.report.node_topology import NodePodGpus
 from webhook.usage.history import UsageHistory
 from webhook.web.daemon_threads import run_in_daemon_thread
@@ -24,6 +25,10 @@ MIN_PAUSE_SECONDS = 10.0
 
 PAUSES_PER_READING = 4.0
 """A reading that took long is followed by a longer pause, so that readings take at most a fifth of the time."""
+
+
+PlanLayouts = Callable[[], ClusterLayout]
+"""Plans layouts; blocks, and raises RightsliceError if that is impossible."""
 
 
 class ClusterReading(NamedTuple):
@@ -40,6 +45,7 @@ class ClusterReading(NamedTuple):
         limits: The quotas and ranges.
         policy_source: Where they come from, for people.
         samples: A pod of each workload, for trials.
+        plan: Plans MIG layouts for the cluster.
     """
 
     state: ConsoleState
@@ -52,6 +58,7 @@ class ClusterReading(NamedTuple):
     limits: tuple[LimitObject, ...]
     policy_source: str
     samples: PodSamples
+    plan: PlanLayouts
 
 
 ReadCluster = Callable[[], ClusterReading]

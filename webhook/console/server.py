@@ -17,16 +17,19 @@ from webhook.console.guard import (
     check_request,
     read_form,
 )
+from webhook.console.planning import LayoutPlanner
 from webhook.console.reading import ClusterReading, NewestReading
 from webhook.console.trial import TrialCluster, run_trial
 from webhook.console.usage_bands import usage_bands
 from webhook.errors import PageQueryError, TrialError, quote_text
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
+from webhook.report.console.layout import layout_page
 from webhook.report.console.nodes import NODE_COLUMNS, NODE_FILTERS, NODE_KEY, node_page, nodes_page
 from webhook.report.console.overview import overview_page
 from webhook.report.console.page import (
     FINDINGS_ENTRY,
+    LAYOUT_ENTRY,
     NODES_ENTRY,
     OVERVIEW,
     POLICIES_ENTRY,
@@ -60,6 +63,7 @@ from webhook.report.console.workloads import (
 from webhook.web.daemon_threads import run_in_daemon_thread
 
 READING: web.AppKey[NewestReading] = web.AppKey("reading")
+PLANNER: web.AppKey[LayoutPlanner] = web.AppKey("planner")
 
 TRIAL_LOCK: web.AppKey[asyncio.Lock] = web.AppKey("trial_lock")
 TRIAL_PATH = trial_address()
@@ -81,7 +85,7 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
     """
     app = web.Application(middlewares=[check_request], client_max_size=MAX_BODY_BYTES)
     app.on_response_prepare.append(add_headers)
-    app[READING], app[HOSTS] = reading, hosts
+    app[READING], app[HOSTS], app[PLANNER] = reading, hosts, LayoutPlanner()
     for path, render in PAGES.items():
         app.router.add_get(path, _page_handler(render))
     app[TRIAL_LOCK] = asyncio.Lock()
@@ -95,7 +99,7 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
 def _page_handler(render: PageRenderer) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         reading = request.app[READING]
-        tag = f'"{reading.tag}"'
+        tag = f'"{reading.tag}-{request.app[PLANNER].version}"'
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
         try:
@@ -191,6 +195,13 @@ def _node(request: web.Request, reading: NewestReading) -> str:
     return node_page(current.state, snapshot, position, pods, cards, reading.problem)
 
 
+def _layout(request: web.Request, reading: NewestReading) -> str:
+    _query(request)
+    planner = request.app[PLANNER]
+    planner.request(reading.current)
+    return layout_page(reading.current.state, planner.outcome, is_planning=planner.is_planning, problem=reading.problem)
+
+
 def _findings(request: web.Request, reading: NewestReading) -> str:
     query, current = _query(request, FINDING_FILTERS, FINDING_COLUMNS), reading.current
     return findings_page(current.state, current.findings, query, reading.problem)
@@ -244,6 +255,7 @@ PAGES: Mapping[str, PageRenderer] = {
     "/workload": _workload,
     NODES_ENTRY.path: _nodes,
     "/node": _node,
+    LAYOUT_ENTRY.path: _layout,
     FINDINGS_ENTRY.path: _findings,
     POLICIES_ENTRY.path: _policies,
     "/policy": _policy,

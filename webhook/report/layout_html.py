@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -34,7 +34,11 @@ from webhook.report.layout import (
     note_lines,
     proof_text,
 )
+from webhook.report.tables import Table
 from webhook.report.text import pluralize, sanitize
+
+RenderTable = Callable[[Table[Any], Sequence[Any], str], Markup]
+"""Returns rows of a table as HTML; the text names a row."""
 
 MAX_GROUPS = 50
 """Groups of equal nodes that are drawn, and of nodes that are not planned."""
@@ -76,12 +80,16 @@ class DrawnNodes(NamedTuple):
 
 def layout_page(layout: ClusterLayout, moment: datetime, version: str) -> str:
     """Return the plan as HTML."""
+    context = layout_context(layout, lambda table, rows, _: table.to_html(rows))
+    return render_page("layout.html", context | {"moment": moment.isoformat(timespec="seconds"), "version": version})
+
+
+def layout_context(layout: ClusterLayout, render: RenderTable) -> dict[str, object]:
+    """Return what the template of a plan shows."""
     groups = sorted(_groups(layout), key=lambda group: all(card.planned is None for card in group.cards))
     unplanned = list(_unplanned_groups(layout.unplanned))
-    context = {
+    return {
         "layout": layout,
-        "moment": moment.isoformat(timespec="seconds"),
-        "version": version,
         "freed": freed_text(layout),
         "proof": proof_text(layout),
         "changes": changes_text(layout),
@@ -93,14 +101,13 @@ def layout_page(layout: ClusterLayout, moment: datetime, version: str) -> str:
         "unplanned": unplanned[:MAX_GROUPS],
         "all_unplanned": len(unplanned),
         "max_groups": MAX_GROUPS,
-        "products": PRODUCTS.to_html(layout.product_uses()[:MAX_ROWS]),
-        "layouts": LAYOUTS.to_html(layout.layout_rows()[:MAX_ROWS]),
-        "needs": NEEDS.to_html(layout.need_rows()[:MAX_ROWS]),
-        "steps": STEPS.to_html(layout.steps),
-        "changed": CHANGES.to_html(layout.changes[:MAX_ROWS]),
+        "products": render(PRODUCTS, layout.product_uses()[:MAX_ROWS], "product"),
+        "layouts": render(LAYOUTS, layout.layout_rows()[:MAX_ROWS], "layout"),
+        "needs": render(NEEDS, layout.need_rows()[:MAX_ROWS], "need"),
+        "steps": render(STEPS, layout.steps, "step"),
+        "changed": render(CHANGES, layout.changes[:MAX_ROWS], "node"),
         "max_rows": MAX_ROWS,
     }
-    return render_page("layout.html", context)
 
 
 def _freed_waterfall(layout: ClusterLayout) -> Markup:

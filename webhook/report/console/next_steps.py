@@ -94,9 +94,7 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
     action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
     yield _step(state, figures.unschedulable, action, page_address("/nodes", show="unschedulable"), "These nodes")
     action = "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs."
-    yield _step(
-        state, figures.fragmented, action, page_address("/nodes", sort="-fragmented"), "The most fragmented nodes"
-    )
+    yield _step(state, figures.fragmented, action, page_address("/layout"), "The planned layouts")
 
 
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
