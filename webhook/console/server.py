@@ -24,7 +24,7 @@ from webhook.console.usage_bands import usage_bands
 from webhook.errors import PageQueryError, TrialError, quote_text
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
-from webhook.report.console.layout import layout_page
+from webhook.report.console.layout import layout_plan_page
 from webhook.report.console.nodes import NODE_COLUMNS, NODE_FILTERS, NODE_KEY, node_page, nodes_page
 from webhook.report.console.overview import overview_page
 from webhook.report.console.page import (
@@ -199,7 +199,9 @@ def _layout(request: web.Request, reading: NewestReading) -> str:
     _query(request)
     planner = request.app[PLANNER]
     planner.request(reading.current)
-    return layout_page(reading.current.state, planner.outcome, is_planning=planner.is_planning, problem=reading.problem)
+    return layout_plan_page(
+        reading.current.state, planner.outcome, is_planning=planner.is_planning, problem=reading.problem
+    )
 
 
 def _findings(request: web.Request, reading: NewestReading) -> str:

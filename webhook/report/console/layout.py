@@ -24,7 +24,9 @@ class LayoutOutcome(NamedTuple):
     problem: str = ""
 
 
-def layout_page(state: ConsoleState, outcome: LayoutOutcome | None, *, is_planning: bool, problem: str = "") -> str:
+def layout_plan_page(
+    state: ConsoleState, outcome: LayoutOutcome | None, *, is_planning: bool, problem: str = ""
+) -> str:
     """Return the page as HTML.
 
     Args:
