@@ -108,6 +108,14 @@ NEEDS: dict[str, tuple[list[PodMaker], dict[tuple[str, ...], int]]] = {
         [make_pod("p").gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})],
         {("whole cards requested", "H100/whole"): 1},
     ),
+    "a pod of several slices needs a node whose cards can have them together": (
+        [make_pod("p").requests("nvidia.com/mig-7g.80gb", "9").spec(nodeSelector={"nvidia.com/gpu.product": A100})],
+        {("slice requested",): 9},
+    ),
+    "and may use only such nodes": (
+        [make_pod("p").requests("nvidia.com/mig-3g.40gb", "14")],
+        {("slice requested", "A100/3g.40gb", "H100/3g.40gb"): 14},
+    ),
     "a slice that no product has is needed and cannot be served": (
         [make_pod("p").requests("nvidia.com/mig-1g.5gb", "1")],
         {("slice requested",): 1},

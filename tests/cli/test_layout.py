@@ -68,7 +68,7 @@ def test_requests_without_cards_are_reported_with_the_reason(planned: Any) -> No
 
     assert {(row["requests"], row["unserved"], row["reason"]) for row in found["demand"]} == {
         (3, 1, "all cards that could serve it are used"),
-        (1, 1, "no node that it may use can have such a slice"),
+        (1, 1, "no node that it may use can have the slices or shares that it requests"),
     }
     assert (found["waitingPods"], found["cardsUsed"]["today"], found["freed"]["gpus"]) == (4, 0, -1)
 

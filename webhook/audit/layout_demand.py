@@ -8,9 +8,9 @@ cards.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -37,7 +37,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pods import QuantityText
 from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
-from webhook.placement.mig import mig_geometry
+from webhook.placement.mig import legal_layouts, mig_geometry
 from webhook.placement.node_layouts import NO_DRAIN_LIMIT, DrainLimit, NodeLayout, nodes_by_product
 from webhook.policy.policy_set import InjectionRules, PolicySet, RightSizingRules
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
@@ -215,6 +215,7 @@ class DemandCollector:
             if COPY_MARK in node.name
         }
         self._without_copies = dict[int, int]()
+        self._large_nodes: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._savings = {
             policy.name: policy.right_sizing.min_saving_percent for policy in policies.policies if policy.right_sizing
         }
@@ -354,9 +355,9 @@ class DemandCollector:
         for name, count in units.items():
             resource = parse_gpu_resource(name)
             if resource and resource.mig and not resource.shared:
-                having = [product for product in products if _has_profile(product, resource.profile)]
-                possible = [CardUnit(product, resource.profile) for product in having]
-                needs[self._need(result, possible, RequestOrigin.SLICE, nodes)] += count
+                large = self._nodes_with_slices(nodes, resource.profile, count)
+                possible = [CardUnit(product, resource.profile) for product in self._products(large)]
+                needs[self._need(result, possible, RequestOrigin.SLICE, large)] += count
             elif share_of(name):
                 possible = [CardUnit(product, profile) for product in products for profile in _larger_shares(name)]
                 needs[self._need(result, possible, RequestOrigin.SHARE, nodes)] += count
@@ -364,6 +365,20 @@ class DemandCollector:
                 possible = [unit for product in products for unit in self._shares_by_name(result, name, product, nodes)]
                 needs[self._need(result, possible, RequestOrigin.SHARE, nodes)] += count
         return needs
+
+    def _nodes_with_slices(self, nodes: int, profile: str, count: int) -> int:
+        """Return the mask of those of some nodes whose cards can have so many slices of a profile together."""
+        large = 0
+        for product in self._products(nodes):
+            cards = -(-count // most) if (most := most_slices(product, profile)) else 0
+            large |= self._nodes_with_cards(product, cards) if cards else 0
+        return nodes & large
+
+    def _nodes_with_cards(self, product: str, cards: int) -> int:
+        if cards not in self._large_nodes[product]:
+            large = (node for node in self._nodes.values() if len(node.layouts) >= cards)
+            self._large_nodes[product][cards] = nodes_by_product(large)[product]
+        return self._large_nodes[product][cards]
 
     def _shares_by_name(self, result: CheckResult, name: str, product: str, nodes: int) -> Iterator[CardUnit]:
         """Yield the shares that serve a request of any: today's and larger ones, or half cards if there are none."""
@@ -476,9 +491,15 @@ def _serves(offer: GpuOffer, need: GpuNeed, most: int) -> bool:
     return offer.gpu_milli <= min(most, CARD_MILLI - 1) and covers_need(offer, need)
 
 
-def _has_profile(product: str, profile: str) -> bool:
+@lru_cache(maxsize=1024)
+def most_slices(product: str, profile: str) -> int:
+    """Return the most slices of a profile that one card of a product can have.
+
+    >>> most_slices("NVIDIA-A100-SXM4-80GB", "3g.40gb"), most_slices("NVIDIA-L4", "3g.40gb")
+    (2, 0)
+    """
     geometry = mig_geometry(product)
-    return geometry is not None and any(each.name == profile for each in geometry.profiles)
+    return max(dict(layout).get(profile, 0) for layout in legal_layouts(geometry)) if geometry else 0
 
 
 def enforced_policies(results: Iterable[CheckResult], policies: PolicySet) -> list[Json]:

@@ -27,7 +27,7 @@ RowT = TypeVar("RowT")
 WHOLE_TEXT = "whole"
 
 NO_CARDS = "No node has cards whose layouts can be planned."
-NO_NODE = "no node that it may use can have such a slice"
+NO_NODE = "no node that it may use can have the slices or shares that it requests"
 NO_LARGE_NODE = "no node that it may use has enough GPUs besides those of other pods, or enough memory per GPU"
 FEW_CARDS = "too few suitable cards are left for all GPUs of the pod together"
 NO_CARD = "all cards that could serve it are used"
