@@ -43,9 +43,9 @@ def ui_command(
 ) -> None:
     """Show a cluster in a browser on this machine.
 
-    Pages show what is used and wasted, and what to do next, with the values of audit, rightsize and capacity. A live
-    cluster is read again while the console runs, with the permissions of the kubeconfig's user, and is not changed. A
-    snapshot is read once.
+    Pages show what is used and wasted, and what to do next, with the values of audit, rightsize, capacity and layout. A
+    live cluster is read again while the console runs, with the permissions of the kubeconfig's user, and is not
+    changed. A snapshot is read once.
 
     Everyone who can log in to this machine can open the pages while the console runs, as with kubectl proxy.
 
