@@ -397,6 +397,14 @@ SETS: dict[str, tuple[list[PodMaker], dict[str, int]]] = {
     "on a node that could have it later, no card is kept": ([make_pod("p").gpus(8), make_pod("q").gpus(8),
                                                             whole("r", node="a100")], {"a100": 1, "h100": 8}),
     "the largest first": ([make_pod("p").gpus(2), make_pod("q").gpus(8)], {"a100": 8, "mixed": 2}),
+    "those with the fewest possible nodes first": (
+        [make_pod("p").gpus(8), make_pod("q").gpus(8).spec(nodeSelector={"nvidia.com/gpu.product": A100})],
+        {"a100": 8, "h100": 8},
+    ),
+    "on nodes that the fewest others need": (
+        [make_pod("p").gpus(8), whole("q", "8Gi").spec(nodeSelector={"kubernetes.io/hostname": "a100"})],
+        {"h100": 8},
+    ),
     "on no node, if none has enough": ([make_pod("p").gpus(8), *(whole(f"q{i}", node=i) for i in ("a100", "h100"))],
                                        {"a100": 1, "h100": 1}),
 }  # fmt: skip

@@ -235,12 +235,14 @@ class DemandCollector:
         """Return the sums, with whole cards kept for waiting pods that need several on one node.
 
         Those that no node has free now get their cards together or none, if a node has enough that running pods do
-        not keep, other such pods counted; else they cannot be served.
+        not keep, other such pods counted; else they cannot be served. Pods with the fewest possible nodes come first,
+        and get nodes that the fewest others may use.
         """
         nodes, needs = dict(self._nodes), Counter(self._needs)
         held, reserved, waiting = Counter(self._held), Counter[int](), Counter(self._waiting_needs)
-        for each in sorted(self._sets, key=lambda each: -each.gpus):
-            possible = [index for index in bit_positions(each.nodes) if index in nodes]
+        possible_nodes = self._possible_nodes()
+        for each in sorted(self._sets, key=lambda each: (len(possible_nodes[each]), -each.gpus)):
+            possible = possible_nodes[each]
             free = {index: nodes[index].layouts.count(WHOLE_CARD) - held[index] for index in possible}
             later = {
                 index: len(nodes[index].layouts) - self._nodes[index].kept_whole - reserved[index] for index in possible
@@ -269,10 +271,24 @@ class DemandCollector:
             resized_pods=self._resized,
         )
 
+    def _possible_nodes(self) -> dict[WaitingCardSet, list[int]]:
+        """Return the nodes with enough cards that running pods do not keep, those first that the fewest others need."""
+        possible = {each: self._large_enough(each) for each in set(self._sets)}
+        users = Counter(index for each in self._sets for index in possible[each])
+        for need, requests in self._needs.items():
+            users.update(dict.fromkeys(bit_positions(need.nodes), requests))
+        return {
+            each: sorted(some, key=lambda index: (users[index], self._nodes[index].node))
+            for each, some in possible.items()
+        }
+
+    def _large_enough(self, cards: WaitingCardSet) -> list[int]:
+        nodes = ((index, self._nodes.get(index)) for index in bit_positions(cards.nodes))
+        return [index for index, node in nodes if node and len(node.layouts) - node.kept_whole >= cards.gpus]
+
     def _smallest_node(self, cards: Mapping[int, int], gpus: int) -> int | None:
-        """Return the node with the fewest cards that are enough."""
-        enough = (index for index, count in cards.items() if count >= gpus)
-        return min(enough, key=lambda index: (cards[index], self._nodes[index].node), default=None)
+        """Return the first node with the fewest cards that are enough."""
+        return min((index for index, count in cards.items() if count >= gpus), key=cards.__getitem__, default=None)
 
     def add(self, result: CheckResult) -> None:
         """Add an audited pod."""
