@@ -113,6 +113,27 @@ def test_a_waiting_pod_is_served_only_where_its_bound_volume_is(planned: Any) ->
     assert [row["nodes"] for row in found["demand"]] == [["a"], None]
 
 
+def cordoned(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a cordoned node."""
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    return node | {"spec": {"unschedulable": True, "taints": [taint]}}
+
+
+def unready(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a node that is not ready."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    status = node["status"] | {"conditions": [{"type": "Ready", "status": "False"}]}
+    return node | {"spec": {"taints": [taint]}, "status": status}
+
+
+@pytest.mark.parametrize("unusable", [cordoned, unready])
+def test_pods_that_can_only_wait_for_a_node_that_is_not_planned_are_counted_apart(planned: Any, unusable: Any) -> None:
+    pod = make_pod("p").gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "b"})
+    found = planned([hopper("a"), unusable(hopper("b"))], [pod])
+
+    assert (found["podsElsewhere"], found["waitingPods"], found["demand"]) == (1, 0, [])
+
+
 WAITING: dict[str, tuple[list[PodMaker], list[str], int]] = {
     "all served": ([make_pod(f"p{i}").gpus(1) for i in range(8)], [], 0),
     "two pods of several GPUs, one is served": ([make_pod(f"p{i}").gpus(6) for i in range(2)], [], 1),

@@ -86,6 +86,12 @@ PER_POD_KEYS = frozenset(
 )
 """Labels and annotations in which pods of one workload differ."""
 
+NODE_STATE_TOLERATIONS = tuple(
+    Toleration(key=f"node.kubernetes.io/{state}", operator="Exists")
+    for state in ("not-ready", "unreachable", "unschedulable")
+)
+"""Tolerations of the taints of nodes that are not ready, or cordoned."""
+
 _TOKEN_VOLUME = re.compile(rb'"kube-api-access-[a-z0-9]{5}"')
 _TIE_WORDS = (
     b'"podAffinity"',
@@ -262,7 +268,15 @@ def _nodes_for_waiting(view: ClusterView, pod: Pod, added: tuple[Toleration, ...
     whole = (each for each in offers if each.form is GpuForm.WHOLE)
     small = {card_product(each.product) for each in whole if (each.memory_mib or need) < need}
     too_small = union_masks(each.nodes for each in offers if card_product(each.product) in small)
-    return _with_reachable_volumes(FeasibleNodes(view, pod, added, tolerate_gpu_taints=True)) & ~too_small
+    nodes = _with_reachable_volumes(FeasibleNodes(view, pod, added, tolerate_gpu_taints=True)) & ~too_small
+    return nodes or _unusable_nodes(view, pod, added) & ~too_small
+
+
+def _unusable_nodes(view: ClusterView, pod: Pod, added: tuple[Toleration, ...]) -> int:
+    """Return the mask of the nodes with GPUs that a pod could use if they were not cordoned, and ready."""
+    feasible = FeasibleNodes(view, pod, (*added, *NODE_STATE_TOLERATIONS), tolerate_gpu_taints=True)
+    with_gpus = union_masks(map(view.fleet.nodes_advertising, view.fleet.resources()))
+    return feasible.selected & feasible.tolerated & with_gpus & ~view.fleet.usable_nodes
 
 
 def _nodes_sure_to_run(request: AdmissionRequest, pod: Pod, context: EvaluationContext) -> int:
