@@ -18,6 +18,7 @@ from tests.cluster.client import Json
 from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.cluster.test_crds import is_served
 from tests.conftest import ROOT
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange, NodeLayout
@@ -63,7 +64,8 @@ def operator(plane: Plane) -> Iterator[Plane]:
     plugin = {"config": {"name": SHARING_CONFIG_MAP}}
     spec = {"mig": {"strategy": "mixed"}, "migManager": {"config": {"name": CONFIG_MAP}}, "devicePlugin": plugin}
     policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
-    eventually(lambda: plane.api.create(POLICIES, {**policy, "spec": spec}))
+    eventually(lambda: is_served(plane, POLICIES))
+    plane.api.create(POLICIES, {**policy, "spec": spec})
     yield plane
     plane.kubectl("delete", "-f", "-", stdin=yaml.safe_dump(CRD))
     plane.api.delete("/api/v1/namespaces/gpu-operator")

@@ -14,6 +14,7 @@ from tests.cluster.client import RefusedError
 from tests.cluster.installation import ALL_MANIFESTS, documented_commands, install_from_page
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.test_crds import is_served
 from tests.policy.policy_texts import exception_text
 from webhook.audit.cluster_reader import ClusterReader
 from webhook.cli.commands.doctor import diagnose
@@ -67,7 +68,8 @@ def test_commands_use_the_status_for_policies_in_server_files(
         return {line.summary: line.state for line in diagnose(asyncio.run(facts_of(plane)), datetime.now(UTC))}
 
     with install_from_page(plane, tmp_path):
-        eventually(lambda: plane.api.create(exceptions_in(SYSTEM_NAMESPACE), exception))
+        eventually(lambda: is_served(plane, exceptions_in(SYSTEM_NAMESPACE)))
+        plane.api.create(exceptions_in(SYSTEM_NAMESPACE), exception)
         lines = eventually(run_doctor, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
         with ClusterReader(str(plane.kubeconfig)) as cluster:
             load_cluster_policies(cluster, None, SYSTEM_NAMESPACE)

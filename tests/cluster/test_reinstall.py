@@ -129,7 +129,7 @@ def test_a_trial_out_of_cluster_becomes_an_installation(clean_plane: Plane, *, o
 
 def test_uninstall_also_removes_the_address_of_a_trial(clean_plane: Plane) -> None:
     apply(clean_plane, "out-of-cluster")
-    [address] = [item for item in OVERLAY_OBJECTS if item["kind"] == "ConfigMap"]
+    [address] = [item for item in OVERLAY_OBJECTS if item["metadata"]["name"] == "rightslice-address"]
     assert clean_plane.api.exists(api_path(address))
 
     asyncio.run(remove(clean_plane, with_policies=False))
