@@ -31,6 +31,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.test_crds import is_served
 from tests.conftest import ROOT
 from webhook.agent.device_owners import with_device_owners
 from webhook.agent.discovery import GpuDiscovery
@@ -50,15 +51,7 @@ def kind(plane: Plane) -> None:
     """Create the CRD of GPUNode if it is missing."""
     if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
         plane.api.create(DEFINITIONS, gpunode_crd())
-    eventually(lambda: is_served(plane))
-
-
-def is_served(plane: Plane) -> bool:
-    try:
-        plane.api.get(GPUNODES)
-    except RefusedError:
-        return False
-    return True
+    eventually(lambda: is_served(plane, GPUNODES))
 
 
 @pytest.fixture

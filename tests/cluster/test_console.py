@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import urllib.error
@@ -14,13 +13,13 @@ import pytest
 import yaml
 
 from tests.builders import make_pod
+from tests.cluster.accounts import RBAC, bind_account
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.house.checkout import read_checkout_file
 
 NAME = "rightslice-console-test"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 READ_VERBS = {"get", "list", "watch"}
 PATHS = ("/", "/workloads", "/nodes", "/findings", "/policies", "/quotas")
 
@@ -31,17 +30,10 @@ def reader(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
     (text,) = re.findall(r"```yaml\n(apiVersion: rbac[^`]*ClusterRole\n[^`]*)```", read_checkout_file("docs/audit.md"))
     rules = [{**rule, "verbs": sorted(READ_VERBS & set(rule["verbs"]))} for rule in yaml.safe_load(text)["rules"]]
     plane.api.create(f"{RBAC}/clusterroles", {"metadata": {"name": NAME}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-    binding = {"metadata": {"name": NAME}, "roleRef": reference, "subjects": [subject]}
-    plane.api.create(f"{RBAC}/clusterrolebindings", binding)
-    config = json.loads(plane.kubectl("config", "view", "--raw", "--flatten", "-o", "json").stdout)
-    token = plane.kubectl("create", "token", "default", "-n", namespace).stdout.strip()
-    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     file = tmp_path / "reader.json"
-    file.write_text(json.dumps(config), encoding="utf-8")
+    binding = bind_account(plane, namespace, NAME, file)
     yield file
-    plane.api.delete(f"{RBAC}/clusterrolebindings/{NAME}")
+    plane.api.delete(binding)
     plane.api.delete(f"{RBAC}/clusterroles/{NAME}")
 
 

@@ -20,7 +20,8 @@ from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.test_agent import DEFINITIONS, GPUNODES, is_served
+from tests.cluster.test_agent import DEFINITIONS, GPUNODES
+from tests.cluster.test_crds import is_served
 from tests.conftest import ROOT
 from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, DGX1, gpu_node, gpu_node_report
@@ -191,7 +192,7 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[ScheduledClus
     ]
     if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
         plane.api.create(DEFINITIONS, gpunode_crd())
-    eventually(lambda: is_served(plane))
+    eventually(lambda: is_served(plane, GPUNODES))
     names = add_nodes(plane, [item for item in objects if item["kind"] == "Node"])
     reports = [item for item in objects if item["kind"] == "GPUNode"]
     for node_report in reports:

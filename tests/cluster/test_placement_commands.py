@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_node, make_pod
+from tests.cluster.accounts import RBAC, bind_account
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
@@ -21,7 +22,6 @@ from webhook.cache.informers import DRA_PATH
 from webhook.well_known import API_VERSION
 
 __all__ = ["kind"]
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NAME = "only-lists"
 RULES = [
     {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
@@ -42,17 +42,10 @@ def write_role(plane: Plane, rules: list[Json]) -> None:
 def reader_kubeconfig(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of an account that may list what placement needs, and nothing else."""
     write_role(plane, RULES)
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-    binding = {"metadata": {"name": NAME}, "roleRef": reference, "subjects": [subject]}
-    plane.api.create(f"{RBAC}/clusterrolebindings", binding)
-    token = plane.kubectl("create", "token", "default", "-n", namespace).stdout.strip()
-    config = json.loads(plane.kubectl("config", "view", "--raw", "-o", "json").stdout)
-    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     file = tmp_path / "reader.json"
-    file.write_text(json.dumps(config))
+    binding = bind_account(plane, namespace, NAME, file)
     yield file
-    plane.api.delete(f"{RBAC}/clusterrolebindings/{NAME}")
+    plane.api.delete(binding)
     plane.api.delete(f"{RBAC}/clusterroles/{NAME}")
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_pod
-from tests.cluster.client import Json, RefusedError
+from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.test_crds import POLICIES, is_served
 from webhook.cli.webhook_client import WebhookClient, run_webhook_process
 
-POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ANY_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -41,19 +41,11 @@ def kind(plane: Plane) -> Iterator[None]:
     existed = plane.api.exists(path)
     if not existed:
         plane.api.create(DEFINITIONS, definition())
-    eventually(lambda: is_served(plane))
+    eventually(lambda: is_served(plane, POLICIES))
     yield
     if not existed:
         plane.api.delete(path)
         eventually(lambda: not plane.api.exists(path))
-
-
-def is_served(plane: Plane) -> bool:
-    try:
-        plane.api.get(POLICIES)
-    except RefusedError:
-        return False
-    return True
 
 
 class PolicyServer:

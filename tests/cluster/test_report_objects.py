@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_pod
+from tests.cluster.accounts import bind_account
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.test_crds import is_served
@@ -178,16 +178,6 @@ def documented_account(plane: Plane, namespace: str, folder: Path) -> Path:
     text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
     (role,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: ClusterRole" in each]
     plane.kubectl("apply", "-f", "-", stdin=role)
-    binding = {
-        "metadata": {"name": f"audit-{namespace}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "rightslice-audit"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
-    }
-    plane.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-    token = plane.kubectl("create", "token", "default", "-n", namespace).stdout.strip()
-    config = json.loads(plane.kubectl("config", "view", "--raw", "--flatten", "-o", "json").stdout)
-    for user in config["users"]:
-        user["user"] = {"token": token}
     file = folder / "kubeconfig"
-    file.write_text(json.dumps(config), encoding="utf-8")
+    bind_account(plane, namespace, "rightslice-audit", file)
     return file

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import make_pod
-from tests.cluster.client import RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import free_port
 from tests.cluster.proxy import serve_proxy
 from tests.cluster.test_commands import rightslice
+from tests.cluster.test_crds import is_served
 from tests.usage.fleets import Use, dcgm, owner_samples
 from tests.usage.prometheus import PrometheusServer, now
 
@@ -27,14 +27,6 @@ def machine_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing
         return str(probe.getsockname()[0])
-
-
-def is_served(plane: Plane, path: str) -> bool:
-    """Return whether the API server answers with an object."""
-    try:
-        return bool(plane.api.get(path))
-    except RefusedError:
-        return False
 
 
 def create_server_pod(plane: Plane, namespace: str, address: str) -> None:
