@@ -320,18 +320,18 @@ class DemandCollector:
             self._kept[_reason_to_keep(result.decision)] += staying
         self._needs.update(needs - kept)
         self._resized += any(need.origin is RequestOrigin.RIGHT_SIZED for need in needs)
-        self._record_pod(result, PodNeed(_workload(result), True, needs, kept))
+        self._record_pod(result, PodNeed(result.workload, True, needs, kept))
 
     def _add_pending(self, result: CheckResult, nodes: int, units: Mapping[str, int]) -> None:
         if nodes and not self._products(nodes):
             self._elsewhere += 1
-            self._record_pod(result, PodNeed(_workload(result), False, {}))
+            self._record_pod(result, PodNeed(result.workload, False, {}))
             return
         self._waiting += 1
         needs = self._needs_on_nodes(result, nodes, units)
         if not nodes and WHOLE_GPU in units:
             needs[self._need(result, (), RequestOrigin.WHOLE, nodes)] += units[WHOLE_GPU]
-        self._record_pod(result, PodNeed(_workload(result), False, needs))
+        self._record_pod(result, PodNeed(result.workload, False, needs))
         whole = {need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE}
         reason = _reason_to_keep(result.decision) if whole else ""
         self._waiting_whole.update({reason: sum(whole.values())} if whole else {})
@@ -468,10 +468,6 @@ def _larger_shares(profile: str) -> Iterator[str]:
 
 def _requested_units(result: CheckResult) -> Mapping[str, int]:
     return {name: count for name, count in result.decision.requested_units.items() if parse_gpu_resource(name)}
-
-
-def _workload(result: CheckResult) -> str:
-    return result.pod_details.workload if result.pod_details else ""
 
 
 def _drain_limit(result: CheckResult) -> DrainLimit:

@@ -104,7 +104,7 @@ def _compare_results(old: CheckResult, new: CheckResult) -> PodPolicyDiff:
     warned = dict.fromkeys(finding.code for finding in after.warnings if finding.code not in known)
     return PodPolicyDiff(
         namespace=old.namespace,
-        workload=new.pod_details.workload if new.pod_details is not None else "",
+        workload=new.workload,
         denied=denied,
         allowed=allowed,
         patched=not after.denials and _patch_without_record(old) != _patch_without_record(new),

@@ -142,6 +142,11 @@ class CheckResult(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
 
     @property
+    def workload(self) -> str:
+        """The workload of such a pod, for example "Deployment/serve"; "" for other objects."""
+        return self.pod_details.workload if self.pod_details is not None else ""
+
+    @property
     def title(self) -> str:
         """Kind, namespace and name."""
         if not self.kind:

@@ -55,7 +55,7 @@ def reach_of_policies(policies: PolicySet, results: Iterable[CheckResult]) -> tu
     workloads: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     outside: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     for each in results:
-        key = each.namespace, each.pod_details.workload if each.pod_details is not None else each.name
+        key = each.namespace, each.workload or each.name
         for name in each.decision.policies:
             pods[name] += 1
             workloads[name].add(key)

@@ -90,7 +90,7 @@ def _pods_by_workload(
 ) -> dict[WorkloadKey, tuple[ConsolePod, ...]]:
     found: dict[WorkloadKey, list[ConsolePod]] = {key: [] for key in workloads}
     for each in results:
-        key = each.namespace, each.pod_details.workload if each.pod_details is not None else ""
+        key = each.namespace, each.workload
         if key in found and each.verdict is not CheckVerdict.SKIPPED:
             found[key].append(ConsolePod(each.name, each.node or "", each.decision.gpu_milli_before, each.verdict))
     return {key: tuple(pods) for key, pods in found.items()}
@@ -101,7 +101,7 @@ def _policies_by_workload(
 ) -> dict[WorkloadKey, frozenset[str]]:
     found: dict[WorkloadKey, frozenset[str]] = {key: frozenset() for key in workloads}
     for each in results:
-        key = each.namespace, each.pod_details.workload if each.pod_details is not None else ""
+        key = each.namespace, each.workload
         if key in found and not found[key].issuperset(each.decision.policies):
             found[key] |= frozenset(each.decision.policies)
     return found
