@@ -12,7 +12,7 @@ from benchmarks.fleet import demo_objects, grow
 from tests.builders import PodMaker, make_node, make_pod
 from tests.cli.conftest import JUNE
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import view_with_slices
+from webhook.audit.layout_view import view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import EqualPods, audit_pods
 from webhook.cache.bundled_files import bundled_folder

@@ -10,7 +10,8 @@ import pytest
 
 from tests.builders import PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import DemandCollector, advertised_share_forms, view_with_slices
+from webhook.audit.layout_demand import DemandCollector
+from webhook.audit.layout_view import advertised_share_forms, view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
 from webhook.cache.snapshot import view_of_objects

@@ -16,7 +16,8 @@ from tests.audit.test_layout_demand import H100, NODES, POLICY, needs_of, whole
 from tests.builders import PodMaker
 from tests.usage.usage_histories import steady
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import DemandCollector, view_with_slices
+from webhook.audit.layout_demand import DemandCollector
+from webhook.audit.layout_view import view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
 from webhook.audit.recorded_demand import DemandSeries, build_series, record_demand, serve_series

@@ -18,12 +18,8 @@ import typer
 
 from webhook import __version__
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.layout_demand import (
-    DemandCollector,
-    advertised_share_forms,
-    enforced_policies,
-    view_with_slices,
-)
+from webhook.audit.layout_demand import DemandCollector, enforced_policies
+from webhook.audit.layout_view import advertised_share_forms, view_with_slices
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
 from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api, choose_cluster
