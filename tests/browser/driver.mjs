@@ -55,6 +55,10 @@ const commands = {
   go: async ({ id, url }) => (await pages.get(id).page.goto(url, { waitUntil: "load" }))?.status() ?? null,
   evaluate: ({ id, script }) => pages.get(id).page.evaluate(`(async () => {${script}\n})()`),
   wait: async ({ id, script }) => void (await pages.get(id).page.waitForFunction(`(() => {${script}\n})()`)),
+  async follow({ id, selector }) {
+    const { page } = pages.get(id);
+    await Promise.all([page.waitForNavigation(), page.click(selector)]);
+  },
   async press({ id, keys }) {
     for (const key of keys) await pages.get(id).page.keyboard.press(key);
   },

@@ -71,6 +71,10 @@ class BrowserPage:
         """Wait until the body of a function returns something true."""
         self._send("wait", script=script)
 
+    def follow(self, selector: str) -> None:
+        """Click an element with the mouse, and wait until the page that it leads to is loaded."""
+        self._send("follow", selector=selector)
+
     def press(self, *keys: str) -> None:
         """Press keys one after another: "Tab", "Enter", "Escape", "ArrowDown", "a"."""
         self._send("press", keys=keys)

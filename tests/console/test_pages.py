@@ -72,7 +72,7 @@ async def test_every_link_of_the_demo_leads_to_a_page(client: Client) -> None:
     assert {path.partition("?")[0] for path in seen} >= {"/", "/workloads", "/workload", "/nodes", "/node"}
 
 
-async def test_the_most_wasteful_workload_is_one_click_from_the_overview(client: Client) -> None:
+async def test_idle_workloads_are_one_click_from_the_overview(client: Client) -> None:
     text = (await client.get("/")).text
 
     link = re.findall(r'<a href="([^"]*)">Idle workloads', text)[0].replace("&amp;", "&")
@@ -94,6 +94,18 @@ async def test_filters_select_and_sorting_orders(client: Client) -> None:
     assert rising == sorted(rising)
     assert await names("sort=-workload") == rising[::-1]
     assert await names("q=nothing-has-this-name") == []
+
+
+async def test_the_filter_of_islands_says_which_nodes_are_left_out(client: Client) -> None:
+    """Without an agent it is unknown which four of the eight GPUs are free, and not all of them are connected."""
+    found = (await client.get("/nodes?island=4")).text
+    [link] = re.findall(r'<a href="([^"]*)">Nodes with unknown islands', found)
+
+    assert "h100-2" in found
+    assert "1 node with enough free GPUs is not listed" in found
+    assert "v100-dgx-1" in (await client.get(link)).text
+    assert "not listed" not in (await client.get("/nodes?island=8")).text
+    assert "not listed" not in (await client.get("/nodes")).text
 
 
 async def test_findings_lead_to_their_workloads(client: Client) -> None:

@@ -26,6 +26,8 @@ from webhook.report.workload_report import (
     listed_workloads,
     omitted_workloads_lines,
     unevaluated_lines,
+    wasted_cost_text,
+    wasted_text,
     workload_columns,
     workload_finding_lines,
 )
@@ -147,6 +149,29 @@ def test_only_pods_that_were_measured_count_as_idle() -> None:
 def test_idle_gpus_are_not_over_requested_too() -> None:
     found = row(audited_pod("a", idle=True, after=143))
     assert (found.idle.milli, found.over_requested.milli, found.gpu_milli_saved) == (1000, 0, 857)
+
+
+WASTED = {
+    "idle": (audited_pod("a", idle=True, after=143), GpuCost(1000, 4_000_000), "1", "4.00"),
+    "over-requested": (audited_pod("a", after=143, compute=500), GpuCost(857, 3_428_000), "0.86", "3.43"),
+    "over-requested, and not known to be idle": (
+        *(audited_pod("a", after=143), GpuCost(857, 3_428_000)),
+        *("at least 0.86", "at least 3.43"),
+    ),
+    "not known to be idle": (audited_pod("a"), GpuCost(), "unknown", "unknown"),
+    "in use": (audited_pod("a", compute=500), GpuCost(), "0", "0.00"),
+}
+
+
+@pytest.mark.parametrize(("pod", "waste", "gpus", "cost"), WASTED.values(), ids=WASTED)
+def test_wasted_gpus_are_idle_or_over_requested(pod: CheckResult, waste: GpuCost, gpus: str, cost: str) -> None:
+    found = row(pod)
+    assert (found.waste, wasted_text(found), wasted_cost_text(found)) == (waste, gpus, cost)
+    assert workload_columns(PRICES).to_document(found)["wasted"] == {
+        "milli": waste.milli,
+        "microPerHour": waste.micro,
+        "unpricedMilli": 0,
+    }
 
 
 def test_audit_mode_savings_are_over_requested() -> None:

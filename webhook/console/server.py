@@ -36,6 +36,7 @@ from webhook.report.console.page import (
     QUOTAS_ENTRY,
     SCRIPT_PATH,
     STYLE_PATH,
+    TRIAL_ENTRY,
     WORKLOADS_ENTRY,
     console_script,
     console_style,
@@ -47,7 +48,6 @@ from webhook.report.console.policies import (
     PolicyReach,
     policies_page,
     policy_page,
-    trial_address,
     trial_page,
     written_policy,
 )
@@ -66,7 +66,6 @@ READING: web.AppKey[NewestReading] = web.AppKey("reading")
 PLANNER: web.AppKey[LayoutPlanner] = web.AppKey("planner")
 
 TRIAL_LOCK: web.AppKey[asyncio.Lock] = web.AppKey("trial_lock")
-TRIAL_PATH = trial_address()
 TRIAL_FIELDS = ("objects", "policies")
 
 PageRenderer = Callable[[web.Request, NewestReading], str]
@@ -89,7 +88,7 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
     for path, render in PAGES.items():
         app.router.add_get(path, _page_handler(render))
     app[TRIAL_LOCK] = asyncio.Lock()
-    app.router.add_post(TRIAL_PATH, run_pasted_trial)
+    app.router.add_post(TRIAL_ENTRY.path, run_pasted_trial)
     app.router.add_get(STYLE_PATH, _file_handler(console_style(), "text/css"))
     app.router.add_get(SCRIPT_PATH, _file_handler(console_script(), "text/javascript"))
     app.router.add_route("*", "/{path:.*}", _missing_page)
@@ -263,6 +262,6 @@ PAGES: Mapping[str, PageRenderer] = {
     "/policy": _policy,
     QUOTAS_ENTRY.path: _quotas,
     "/quota": _quota,
-    TRIAL_PATH: _trial,
+    TRIAL_ENTRY.path: _trial,
 }
 """By path."""

@@ -284,7 +284,7 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
             Column("gpus", lambda node: node.installed_gpus, "GPUs", numeric=True),
             Column("allocatedMilli", lambda node: node.allocated_milli, "Allocated", _allocated_cell, numeric=True),
             gpu_column("freeMilli", lambda node: node.free_milli, "Free"),
-            Column("largestIsland", lambda node: node.largest_island, "Island", _island_cell),
+            Column("largestIsland", lambda node: node.largest_island, "Island", _island_cell, numeric=True),
             Column("migFits", lambda node: dict(node.mig_fits), "MIG-fits", mig_cell),
             gpu_column("fragmentedMilli", lambda node: node.fragmented_milli, "Fragmented"),
             Column("", _state_cell, "State"),

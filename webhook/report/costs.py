@@ -106,6 +106,17 @@ def gpus_lower_bound(known: GpuCost, unknown: GpuCost) -> str:
     return f"{'at least ' if unknown.milli else ''}{format_gpus(known.milli)}"
 
 
+def cost_lower_bound(known: GpuCost, unknown: GpuCost, whole: GpuCost) -> str:
+    """Format the cost of an amount of GPUs that is partly unknown: that of the known part is a lower bound.
+
+    >>> cost_lower_bound(GpuCost(1000, 2_500_000), GpuCost(500), GpuCost(4000, 10_000_000))
+    'at least 2.50'
+    """
+    if unknown.milli and not known.milli:
+        return "unknown"
+    return f"{'at least ' if unknown.milli else ''}{cost_text(known, whole)}"
+
+
 def price_lines(prices: NodePrices, rates: Sequence[ProductPrice]) -> Iterator[str]:
     """Yield the source of the prices, and the prices by product, for people."""
     yield f"Prices                 {sanitize(prices.source)}"

@@ -10,7 +10,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.prices import NodePrices
 from webhook.model.quantity import format_nano, parse_nano
 from webhook.report.check import finding_document, finding_lines
-from webhook.report.costs import GpuCost, cost_csv, cost_text, gpus_lower_bound
+from webhook.report.costs import GpuCost, cost_csv, cost_lower_bound, cost_text, gpus_lower_bound
 from webhook.report.results import ContainerUsage
 from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
 from webhook.report.text import STYLES, Paint, align_columns, pluralize, sanitize, without_style
@@ -43,6 +43,7 @@ def cost_columns(
     *,
     whole: Callable[[WorkloadReport], GpuCost] | None = None,
     unknown: Callable[[WorkloadReport], bool] = lambda _: False,
+    text: Callable[[WorkloadReport], str] | None = None,
     csv_unpriced: str = "",
 ) -> tuple[Column[WorkloadReport], ...]:
     """Return the columns of an amount of GPUs and its cost; HTML shows the cost where there are prices.
@@ -52,6 +53,7 @@ def cost_columns(
         prices: None: CSV leaves the cost empty.
         whole: The amount that this is a part of; without a price of it there is none of its parts.
         unknown: Whether the amount of a row is unknown: null in JSON, empty in CSV.
+        text: Formats the cost for people; by default as the cost of this part of the whole.
         csv_unpriced: The CSV header of the part without a price.
     """
     whole = whole or value
@@ -61,7 +63,7 @@ def cost_columns(
             f"{key}.microPerHour",
             lambda row: None if unknown(row) else value(row).micro,
             header if prices else "",
-            lambda row: "unknown" if unknown(row) else cost_text(value(row), whole(row)),
+            text or (lambda row: cost_text(value(row), whole(row))),
             csv_value=lambda row: cost_csv(value(row), whole(row)) if prices and not unknown(row) else "",
             terminal=False,
             numeric=True,
@@ -72,8 +74,22 @@ def cost_columns(
     )
 
 
+def wasted_text(row: WorkloadReport) -> str:
+    """Return the wasted GPUs of a workload for people."""
+    return gpus_lower_bound(row.waste, row.idle_unknown)
+
+
+def wasted_cost_text(row: WorkloadReport) -> str:
+    """Return the cost of the wasted GPUs of a workload for people."""
+    return cost_lower_bound(row.waste, row.idle_unknown, row.allocated)
+
+
 def _allocated(row: WorkloadReport) -> GpuCost:
     return row.allocated
+
+
+def _waste(row: WorkloadReport) -> GpuCost:
+    return row.waste
 
 
 def _idle_is_unknown(row: WorkloadReport) -> bool:
@@ -95,11 +111,11 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             gpu_column("gpuMilliSaved", lambda row: row.gpu_milli_saved, "Saved"),
             gpu_column("gpuMilliAuditSaved", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
             *cost_columns("allocated", _allocated, prices, "Cost/h", csv_unpriced="unpriced_milli"),
-            *cost_columns("idle", lambda row: row.idle, prices, "Idle/h", whole=_allocated, unknown=_idle_is_unknown),
+            *cost_columns("idle", lambda row: row.idle, prices, whole=_allocated, unknown=_idle_is_unknown),
             Column("idleUnknownMilli", lambda row: row.idle_unknown.milli),
-            *cost_columns(
-                "overRequested", lambda row: row.over_requested, prices, "Over-requested/h", whole=_allocated
-            ),
+            *cost_columns("overRequested", lambda row: row.over_requested, prices, whole=_allocated),
+            Column("", lambda row: row.waste.milli, "Wasted", wasted_text, terminal=False, numeric=True),
+            *cost_columns("wasted", _waste, prices, "Wasted/h", whole=_allocated, text=wasted_cost_text),
             Column("", lambda _: currency, csv="currency"),
             Column("denied", lambda row: row.denied, "Denied", html=False),
             Column("warned", lambda row: row.warned, "Warned", html=False),

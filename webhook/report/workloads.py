@@ -112,6 +112,11 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         return self.gpu_milli_before - self.gpu_milli_after
 
     @property
+    def waste(self) -> GpuCost:
+        """Idle and over-requested, as far as known: at least this. Fragmented GPUs belong to no workload."""
+        return self.idle + self.over_requested
+
+    @property
     def object_name(self) -> str:
         """Its name as kubectl takes it: deployment/serve."""
         kind, slash, name = self.name.partition("/")

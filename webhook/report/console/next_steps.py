@@ -56,7 +56,7 @@ def _idle_step(state: ConsoleState) -> Iterator[NextStep]:
     rows = [row for row in state.workloads if row.idle.milli]
     worth = _sum_costs(row.idle for row in rows)
     action = f"Stop {pluralize(len(rows), 'idle workload')}, or ask the owners: no GPU engine was active."
-    yield _step(state, worth, action, page_address("/workloads", show="idle", sort="-idle"), "Idle workloads")
+    yield _step(state, worth, action, page_address("/workloads", show="idle", sort="-wasted"), "Idle workloads")
 
 
 def _saving_steps(state: ConsoleState) -> Iterator[NextStep]:

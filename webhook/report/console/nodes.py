@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offers import GpuOffer
 from webhook.placement.mig import MigCard
@@ -17,7 +18,7 @@ from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
 from webhook.report.capacity import CAPACITY_WIDE, UNKNOWN_CELL, NodeCapacity, capacity_notes
 from webhook.report.console.page import NODES_ENTRY, render_console_page
-from webhook.report.console.query import FilterField, PageQuery, node_address, workload_address
+from webhook.report.console.query import FilterField, PageQuery, node_address, page_address, workload_address
 from webhook.report.console.rows import sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsoleState
 from webhook.report.layout_html import draw_instances, draw_shared_card, draw_whole_card
@@ -35,6 +36,7 @@ NODE_STATES: Mapping[str, tuple[str, Callable[[NodeCapacity], bool]]] = {
     "fragmented": ("With fragmented GPUs", lambda node: node.fragmented_milli > 0),
     "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > 0),
     "warning": ("With a warning", lambda node: bool(node.warning)),
+    "unknown": ("With unknown islands", lambda node: node.largest_island is None),
     "slices": ("With GPUs of ResourceSlices (DRA)", lambda node: node.from_slices),
 }
 """Nodes that the filter `show` selects."""
@@ -57,18 +59,38 @@ def nodes_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
     page = table_page(
         CAPACITY_WIDE, rows, query, NODES_ENTRY.path, "node", {"Node": lambda node: node_address(node.name)}
     )
-    context = {"page": page, "query": query, "fields": NODE_FILTERS, "path": NODES_ENTRY.path}
+    context = {
+        "page": page,
+        "query": query,
+        "fields": NODE_FILTERS,
+        "path": NODES_ENTRY.path,
+        "unknown": sum(_may_have_island(node, query) for node in state.nodes),
+        "unknown_link": page_address(NODES_ENTRY.path, show="unknown"),
+    }
     return render_console_page("nodes.html", state, NODES_ENTRY, context, problem=problem)
 
 
 def _is_selected(node: NodeCapacity, query: PageQuery) -> bool:
-    show, island = query.value("show"), int(query.value("island") or 0)
+    return _is_selected_but_for_island(node, query) and (node.largest_island or 0) >= _least_island(query)
+
+
+def _is_selected_but_for_island(node: NodeCapacity, query: PageQuery) -> bool:
+    show = query.value("show")
     return (
         query.value("q").casefold() in node.name.casefold()
         and query.value("product").casefold() in node.product.casefold()
-        and (not island or (node.largest_island or 0) >= island)
         and (not show or NODE_STATES[show][1](node))
     )
+
+
+def _may_have_island(node: NodeCapacity, query: PageQuery) -> bool:
+    """Return whether a node has enough free GPUs for the island of the query, and its islands are unknown."""
+    enough = bool(_least_island(query)) and node.free_milli >= _least_island(query) * CARD_MILLI
+    return enough and node.largest_island is None and _is_selected_but_for_island(node, query)
+
+
+def _least_island(query: PageQuery) -> int:
+    return int(query.value("island") or 0)
 
 
 class CardRow(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from webhook.report.console.next_steps import next_steps
-from webhook.report.console.page import OVERVIEW, render_console_page
+from webhook.report.console.page import OVERVIEW, WORKLOADS_ENTRY, render_console_page
+from webhook.report.console.query import page_address
 from webhook.report.console.state import ConsoleState
 from webhook.report.html import utilization_waterfall
 from webhook.report.utilization import utilization_caveats
@@ -19,5 +20,8 @@ def overview_page(state: ConsoleState, problem: str = "") -> str:
         "saved": sum(row.gpu_milli_saved for row in state.workloads),
         "audit_saved": sum(row.gpu_milli_audit_saved for row in state.workloads),
         "steps": next_steps(state),
+        "most_wasteful": page_address(
+            WORKLOADS_ENTRY.path, show="wasted", sort="-wasted/h" if state.prices else "-wasted"
+        ),
     }
     return render_console_page("overview.html", state, OVERVIEW, context, problem=problem)

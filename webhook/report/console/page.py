@@ -38,9 +38,13 @@ WORKLOADS_ENTRY = NavigationEntry("/workloads", "Workloads")
 NODES_ENTRY = NavigationEntry("/nodes", "Nodes")
 FINDINGS_ENTRY = NavigationEntry("/findings", "Findings")
 POLICIES_ENTRY = NavigationEntry("/policies", "Policies")
+TRIAL_ENTRY = NavigationEntry("/try", "Try one")
 LAYOUT_ENTRY = NavigationEntry("/layout", "Layout")
 QUOTAS_ENTRY = NavigationEntry("/quotas", "Quotas and ranges")
-NAVIGATION = (OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, LAYOUT_ENTRY, FINDINGS_ENTRY, POLICIES_ENTRY, QUOTAS_ENTRY)
+NAVIGATION = (
+    *(OVERVIEW, WORKLOADS_ENTRY, NODES_ENTRY, LAYOUT_ENTRY, FINDINGS_ENTRY),
+    *(POLICIES_ENTRY, TRIAL_ENTRY, QUOTAS_ENTRY),
+)
 
 
 def render_console_page(

@@ -10,7 +10,7 @@ from webhook.model.enums import PolicyMode
 from webhook.policy.loader import PolicySource
 from webhook.policy.policy_set import Exemption, Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
-from webhook.report.console.page import POLICIES_ENTRY, render_console_page
+from webhook.report.console.page import POLICIES_ENTRY, TRIAL_ENTRY, render_console_page
 from webhook.report.console.query import FilterField, PageQuery, page_address, workload_address
 from webhook.report.console.rows import sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsoleState
@@ -87,7 +87,7 @@ POLICY_REACH = Table[PolicyReach](
         Column("", lambda row: row.pods, "Pods", numeric=True),
         Column("", lambda row: row.rollout_text, "Rollout", empty=""),
         Column("", lambda row: row.policy.description, "Description", empty=""),
-        Column("", lambda row: row.policy.location, "Location"),
+        Column("", lambda _: "Try a change", "Trial"),
     )
 )
 POLICY_COLUMNS = sort_keys(POLICY_REACH)
@@ -112,14 +112,17 @@ def policy_address(name: str) -> str:
 
 def trial_address(name: str = "") -> str:
     """Return the address of the trial, of a policy if one is named."""
-    return page_address("/try", name=name)
+    return page_address(TRIAL_ENTRY.path, name=name)
 
 
 def policies_page(state: ConsoleState, policies: Sequence[PolicyReach], query: PageQuery, problem: str = "") -> str:
     """Return the list as HTML."""
-    links = {"Policy": lambda row: policy_address(row.policy.name)}
+    links = {
+        "Policy": lambda row: policy_address(row.policy.name),
+        "Trial": lambda row: trial_address(row.policy.name),
+    }
     page = table_page(POLICY_REACH, policies, query, POLICIES_ENTRY.path, "policy", links)
-    context = {"page": page, "query": query, "trial": trial_address()}
+    context = {"page": page, "query": query}
     return render_console_page("policies.html", state, POLICIES_ENTRY, context, problem=problem)
 
 
@@ -225,4 +228,4 @@ def trial_page(
         "hidden_changes": max(0, len(changes or ()) - MAX_CHANGES),
         "path": trial_address(),
     }
-    return render_console_page("try.html", state, POLICIES_ENTRY, context, problem=problem)
+    return render_console_page("try.html", state, TRIAL_ENTRY, context, problem=problem)

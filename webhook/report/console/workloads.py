@@ -16,13 +16,14 @@ from webhook.report.recommendations import ContainerRow, container_rows, risk_te
 from webhook.report.results import LocatedFinding
 from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
 from webhook.report.text import LABELS, STYLES, format_gpus
-from webhook.report.workload_report import usage_text
+from webhook.report.workload_report import usage_text, wasted_cost_text, wasted_text
 from webhook.report.workloads import WorkloadReport
 
 MAX_PODS = 200
 """Pods of a workload that its page lists."""
 
 SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
+    "wasted": ("Wasting GPUs", lambda row: row.waste.milli > 0),
     "idle": ("Idle", lambda row: row.idle.milli > 0),
     "saved": ("Saving when created again", lambda row: row.gpu_milli_saved > 0),
     "audit": ("Saving if audit mode ends", lambda row: row.gpu_milli_audit_saved > 0),
@@ -55,8 +56,9 @@ def _advice_cell(row: WorkloadReport) -> str:
     return resource_with_meaning(row.recommended, row.recommended_meaning) if row.recommended else "keep"
 
 
-def _reason_cell(row: WorkloadReport) -> str:
-    return "" if row.recommended and not row.keep_reason else row.outcome
+def _advice_with_reason(row: WorkloadReport) -> str:
+    reason = "" if row.recommended and not row.keep_reason else row.outcome
+    return ": ".join(filter(None, (_advice_cell(row), reason)))
 
 
 def _lines(_row: WorkloadReport) -> str:
@@ -70,18 +72,12 @@ CONSOLE_WORKLOADS = Table[WorkloadReport](
         Column("", lambda row: row.namespace, "Namespace"),
         Column("", lambda row: row.pods, "Pods", numeric=True),
         gpu_column("", lambda row: row.gpu_milli_before, "Requested"),
+        Column("", lambda row: row.waste.milli, "Wasted", wasted_text, numeric=True),
+        Column("", lambda row: row.waste.micro, "Wasted/h", wasted_cost_text, numeric=True),
         Column("", _used_cell, "Used", css=_lines),
-        Column(
-            "",
-            lambda row: row.idle.milli,
-            "Idle",
-            lambda row: gpus_lower_bound(row.idle, row.idle_unknown),
-            numeric=True,
-        ),
-        Column("", _advice_cell, "Advice"),
+        Column("", _advice_with_reason, "Advice", css=_lines),
         gpu_column("", lambda row: row.gpu_milli_saved, "Saved"),
         gpu_column("", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
-        Column("", _reason_cell, "Reason", empty="", css=_lines),
         Column("", lambda row: ", ".join(row.codes), "Findings", empty=""),
     )
 )
@@ -171,6 +167,8 @@ def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[Usag
     context = {
         "row": row,
         "idle": gpus_lower_bound(row.idle, row.idle_unknown),
+        "wasted": wasted_text(row),
+        "wasted_cost": f"{wasted_cost_text(row)} {currency}/h" if currency and row.waste.milli else "",
         "advice": _advice_cell(row),
         "savings": savings_text(row, currency),
         "cost": cost_text(row.allocated, row.allocated, f" {currency}/h") if currency else "",
