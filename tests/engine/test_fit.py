@@ -528,6 +528,7 @@ IMAGE = "nvidia/cuda:12.4.1-base-ubuntu22.04"
 TOO_NEW = IMAGE.replace("12.4.1", "12.9.1")
 OTHER_GPU = {"nvidia.com/gpu.compute.major": "9"}
 RESERVED = {"key": "team", "value": "b", "effect": "NoSchedule"}
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 def driven(driver: str, **labels: str) -> Json:
@@ -620,6 +621,9 @@ LANDINGS = {
     ),
     "CUDA not known, a taint keeps the pod off all whole cards": Landing(
         image("app"), (tainted(cards("570.124.06"), RESERVED), slices("470.82.01")), SMALL
+    ),
+    "CUDA not known, all whole cards are on a cordoned node": Landing(
+        image("app"), (tainted(cards("570.124.06"), CORDONED), slices("470.82.01")), KeepReason.DRIVER
     ),
     "CUDA not known, another GPU": Landing(
         image("app"), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), KeepReason.DRIVER

@@ -86,12 +86,6 @@ PER_POD_KEYS = frozenset(
 )
 """Labels and annotations in which pods of one workload differ."""
 
-NODE_STATE_TOLERATIONS = tuple(
-    Toleration(key=f"node.kubernetes.io/{state}", operator="Exists")
-    for state in ("not-ready", "unreachable", "unschedulable")
-)
-"""Tolerations of the taints of nodes that are not ready, or cordoned."""
-
 _TOKEN_VOLUME = re.compile(rb'"kube-api-access-[a-z0-9]{5}"')
 _TIE_WORDS = (
     b'"podAffinity"',
@@ -274,9 +268,9 @@ def _nodes_for_waiting(view: ClusterView, pod: Pod, added: tuple[Toleration, ...
 
 def _unusable_nodes(view: ClusterView, pod: Pod, added: tuple[Toleration, ...]) -> int:
     """Return the mask of the nodes with GPUs that a pod could use if they were not cordoned, and ready."""
-    feasible = FeasibleNodes(view, pod, (*added, *NODE_STATE_TOLERATIONS), tolerate_gpu_taints=True)
+    feasible = FeasibleNodes(view, pod, added, tolerate_gpu_taints=True)
     with_gpus = union_masks(map(view.fleet.nodes_advertising, view.fleet.resources()))
-    return feasible.selected & feasible.tolerated & with_gpus & ~view.fleet.usable_nodes
+    return feasible.selected & feasible.tolerated_when_usable & with_gpus & ~view.fleet.usable_nodes
 
 
 def _nodes_sure_to_run(request: AdmissionRequest, pod: Pod, context: EvaluationContext) -> int:

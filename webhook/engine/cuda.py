@@ -257,7 +257,8 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
 
     Attributes:
         reachable: Drivers and GPUs of the nodes that may take the pod.
-        rivals: Those of every node with the requested name that it tolerates and its node selector allows.
+        rivals: Those of every node with the requested name that it tolerates and its node selector allows. Nodes that
+            are not ready or cordoned count if there are no others.
         no_rivals: True if there are none of these: it cannot get a GPU as it is.
     """
 
@@ -279,10 +280,11 @@ def offers_sure_to_run(
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
     projected = feasible if feasible.view is context.view else context.feasible
     by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
+    rivals = named & projected.tolerated or named & projected.tolerated_when_usable
     current = _CurrentHardware(
         fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | by_class.whole_gpus,
-        fleet.hardware_of_nodes(named & projected.tolerated) | by_class.whole_gpus,
-        no_rivals=not (named & projected.tolerated or by_class.whole_gpus),
+        fleet.hardware_of_nodes(rivals) | by_class.whole_gpus,
+        no_rivals=not (rivals or by_class.whole_gpus),
     )
     return tuple(
         [

@@ -23,6 +23,12 @@ from webhook.model.schedulers import USUAL_RULES, rules_of_scheduler, with_defau
 NodeMaskTest = Callable[[int], bool]
 """Tests whether the remaining nodes, a mask, are enough."""
 
+NODE_STATE_TOLERATIONS = tuple(
+    Toleration(key=f"node.kubernetes.io/{state}", operator="Exists")
+    for state in ("not-ready", "unreachable", "unschedulable")
+)
+"""Tolerations of the taints of nodes that are not ready, or cordoned."""
+
 
 def is_gpu_taint(key: str, value: str) -> bool:
     """Return True if a taint only marks a node with GPUs.
@@ -76,6 +82,7 @@ class FeasibleNodes:
         "_rules",
         "_tied",
         "_ties",
+        "_tolerations",
         "_volumes",
         "exclusion",
         "identity",
@@ -120,6 +127,7 @@ class FeasibleNodes:
         tolerations = spec.tolerations + added if added else spec.tolerations
         if tolerate_gpu_taints:
             tolerations += _gpu_taint_tolerations(fleet)
+        self._tolerations = tolerations
         self.tolerated = fleet.tolerated_nodes(tolerations)
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
@@ -214,6 +222,11 @@ class FeasibleNodes:
         if self._amounts is None:
             self._amounts = requested_amounts(self.pod)
         return self._amounts
+
+    @property
+    def tolerated_when_usable(self) -> int:
+        """The nodes whose taints the pod tolerates once they are ready and not cordoned."""
+        return self.view.fleet.tolerated_nodes(self._tolerations + NODE_STATE_TOLERATIONS)
 
     @property
     def ports(self) -> tuple[HostPort, ...]:
