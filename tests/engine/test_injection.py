@@ -8,7 +8,19 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.device_builders import NVIDIA, card, device_class, resource_claim, resource_slice
-from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, codes, review, tainted, view_of, whole_node
+from tests.example_cluster import (
+    A100,
+    GPU_TAINT,
+    MIXED,
+    apply_patch,
+    codes,
+    mig_node,
+    review,
+    tainted,
+    view_of,
+    whole_node,
+)
+from webhook.model.decisions import KeepReason, KeepRequest
 
 RULE = "{key: zone, operator: In, values: [a]}"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -67,6 +79,16 @@ def test_no_toleration_where_a_whitelist_could_reject_it() -> None:
     namespace["metadata"]["annotations"] = {"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]"}
     view = view_of(namespace, tainted(whole_node(), GPU_TAINT))
     assert "tolerations" not in injected(make_pod().gpus(1), "{tolerations: auto}", view=view)
+
+
+def test_no_slice_whose_taint_only_an_addition_would_tolerate_where_a_whitelist_could_reject_it() -> None:
+    namespace = make_namespace("team")
+    namespace["metadata"]["annotations"] = {"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]"}
+    view, tolerate = view_of(namespace, whole_node(), tainted(mig_node(), GPU_TAINT)), "injection: {tolerations: auto}"
+    pod = make_pod().gpus(1).annotate("rightslice.dev/gpu-memory", "8Gi")
+    decision = review(pod, f"mode: enforce\nrightSizing: {{}}\n{tolerate}", view=view)
+    assert isinstance(decision.outcome, KeepRequest)
+    assert decision.outcome.reason is KeepReason.UNREACHABLE
 
 
 def affinity(*have: Json) -> PodMaker:

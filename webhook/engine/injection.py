@@ -22,9 +22,6 @@ from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.policy.policy_set import InjectionRules, SpreadMode
 from webhook.well_known import Json
 
-TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
-"""Namespace annotation of PodTolerationRestriction: an added toleration could get the pod rejected."""
-
 WHOLE_GPU_WEIGHT = 100
 """The full scale: a GPU that does not suffice is worse than any other node."""
 
@@ -110,8 +107,7 @@ def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
 
 def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: PodContext, nodes: int) -> None:
     """Add the tolerations of a section, and automatic ones for the GPU taints of some nodes."""
-    is_given = section.tolerations_auto or section.tolerations
-    if not is_given or TOLERATIONS_WHITELIST in context.namespace.annotations:
+    if not (section.tolerations_auto or section.tolerations):
         return
     present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]

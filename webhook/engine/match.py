@@ -11,7 +11,13 @@ from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, find_claimed_gpus
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import NEED_ANNOTATIONS, NOTHING_DECLARED, declared_need_of, gpu_requests_of_pod
 from webhook.engine.limitrange.findings import find_injected_gpus, remove_injected_gpus, without_injected_gpus
-from webhook.engine.matched_policies import combine_policies, for_templates, without_additions, without_changes
+from webhook.engine.matched_policies import (
+    combine_policies,
+    for_templates,
+    without_additions,
+    without_changes,
+    without_tolerations,
+)
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
@@ -28,6 +34,9 @@ from webhook.model.workloads import rollout_workload
 from webhook.policy.policy_set import ConditionError, MatchCondition, Policy, PolicySet, as_audit
 
 NO_FAILURES: tuple[SectionFinding, ...] = ()
+
+TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+"""Namespace annotation of PodTolerationRestriction: an added toleration could get the pod rejected."""
 
 
 class MatchResult(NamedTuple):
@@ -89,7 +98,8 @@ def build_context(submitted: PodContext) -> PodContext:
 
     A pod that comes with its node must stay there, so policies add nothing that could prevent it: only injected GPUs
     are removed, which no kubelet minds, and its GPUs are accounted, because a node name must not bypass a quota. A
-    mirror of a static pod stays unchanged; no kubelet runs a mirror that another client created.
+    mirror of a static pod stays unchanged; no kubelet runs a mirror that another client created. Where a whitelist
+    restricts tolerations, policies add none, and only nodes that the pod tolerates itself count.
     """
     pod, policies, view = submitted.pod, submitted.policies, submitted.view
     gpu_requests, injected = submitted.gpu_requests, submitted.limit_range_gpus
@@ -97,6 +107,8 @@ def build_context(submitted: PodContext) -> PodContext:
         policies = without_changes(policies)
     elif pod.spec.node_name:
         policies = without_additions(policies)
+    elif policies.injections and TOLERATIONS_WHITELIST in submitted.namespace.annotations:
+        policies = without_tolerations(policies)
     if injected.amounts and policies.limit_range_gpu_policies and not pod.has_uid:
         injected = remove_injected_gpus(pod, injected.amounts, submitted.namespace.ranges)
         gpu_requests = without_injected_gpus(gpu_requests, injected) if injected.removed else gpu_requests

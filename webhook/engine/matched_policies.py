@@ -155,6 +155,18 @@ def without_additions(policies: MatchedPolicies) -> MatchedPolicies:
     )
 
 
+def without_tolerations(policies: MatchedPolicies) -> MatchedPolicies:
+    """Return the same policies without tolerations."""
+    return replace(
+        policies,
+        injections=tuple(
+            (ref, replace(section, tolerations=(), tolerations_auto=False)) for ref, section in policies.injections
+        ),
+        additions=replace(policies.additions, tolerations=(), tolerate_gpu_taints=False),
+        all_additions=replace(policies.all_additions, tolerations=(), tolerate_gpu_taints=False),
+    )
+
+
 def for_templates(policies: MatchedPolicies) -> MatchedPolicies:
     """Return the same policies with right-sizing in its mode for the templates of queued workloads, if it has one."""
     right_sizing = policies.right_sizing
