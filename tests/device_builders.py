@@ -145,3 +145,10 @@ def allocated(pool: str, device: str, driver: str = NVIDIA, share: str = "", **c
     """Return a device as a claim has it; with a share ID it is a share."""
     result: Json = {"driver": driver, "pool": pool, "device": device}
     return result | ({"shareID": share, "consumedCapacity": consumed} if share else {})
+
+
+def node_groups(*slices: Json, **fields: Any) -> Json:
+    """Return settings with one group, whose new nodes publish the devices of some slices."""
+    group = {"name": "cards", "resources": {"cpu": "32", "memory": "128Gi"}, "resourceSlices": list(slices), **fields}
+    about = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "NodeGroups", "metadata": {"name": "groups"}}
+    return {**about, "nodeGroups": [group]}

@@ -17,6 +17,7 @@ from tests.device_builders import (
     card,
     device_class,
     mig_device,
+    node_groups,
     partitionable_gpus,
     resource_slice,
 )
@@ -817,6 +818,57 @@ def test_devices_that_an_autoscaler_expects_of_new_nodes_count(
 ) -> None:
     cluster = [make_node("h100", {"cards": "h100"}), *CLUSTER[1:], group, used]
     assert [each.code for each in findings(data, *cluster)] == codes
+
+
+def settings(cards: int, **fields: Any) -> Json:
+    """Return settings with one group, whose new nodes have some cards that can be partitioned."""
+    return node_groups(*partitionable_gpus("gone", cards), **fields)
+
+
+IN_SETTINGS: dict[str, tuple[Json, Json, list[str]]] = {
+    "more cards than a live node has": (claim(request(count=4)), settings(4), []),
+    "more cards than a new node has": (claim(request(count=5)), settings(4), ["GPU-D104"]),
+    "a group that does not grow": (claim(request(count=4)), settings(4, grows=False), ["GPU-D104"]),
+    "an attribute that a machine's annotations do not state": (
+        claim(request(f"{ATTRIBUTES}.productName == 'NVIDIA H100 80GB HBM3'", count=4)), settings(4), []
+    ),
+    "slices of one card": (claim(request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig", count=15)), settings(3), []),
+    "more slices of a card than fit": (
+        claim(request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig", count=22)), settings(3), ["GPU-D104"]
+    ),
+    "pods that only new nodes may run": (
+        workload("Deployment", claiming("a", nodeSelector={"pool": "new"}), replicas=100),
+        settings(1, labels={"pool": "new"}),
+        [],
+    ),
+    "pods that no new node may run either": (
+        workload("Deployment", claiming("a", nodeSelector={"pool": "old"}), replicas=100),
+        settings(1, labels={"pool": "new"}),
+        ["GPU-D104"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "group", "codes"), IN_SETTINGS.values(), ids=IN_SETTINGS)
+def test_devices_that_settings_state_of_new_nodes_count(data: Json, group: Json, codes: list[str]) -> None:
+    assert sorted(each.code for each in findings(data, *CLUSTER, group, template(request()))) == codes
+
+
+AT_ZERO: dict[str, tuple[Json, list[str]]] = {
+    "devices that a new node has": (claim(request(count=2)), []),
+    "more devices": (claim(request(count=3)), ["GPU-D104"]),
+    "a bound just above a slice": (claim(request(at_least("10Gi"), name="mig")), ["GPU-D103"]),
+    "a misspelled key": (claim(request(f"{ATTRIBUTES}.productname == 'a'")), ["GPU-D102"]),
+    "a product that no group has": (claim(request(f"{ATTRIBUTES}.productName == 'NVIDIA B200'")), ["GPU-D101"]),
+    "a template that does not exist": (claiming("a").build(), ["GPU-D110"]),
+}
+
+
+@pytest.mark.parametrize(("data", "codes"), AT_ZERO.values(), ids=AT_ZERO)
+def test_while_no_node_has_devices_those_of_the_settings_count(data: Json, codes: list[str]) -> None:
+    assert [each.code for each in findings(data, make_node("cpu"), *CLASSES, settings(2))] == codes
+    machine = [] if data["kind"] == "Pod" else findings(data, make_node("cpu"), *CLASSES, machines())
+    assert machine == []
 
 
 COPIED: dict[str, tuple[str, str, list[str]]] = {

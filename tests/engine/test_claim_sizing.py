@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.conftest import ROOT
 from tests.device_builders import (
     NVIDIA,
@@ -20,6 +20,7 @@ from tests.device_builders import (
     card,
     device_class,
     mig_device,
+    node_groups,
     partitionable_gpus,
     resource_claim,
     resource_slice,
@@ -578,3 +579,31 @@ def test_limits_allow_a_pod_with_right_sized_claims_if_they_allow_what_was_reque
     templates = [{**template, "metadata": {"name": name, "namespace": "team"}} for name in "abc"]
     decision = decide_claim(pod.build(), api_view(*GPUS, *CLASSES, *templates), text)
     assert [f"{each.code} {each.mode.name}" for each in decision.findings if each.code.startswith("GPU-L")] == want
+
+
+NETWORK = (device_node("net"), resource_slice("net-0", "dra.net", "net", nodeName="net", devices=[{"name": "eth0"}]))
+FRAGILE = device_class("mig", "device.attributes['gpu.nvidia.com'].type == 'mig'")
+SIZED, NOT_SIZED = ["mig-1g-10gb mig 1", "requested gpu 0"], list[str]()
+CARDS = device_class("gpu", IS_GPU)
+NEW_NODES: dict[str, tuple[tuple[Json, ...], list[str]]] = {
+    "no node publishes devices": ((CARDS, MIG), SIZED),
+    "no class of slices": ((CARDS,), NOT_SIZED),
+    "live nodes publish other devices": ((CARDS, MIG, *NETWORK), SIZED),
+    "the class of slices fails on those": ((CARDS, FRAGILE, *NETWORK), NOT_SIZED),
+    "live nodes have requested cards": ((CARDS, MIG, *SMALL_CARD), NOT_SIZED),
+}
+
+
+@pytest.mark.parametrize(("objects", "choices"), NEW_NODES.values(), ids=NEW_NODES)
+def test_devices_of_new_nodes_are_choices_where_no_live_node_has_the_requested_ones(
+    objects: tuple[Json, ...], choices: list[str]
+) -> None:
+    view = api_view(make_node("cpu"), *objects, node_groups(*partitionable_gpus("gone")))
+    found = apply_patch(claim(), decide_claim(claim(), view))
+    assert choices_of(found)[:1] + choices_of(found)[-1:] == choices
+
+
+def test_a_policy_that_does_not_allow_the_slices_of_new_nodes_keeps_the_request() -> None:
+    view = api_view(make_node("cpu"), CARDS, MIG, node_groups(*partitionable_gpus("gone")))
+    limits = sizing() + "\nlimits: {perPod: [{resource: nvidia.com/mig-*, max: 0}]}"
+    assert choices_of(apply_patch(claim(), decide_claim(claim(), view, limits))) == NOT_SIZED

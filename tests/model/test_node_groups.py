@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_node
+from tests.device_builders import NVIDIA, card, resource_slice
 from tests.model.autoscaler_rules import VENDOR_GPUS, counts_as_unready, utilization
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
@@ -137,6 +138,13 @@ GROUPS = {
     "metadata": {"name": "groups"},
     "nodeGroups": [{"name": "a"}],
 }
+
+
+def sliced(node: str | None, count: int = 1, **spec: Any) -> Json:
+    """Return a slice of a pool."""
+    return resource_slice("s", NVIDIA, "p", count, **({"nodeName": node} if node else {"allNodes": True}), **spec)
+
+
 INVALID = {
     "a misspelled field": (
         {"nodeGroups": [{"name": "a", "resource": {}}]},
@@ -145,6 +153,22 @@ INVALID = {
     "no name": ({"nodeGroups": [{"grows": True}]}, "NodeGroups groups: nodeGroups[0]: Object missing required field"),
     "an amount that is none": (
         {"nodeGroups": [{"name": "a", "resources": {SMALL: "a"}}]},
+        "must be a quantity such as 1, 500m or 8Gi (found 'a')",
+    ),
+    "slices of two nodes": (
+        {"nodeGroups": [{"name": "a", "resourceSlices": [sliced("a"), sliced("b")]}]},
+        "nodeGroups[0]: resourceSlices must be those of one node, which spec.nodeName of each names",
+    ),
+    "slices that no node has": (
+        {"nodeGroups": [{"name": "a", "resourceSlices": [sliced(None)]}]},
+        "nodeGroups[0]: resourceSlices must be those of one node, which spec.nodeName of each names",
+    ),
+    "a pool with a slice missing": (
+        {"nodeGroups": [{"name": "a", "resourceSlices": [sliced("a", 2)]}]},
+        "must have all slices of pool p of gpu.nvidia.com (found 1, its resourceSliceCount is 2)",
+    ),
+    "a capacity that is none": (
+        {"nodeGroups": [{"name": "a", "resourceSlices": [sliced("a", devices=[card("gpu-0", memory="a")])]}]},
         "must be a quantity such as 1, 500m or 8Gi (found 'a')",
     ),
     "no group": ({"nodeGroups": []}, "must be a NodeGroups of rightslice.dev/v1alpha1 with nodeGroups, found none"),
@@ -162,7 +186,10 @@ def test_an_invalid_settings_file_has_a_message(tmp_path: Path, change: Json, me
 
 def test_the_settings_file_of_the_docs_can_be_read(tmp_path: Path) -> None:
     page = Path("docs/autoscalers.md").read_text(encoding="utf-8")
-    text = next(block for block in page.split("```yaml\n") if "kind: NodeGroups" in block).partition("```")[0]
-    file = tmp_path / "groups.yaml"
-    file.write_text(text, encoding="utf-8")
-    assert [group.grows for group in read_node_groups(str(file))] == [True, False]
+    texts = [block.partition("```")[0] for block in page.split("```yaml\n") if "kind: NodeGroups" in block]
+    read = []
+    for text in texts:
+        file = tmp_path / "groups.yaml"
+        file.write_text(text, encoding="utf-8")
+        read += [(group.name, group.grows, len(group.resource_slices)) for group in read_node_groups(str(file))]
+    assert read == [("a100-slices", True, 0), ("leased", False, 0), ("l4", True, 1)]

@@ -29,6 +29,7 @@ from webhook.model.node_groups import (
     MachineDeployment,
     MachineSet,
     NodeGroups,
+    NodeGroupSpec,
     NodeOverlay,
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
@@ -218,8 +219,7 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
     elif isinstance(item, NodeOverlay):
         yield ("spec", "capacity"), item.spec.capacity
     elif isinstance(item, NodeGroups):
-        for place, group in enumerate(item.node_groups):
-            yield ("nodeGroups", place, "resources"), group.resources
+        yield from _amounts_of_groups(item.node_groups)
     elif isinstance(item, ResourceSlice | ResourceClaim):
         yield from slice_amounts(item) if isinstance(item, ResourceSlice) else claim_amounts(item)
     elif isinstance(item, RuntimeClass):
@@ -229,6 +229,16 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
             for field in msgspec.structs.fields(limit):
                 if field.name != "type":
                     yield ("spec", "limits", place, field.encode_name), getattr(limit, field.name)
+
+
+def _amounts_of_groups(
+    groups: Iterable[NodeGroupSpec],
+) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:
+    for place, group in enumerate(groups):
+        yield ("nodeGroups", place, "resources"), group.resources
+        for number, each in enumerate(group.resource_slices):
+            of_slice: FieldPath = ("nodeGroups", place, "resourceSlices", number)
+            yield from (((*of_slice, *path), amounts) for path, amounts in slice_amounts(each))
 
 
 def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, QuantityText]) -> None:

@@ -1,7 +1,7 @@
 """Review resource claims and their templates: requests that the scheduler cannot allocate, or not well.
 
 Findings are warnings: devices may still be published. There are none in a cluster without known devices, and none about
-selectors that are not evaluated here.
+selectors that are not evaluated here. While no node publishes devices, those that new nodes will publish count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webhook.engine.claimed_gpus import claim_of_scheduler, is_advertised
 from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.limits import most_units_of_pod
 from webhook.engine.matched_policies import combine_policies, fact_reporter
-from webhook.engine.new_nodes import find_new_nodes, says_that_groups_grow, view_new_devices
+from webhook.engine.new_nodes import find_new_nodes, publishing_view, says_that_groups_grow, view_new_devices
 from webhook.engine.owned_pods import is_daemon_pod
 from webhook.engine.pod_context import PodContext
 from webhook.engine.policy_findings import PolicyFinding
@@ -152,7 +152,8 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
         added: Tolerations that policies add to the pod.
     """
     pod, view, namespace = context.pod, context.view, context.request.namespace
-    found = list(_pod_claim_findings(pod, view, namespace)) if pod.spec.resource_claims and view.device_pools() else []
+    has_devices = pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view)
+    found = list(_pod_claim_findings(pod, view, namespace)) if has_devices else []
     found += _class_resource_findings(pod, view, namespace)
     if UNALLOCATABLE.isdisjoint(one.code for one in found):
         found += _joint_findings(context, added)
@@ -490,9 +491,10 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
     Args:
         path: Where the specification stands in its object.
     """
-    known, key = _known_findings(view.devices.pools).values_for(view.classes), msgspec.json.encode(spec)
+    publishing = publishing_view(view)
+    known, key = _known_findings(publishing.devices.pools).values_for(view.classes), msgspec.json.encode(spec)
     if (found := known.get(key)) is None:
-        found = known.store(key, _device_findings(spec, view))
+        found = known.store(key, _device_findings(spec, publishing))
     if not NO_NODE.isdisjoint(one.code for one in found) and _new_nodes_have_devices((spec,), view):
         found = [one for one in found if one.code not in NO_NODE]
     restricted = _restricted_requests(spec, view, view.labels_of(namespace), ("devices",))

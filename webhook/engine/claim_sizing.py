@@ -19,6 +19,7 @@ from webhook.engine.demand import UNREADABLE_NEED
 from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, declared_need_of
 from webhook.engine.limits import allows_resource
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
+from webhook.engine.new_nodes import view_new_devices
 from webhook.engine.patch import MAX_ANNOTATION_BYTES
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import (
@@ -69,6 +70,7 @@ from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyM
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import CARD_MILLI, DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.node_groups import SETTINGS
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, QuantityText
@@ -114,6 +116,7 @@ class _ClaimContext(NamedTuple):
         path: Where the requests stand in the object.
         right_sizing: The rules that match it.
         policy_set: All policies.
+        publishing: The nodes whose devices count: those of the cluster, or new ones if no live one has the devices.
     """
 
     namespace: str
@@ -125,6 +128,7 @@ class _ClaimContext(NamedTuple):
     right_sizing: CombinedRightSizing
     policy_set: PolicySet
     view: ClusterView
+    publishing: ClusterView
 
 
 def size_claim(
@@ -153,7 +157,7 @@ def size_claim(
         return Decision()
     context = _ClaimContext(
         *(request.namespace, metadata, spec, written.get("devices") or {}, path, declared, right_sizing),
-        *(policies, view),
+        *(policies, view, view),
     )
     outcome = _choose_devices(context)
     return _kept_decision(outcome, context) if isinstance(outcome, KeepRequest) else _sizing_decision(outcome, context)
@@ -210,7 +214,11 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     if (reason := _reason_by_others(context) or _unsizable_reason(context)) is not None:
         return reason
     requested = devices.requests[0].exactly or DeviceRequest()
-    found = _smaller_devices(requested, context.declared, rule.min_saving_percent, view)
+    if not _requested_devices(requested, view):
+        context = context._replace(publishing=view_new_devices(view, SETTINGS) or view)
+    found = _smaller_devices(requested, context.declared, rule.min_saving_percent, context.publishing)
+    live = class_offers(view.devices, view.fleet).matching  # selectors must have a value for the devices of today too
+    found = [one for one in found if live.get(one.device_class) is not None]
     if not found:
         return _explain_no_choice(requested, context)
     written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
@@ -257,17 +265,17 @@ def _unsizable_reason(context: _ClaimContext) -> KeepRequest | None:
 
 def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> KeepRequest:
     """Return why a request gets no choices: smaller devices save too little, or none covers the need."""
-    declared, required = context.declared, context.right_sizing.rule.min_saving_percent
+    declared, required, view = context.declared, context.right_sizing.rule.min_saving_percent, context.publishing
     if context.view.api_minor < FIRST_AVAILABLE_MINOR:
         return KeepRequest(KeepReason.KUBERNETES_TOO_OLD, "" if context.view.api_minor else "its version is unknown")
-    if (reason := _reason_by_devices(requested, context.view)) is not None:
+    if (reason := _reason_by_devices(requested, view)) is not None:
         return KeepRequest(reason)
-    found = _smaller_devices(requested, declared, 0, context.view)
-    if not found and all(device_text(each.device, "profile") for each in _requested_devices(requested, context.view)):
+    found = _smaller_devices(requested, declared, 0, view)
+    if not found and all(device_text(each.device, "profile") for each in _requested_devices(requested, view)):
         return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
     if not found:
         unselected = msgspec.structs.replace(requested, selectors=())
-        excluded = requested.selectors and _smaller_devices(unselected, declared, 0, context.view)
+        excluded = requested.selectors and _smaller_devices(unselected, declared, 0, view)
         return KeepRequest(KeepReason.SELECTORS if excluded else KeepReason.NO_OFFER, declared.text)
     best = min(found, key=lambda one: one.size.gpu_milli)
     weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / CARD_MILLI:.2g} of a GPU"
@@ -423,7 +431,7 @@ def _reason_by_policies(after: ClaimSpec, context: _ClaimContext) -> KeepRequest
 
     A policy for some pods counts as if it matched all.
     """
-    known, view = context.policy_set.policies, context.view
+    known, view = context.policy_set.policies, context.publishing
     names, before = (
         {name for one in count_claim_units(each, view.devices, view.fleet) for name in one.units}
         for each in (after, context.spec)

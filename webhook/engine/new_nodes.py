@@ -15,7 +15,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.enums import FullCapacityAction
 from webhook.model.fleet import Fleet
-from webhook.model.node_groups import NodeGroup, growing_groups, new_device_pools
+from webhook.model.node_groups import SETTINGS, NodeGroup, growing_groups, new_device_pools
 from webhook.model.node_masks import union_masks
 from webhook.policy.policy_set import PolicySet
 
@@ -56,13 +56,25 @@ def find_new_nodes(context: PodContext) -> NewNodes:
     return NewNodes(new.fleet, groups, feasible.nodes & known)
 
 
-def view_new_devices(view: ClusterView) -> ClusterView | None:
-    """Return the view of new nodes with the devices that they will publish; None if none is known to publish any."""
-    pools, live = new_device_pools(view.fleet, view.group_sources), view.devices
+def view_new_devices(view: ClusterView, source: str = "") -> ClusterView | None:
+    """Return the view of new nodes with the devices that they will publish; None if none is known to publish any.
+
+    Args:
+        source: The only source of groups that counts; "" for all.
+    """
+    pools, live = new_device_pools(view.fleet, view.group_sources, source), view.devices
     if not pools:
         return None
     devices = DeviceView(pools, {}, live.classes, live.class_by_resource)
-    return view.view_new_nodes().with_classes(view.classes).with_devices(devices)
+    return view.view_new_nodes().with_api_minor(view.api_minor).with_classes(view.classes).with_devices(devices)
+
+
+def publishing_view(view: ClusterView) -> ClusterView:
+    """Return the view, or that of new nodes if no node publishes devices yet and the settings state theirs.
+
+    Of machines, only what cluster-autoscaler expects is known, which is less than their devices will have.
+    """
+    return view if view.devices.pools else view_new_devices(view, SETTINGS) or view
 
 
 def says_that_groups_grow(policies: PolicySet) -> bool:

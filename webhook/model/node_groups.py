@@ -26,17 +26,11 @@ import msgspec
 from webhook.model.api_struct import ApiStruct
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
-from webhook.model.dra.resource_slices import (
-    Device,
-    DeviceAttribute,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-    pack_slices,
-)
+from webhook.model.dra.resource_slices import ResourceSlice, pack_slices
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.group_devices import require_slices_of_one_node, slices_of_machine, slices_of_new_node
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint, taint_sort_key
@@ -102,9 +96,6 @@ RESERVED_RESOURCES = ("cpu", "memory")
 
 NODES_LIMIT = "nodes"
 """The name of a limit on the number of nodes."""
-
-MAX_SLICE_DEVICES = 128
-"""Devices that a ResourceSlice can have."""
 
 CAPACITY_ANNOTATION = "capacity.cluster-autoscaler.kubernetes.io/"
 MAX_SIZE_ANNOTATION = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
@@ -173,6 +164,7 @@ class NodeGroupSpec(ApiStruct, frozen=True, forbid_unknown_fields=True):
         labels, taints: Those of the template of a new node.
         agent_labels: Labels that agents add to a new node later, as GPU feature discovery does.
         resources: What a new node offers to pods.
+        resource_slices: The slices of one node of it: a new node will publish the same devices.
     """
 
     name: str
@@ -181,6 +173,15 @@ class NodeGroupSpec(ApiStruct, frozen=True, forbid_unknown_fields=True):
     agent_labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     resources: dict[str, QuantityText] = {}
+    resource_slices: tuple[ResourceSlice, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Require that the slices are those of one node.
+
+        Raises:
+            ValueError: They are not.
+        """
+        require_slices_of_one_node(self.resource_slices)
 
 
 class NodeGroups(ApiStruct, frozen=True, forbid_unknown_fields=True):
@@ -218,7 +219,7 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
         blocker: Why no node will be created; "" if one may.
         nodes_left: The number of nodes that may be created at least; None if no limit is known.
         is_declared: True if settings or an object say that an autoscaler creates its nodes; live nodes alone do not.
-        slices: The devices that cluster-autoscaler expects a new node to publish.
+        slices: The devices that a new node is expected to publish.
     """
 
     name: str
@@ -257,10 +258,11 @@ def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])
 
 
-@derived_value(max_entries=KNOWN_SOURCES)
-def new_device_pools(fleet: Fleet, sources: GroupSources) -> DevicePools:
-    """Return the devices that the nodes of `new_nodes` will publish."""
-    slices = (one for group in growing_groups(fleet, sources) for one in group.slices)
+@derived_value(max_entries=2 * KNOWN_SOURCES)
+def new_device_pools(fleet: Fleet, sources: GroupSources, source: str = "") -> DevicePools:
+    """Return the devices that the nodes of `new_nodes` will publish; with a source those of its groups alone."""
+    groups = (group for group in growing_groups(fleet, sources) if not source or group.source == source)
+    slices = (one for group in groups for one in group.slices)
     return DevicePools(slices_by_pool(pack_slices(slices)), new_nodes(fleet, sources))
 
 
@@ -300,7 +302,8 @@ def _group_by_settings(spec: NodeGroupSpec) -> NodeGroup:
     node = _new_node(spec.name, spec.agent_labels | spec.labels, spec.taints, spec.resources)
     blocker = "" if spec.grows else "the settings say that it does not grow"
     unknown = frozenset(spec.agent_labels.keys() - spec.labels.keys())
-    return NodeGroup(spec.name, SETTINGS, node, unknown, blocker=blocker, is_declared=True)
+    slices = slices_of_new_node(node.metadata.name, spec.resource_slices)
+    return NodeGroup(spec.name, SETTINGS, node, unknown, blocker=blocker, is_declared=True, slices=slices)
 
 
 def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeGroup]:
@@ -321,21 +324,10 @@ def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeG
         taints = filter(None, map(_parse_taint, written.get("taints", "").split(",")))
         node = _new_node(one.metadata.name, labels, taints, resources)
         blocker, left = _size_blocker(one), _machines_left(one)
-        kind, slices = type(one).__name__, _slices_of_machine(node.metadata.name, written)
+        kind, slices = type(one).__name__, slices_of_machine(node.metadata.name, written)
         yield NodeGroup(
             one.metadata.name, kind, node, blocker=blocker, nodes_left=left, is_declared=True, slices=slices
         )
-
-
-def _slices_of_machine(node: str, written: Mapping[str, str]) -> tuple[ResourceSlice, ...]:
-    """Return the devices that cluster-autoscaler expects of a machine whose annotations name a DRA driver."""
-    driver, count = written.get("dra-driver", ""), parse_count(written.get("gpu-count")) or 0
-    if not (driver and count):
-        return ()
-    attributes = {"type": DeviceAttribute(string_value="gpu")}
-    devices = tuple([Device(f"gpu-{index}", attributes) for index in range(min(count, MAX_SLICE_DEVICES))])
-    spec = ResourceSliceSpec(driver, ResourcePool(node, resource_slice_count=1), node_name=node, devices=devices)
-    return (ResourceSlice(ObjectMeta(name=f"{node}-{driver}"), spec),)
 
 
 def _size_blocker(machines: MachineDeployment) -> str:
