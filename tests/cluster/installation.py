@@ -105,10 +105,14 @@ def fetch_page(port: int, path: str) -> str:
     Raises:
         OSError: there is no response, or not a 2xx.
     """
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=30) as response:
+    url = f"https://127.0.0.1:{port}{path}"
+    with urllib.request.urlopen(url, context=unverified_context(), timeout=30) as response:
         return str(response.read().decode())
+
+
+def unverified_context() -> ssl.SSLContext:
+    """Return a context that verifies no certificate. It loads no authorities, which would take 30 ms for each poll."""
+    return ssl._create_unverified_context()
 
 
 def is_ready(port: int) -> bool:

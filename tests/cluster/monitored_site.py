@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -17,7 +16,7 @@ import msgspec
 
 from tests.builders import PodMaker, make_node, make_pod
 from tests.cluster.client import RefusedError
-from tests.cluster.installation import Installation, install_from_page, patch_webhooks
+from tests.cluster.installation import Installation, install_from_page, patch_webhooks, unverified_context
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
@@ -102,13 +101,13 @@ class MonitoredSite:
         url = f"https://127.0.0.1:{self.installation.port}/validate"
         request = urllib.request.Request(url, b"{", {"Content-Type": "application/json"})
         with suppress(urllib.error.HTTPError):
-            urllib.request.urlopen(request, timeout=60, context=_unverified()).close()
+            urllib.request.urlopen(request, timeout=60, context=unverified_context()).close()
 
     def _call_extender(self, pod: PodMaker) -> None:
         body = extender_body(pod, [node["metadata"]["name"] for node in demo_nodes()])
         for verb in ("filter", "prioritize"):
             request = urllib.request.Request(f"{self._extender}/{verb}", body, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=60, context=_unverified()) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=unverified_context()) as answer:
                 answer.read()
 
 
@@ -210,9 +209,3 @@ def scrape(plane: Plane, folder: Path, targets: Mapping[str, tuple[str, str]]) -
     with Prometheus(prometheus_program(), folder / "prometheus", config) as prometheus:
         eventually(lambda: len(prometheus.instant_query("up == 1")) == len(jobs))
         yield prometheus
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
+from tests.cluster.installation import unverified_context
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.test_crds import POLICIES, is_served
@@ -56,11 +56,9 @@ class PolicyServer:
         self._port = port
 
     def page(self, path: str) -> str:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         url = f"https://127.0.0.1:{self._port}{path}"
         try:
-            with urllib.request.urlopen(url, context=context, timeout=30) as answer:
+            with urllib.request.urlopen(url, context=unverified_context(), timeout=30) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             return str(error.read().decode())
