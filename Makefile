@@ -19,10 +19,10 @@ ITSELF := $(INSTALL) --no-deps --no-index --no-build-isolation --editable .
 CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
-# Three processes for two cores, since tests on a control plane wait half of their time; each has a control plane of its
-# own. The tests of a file run in one process, and files in their order, so that set-up for a folder is shared. A process
-# that ends, as after the time limit of a test in pyproject.toml, ends the run.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# Four processes for two cores, since tests on a control plane wait half of their time; each has a control plane of its
+# own. tests/distribution.py says which process gets which file. A process that ends, as after the time limit of a test in
+# pyproject.toml, ends the run.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Tests that take hours, without that time limit.
 LONG_PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=0

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.browser.fixtures import browser
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
 from tests.controlplane.programs import HAS_C_COMPILER
+from tests.distribution import MixedScheduling
 from tests.filters.scheduler import device_scheduler, scheduler_filters
 from tests.usage.fixtures import prometheus
 
@@ -90,6 +91,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Report the number of GPU tests from a worker process to the one that prints the summary."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[GPU_TESTS_OUTPUT] = session.config.stash.get(GPU_TESTS, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> MixedScheduling | None:
+    """Distribute whole files in an order that uses all cores; None for other modes of pytest-xdist."""
+    return MixedScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(optionalhook=True)
