@@ -28,6 +28,7 @@ class ChartValue(NamedTuple):
 
 def read_chart_values(text: str) -> Iterator[ChartValue]:
     """Yield the values of a values.yaml; the description of each is the comment above it, after "# --"."""
+    values = yaml.safe_load(text)
     parents: list[str] = []
     comment: list[str] = []
     for line in text.splitlines():
@@ -36,7 +37,7 @@ def read_chart_values(text: str) -> Iterator[ChartValue]:
         elif found := re.match(r"( *)(\w+):", line):
             parents[len(found[1]) // 2 :] = [found[2]]
             if comment:
-                yield ChartValue(".".join(parents), " ".join(comment), _default(yaml.safe_load(text), parents))
+                yield ChartValue(".".join(parents), " ".join(comment), _default(values, parents))
             comment = []
 
 
