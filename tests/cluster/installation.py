@@ -41,19 +41,42 @@ class Installation:
         plane: The control plane.
         port: The port that the API server calls.
         replica: The server process.
+        checkout: The version of its code and manifests.
+        patient: Whether the API server waits for the webhooks as long as it can.
     """
 
-    def __init__(self, plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> None:
-        self.plane, self.port, self._folder, self._policies = plane, free_port(), folder, policies
-        self.apply, self._serve = documented_commands()
+    def __init__(
+        self,
+        plane: Plane,
+        folder: Path,
+        *flags: str,
+        policies: Path = POLICIES,
+        checkout: Path = ROOT,
+        patient: bool = False,
+    ) -> None:
+        self.plane, self.port, self.checkout, self.patient = plane, free_port(), checkout, patient
+        self._folder, self._policies = folder, policies
+        self._apply, self._serve = documented_commands()
         self.replica = self.start_server("rightslice", self.port, *flags)
+
+    def apply_manifests(self) -> None:
+        """Apply the manifests as documented, with our address."""
+        manifests = copy_manifests(self.checkout / "manifests", self._folder / f"manifests-{self.checkout.name}")
+        overlay = manifests / "overlays" / "out-of-cluster"
+        address = overlay / "address.yaml"
+        address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{self.port}"))
+        if self.patient:
+            webhooks = manifests / "admission" / "webhooks.yaml"
+            webhooks.write_text(re.sub(r"timeoutSeconds: \d+", "timeoutSeconds: 30", webhooks.read_text()))
+        self.plane.kubectl(*self._apply[1:-1], str(overlay), "--force-conflicts")
 
     def start_server(self, name: str, port: int, *flags: str) -> Process:
         """Start another server with the documented flags, on a port of this machine."""
         arguments = [argument.replace("0.0.0.0:8443", f"127.0.0.1:{port}") for argument in self._serve[1:]]
         arguments[arguments.index("policies")] = str(self._policies)
         extra = [f"--kubeconfig={self.plane.kubeconfig}", "--log-level=debug", *flags]
-        command = [sys.executable, "-m", "webhook.cli", *arguments, *extra]
+        code = ["env", f"--chdir={self.checkout}", f"PYTHONPATH={self.checkout}"]
+        command = [*code, sys.executable, "-m", "webhook.cli", *arguments, *extra]
         return Process(name, command, self._folder / f"{name}.log", lambda: is_ready(port))
 
     def fetch_page(self, path: str) -> str:
@@ -141,15 +164,19 @@ def patch_webhooks(plane: Plane, change: Callable[[Json], Json]) -> list[Json]:
 
 
 @contextmanager
-def install_from_page(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> Iterator[Installation]:
+def install_from_page(
+    plane: Plane,
+    folder: Path,
+    *flags: str,
+    policies: Path = POLICIES,
+    checkout: Path = ROOT,
+    patient: bool = False,
+) -> Iterator[Installation]:
     """Install for the block, and remove everything afterwards. `flags` are added to the server's."""
-    installation = Installation(plane, folder, *flags, policies=policies)
-    overlay = copy_manifests(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
+    installation = Installation(plane, folder, *flags, policies=policies, checkout=checkout, patient=patient)
     plane.wait_until_gone(SYSTEM_NAMESPACE)
-    address = overlay / "address.yaml"
-    address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{installation.port}"))
     try:
-        plane.kubectl(*installation.apply[1:-1], str(overlay), "--force-conflicts")
+        installation.apply_manifests()
         installation.replica.start()
         eventually(installation.webhooks_answer)
         yield installation
