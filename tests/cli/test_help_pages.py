@@ -135,7 +135,7 @@ MISTAKES = {
     "an unknown choice": ("audit --fail-on no", "--fail-on: must be one of deny, warn, skipped, never", "audit"),
     "text for a number": ("layout --headroom x", "--headroom: must be a valid integer, found 'x'", "layout"),
     "a namespace with capitals": ("lint -n Foo", "--namespace: must be a namespace name", "lint"),
-    "a missing flag": ("simulate", "--nodes: must be given, found none", "simulate"),
+    "a missing flag": ("simulate", "--cluster: must be given, found none", "simulate"),
     "a missing argument": ("policy show", "NAME: must be given, found none", "policy show"),
     "an argument too many": ("explain a b", "got unexpected extra argument(s) (b)", "explain"),
     "no file": ("check", "FILE|DIR|-: name a file, a folder, or - for standard input", "check"),

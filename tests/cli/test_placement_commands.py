@@ -32,6 +32,7 @@ BAD_INPUT = [
     ("no pods to place", ["place", "-f", "policies", *SMALL], "policies: no pods and no workloads here"),
     ("unreadable pods", ["place", "-f", "bad/broken.yaml", *SMALL], "bad/broken.yaml"),
     ("a trace with YAML pods", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
+    ("names of a trace", ["simulate", *TRACE, "-o", "name"], "must be used with Kubernetes pods, found a trace"),
     ("an invalid trace", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
      "room/pods.csv:1:1: must have the columns sn,"),
     ("policies for a trace", ["simulate", *TRACE, "--policies", "policies"], "cannot be used with a trace"),
@@ -103,6 +104,19 @@ def test_replicas_are_simulated_one_by_one(rightslice: Run) -> None:
     last = orjson.loads(result.out)["steps"][-1]
 
     assert last["placed"] + last["unplaced"] == 6
+
+
+def test_objects_with_pods_that_are_not_placed_are_named(rightslice: Run) -> None:
+    pods = (
+        deployment(1000)
+        + b"\n---\n"
+        + b"{apiVersion: v1, kind: Pod, metadata: {name: plain}, spec: {containers: [{name: a}]}}"
+    )
+    flags = ("simulate", "--cluster", "demo", "-f", "-", "--policies", "room/policy.yaml")
+    unplaced = orjson.loads(rightslice(*flags, "-o", "json", stdin=pods).out)["unplacedObjects"]
+
+    assert rightslice(*flags, "-o", "name", stdin=pods).out == "deployment.apps/many\n"
+    assert [(each["name"], 0 < each["pods"] < 1000) for each in unplaced] == [("many", True)]
 
 
 @pytest.mark.parametrize("strategy", ["tab", "fgd", "most-allocated", "default"])

@@ -54,7 +54,7 @@ from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requir
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking, RankedNode
 from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
-from webhook.report.simulation import SimulationResult, SimulationStep
+from webhook.report.simulation import SimulatedObject, SimulationResult, SimulationStep
 
 MAX_STEPS = 200
 """Steps to record of a simulation, however long it is."""
@@ -65,6 +65,7 @@ class SimulationProgress:
 
     Attributes:
         keep_reasons: Pods that keep their GPU request, by reason.
+        unplaced: Pods that were not placed, by object.
     """
 
     def __init__(self, strategy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
@@ -76,6 +77,7 @@ class SimulationProgress:
         self._steps: list[SimulationStep] = []
         self._reasons: Counter[str] = Counter()
         self.keep_reasons: Counter[str] = Counter()
+        self.unplaced: Counter[SimulatedObject] = Counter()
 
     def record_pod(self, milli: int, reason: str, *, denied: bool = False) -> bool:
         """Count a pod, with the reason if it was not placed. Returns whether a step should be recorded now."""
@@ -105,6 +107,7 @@ class SimulationProgress:
             self._initial,
             dict(self.keep_reasons),
             self._denied,
+            dict(self.unplaced),
         )
 
 
@@ -155,6 +158,7 @@ class ArrivingReplicas(NamedTuple):
     """Replicas of one template, which arrive one after another.
 
     Attributes:
+        owner: The object that has the template.
         admit: Admits a number of the next ones in a state of the cluster.
         nodes: For a DaemonSet, the node of each replica, by index.
         varies: The answer may change with the state of the cluster.
@@ -164,6 +168,7 @@ class ArrivingReplicas(NamedTuple):
     admit: Callable[[ClusterView, int], ArrivingPod]
     nodes: tuple[int, ...] = ()
     varies: bool = True
+    owner: SimulatedObject | None = None
 
 
 class PlacementOutcome(NamedTuple):
@@ -377,8 +382,10 @@ def simulate_pods(
     fragmentation = FgdScorer(snapshot.capacity, placement.mix.with_gpus())
     simulated, expected = SimulatedCluster(placement, strategy, fill, view), sum(each.replicas for each in arriving)
     simulation = SimulationProgress(strategy, len(snapshot.fleet.nodes), capacity, expected, allocated)
-    outcomes = (outcome for replicas in arriving for outcome in simulated.place_replicas(replicas))
-    for number, (milli, reason, keep_reason, denied) in enumerate(outcomes, 1):
+    outcomes = ((replicas.owner, each) for replicas in arriving for each in simulated.place_replicas(replicas))
+    for number, (owner, (milli, reason, keep_reason, denied)) in enumerate(outcomes, 1):
+        if reason and owner:
+            simulation.unplaced[owner] += 1
         if keep_reason:
             simulation.keep_reasons[keep_reason] += 1
         if simulation.record_pod(milli, reason, denied=denied) or number == expected:

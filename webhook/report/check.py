@@ -267,6 +267,11 @@ def _offer_product(offer: GpuOffer) -> str:
 
 def object_name(result: CheckResult) -> str:
     """Return kind and name of an evaluated object, the kind in lower case with the API group after a dot."""
-    group, slash, _ = result.api_version.partition("/")
-    kind = f"{result.kind.lower()}.{group}" if slash else result.kind.lower()
-    return sanitize(f"{kind}/{result.name}")
+    return kubectl_name(result.api_version, result.kind, result.name)
+
+
+def kubectl_name(api_version: str, kind: str, name: str) -> str:
+    """Return kind and name as `kubectl get -o name` prints them: deployment.apps/serve."""
+    group, slash, _ = api_version.partition("/")
+    qualified = f"{kind.lower()}.{group}" if slash else kind.lower()
+    return sanitize(f"{qualified}/{name}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.report.charts import line_chart
+from webhook.report.check import kubectl_name
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, format_gpus, pluralize, sanitize, without_style
 
@@ -34,6 +35,15 @@ class SimulationStep(msgspec.Struct, frozen=True):
     unplaced: int
 
 
+class SimulatedObject(NamedTuple):
+    """A Kubernetes object whose pods are simulated."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
 class SimulationResult(msgspec.Struct, frozen=True):
     """A simulation.
 
@@ -42,6 +52,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
         steps: From the first to the last.
         reasons: Pods that were not placed, by reason.
         denied: Number of them that were denied at admission: they are not created.
+        unplaced: Number of them of each Kubernetes object.
         initially_allocated: GPUs allocated at the start, in thousandths.
         keep_reasons: Pods that keep their GPU request, by the stable word of the reason.
     """
@@ -54,6 +65,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
     initially_allocated: int = 0
     keep_reasons: Mapping[str, int] = {}
     denied: int = 0
+    unplaced: Mapping[SimulatedObject, int] = {}
 
 
 def simulation_columns(capacity: int = 0) -> Table[SimulationStep]:
@@ -101,9 +113,24 @@ def simulation_document(run: SimulationResult) -> dict[str, Any]:
         "initiallyAllocatedMilli": run.initially_allocated,
         "unplaced": [{"message": reason, "pods": pods} for reason, pods in Counter(run.reasons).most_common()],
         "denied": run.denied,
+        "unplacedObjects": [{**_object_fields(each), "pods": pods} for each, pods in run.unplaced.items()],
         "keepReasons": dict(run.keep_reasons),
         "steps": list(map(simulation_columns().to_document, run.steps)),
     }
+
+
+def _object_fields(each: SimulatedObject) -> dict[str, str]:
+    return {
+        "apiVersion": each.api_version,
+        "kind": each.kind,
+        "namespace": each.namespace,
+        "name": each.name,
+    }
+
+
+def unplaced_names(run: SimulationResult) -> list[str]:
+    """Return kind and name of the objects with pods that were not placed."""
+    return [kubectl_name(each.api_version, each.kind, each.name) for each in run.unplaced]
 
 
 def simulation_svg(run: SimulationResult) -> str:

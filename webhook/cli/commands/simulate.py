@@ -39,15 +39,22 @@ from webhook.cli.output import (
 )
 from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
 from webhook.errors import RightsliceError
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.placement.capacity import ClusterCapacity
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder
-from webhook.report.simulation import simulation_document, simulation_svg, simulation_table
+from webhook.report.simulation import (
+    SimulatedObject,
+    simulation_document,
+    simulation_svg,
+    simulation_table,
+    unplaced_names,
+)
 from webhook.report.text import pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
-FORMATS = ("table", "json", "yaml", "svg")
+FORMATS = ("table", "name", "json", "yaml", "svg")
 SimulateOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 MAX_PODS = 1_000_000
 """Kubernetes pods per simulation, replicas included."""
@@ -58,13 +65,17 @@ SimulationNodes = Annotated[
     str,
     typer.Option(
         "--nodes",
+        "--cluster",
         metavar="FILE|DIR|live|demo",
         help="Nodes in the openb format (CSV, also gzipped), a snapshot, live for a cluster in its current state, or "
         "demo.",
     ),
 ]
 SimulationPods = Annotated[
-    str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in the openb format, or Kubernetes YAML.")
+    str,
+    typer.Option(
+        "--pods", "-f", "--filename", metavar="FILE|DIR|-", help="Pods in the openb format, or Kubernetes YAML."
+    ),
 ]
 Seed = Annotated[
     int,
@@ -107,6 +118,8 @@ def simulate_command(
     count as fractions of a GPU, GPUs of ResourceSlices as whole cards. FRAGMENTED is free but unusable by a typical
     arriving pod.
 
+    -o name prints the objects with pods that are not placed.
+
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
@@ -116,6 +129,8 @@ def simulate_command(
     if _is_trace(nodes):
         if policies or scheduler_config or access != DEFAULT_ACCESS:
             exit_with_error("--policies, --scheduler-config, --kubeconfig and --context cannot be used with a trace")
+        if any(target.form == "name" for target in targets):
+            exit_with_error("-o name: must be used with Kubernetes pods, found a trace. Write -o json")
         try:
             site, demands = ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods))
         except RightsliceError as error:
@@ -143,6 +158,7 @@ def simulate_command(
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines(simulation_table(result, paint)),
+        "name": lambda: join_lines(unplaced_names(result)),
         **document_reports(lambda: simulation_document(result)),
         "svg": lambda: simulation_svg(result),
     }
@@ -158,6 +174,14 @@ def _read_sources(path: str, evaluation: EvaluationContext) -> list[SourceObject
     documents = list(reject_unplaceable(read_objects([path]), evaluation))
     reject_broken_files(documents)
     return [each for each in documents if isinstance(each, SourceObject)]
+
+
+def _simulated_object(source: SourceObject) -> SimulatedObject:
+    data = source.data
+    metadata = data.get("metadata") or {}
+    namespace = str(metadata.get("namespace") or DEFAULT_NAMESPACE)
+    name = str(metadata.get("name") or metadata.get("generateName") or "")
+    return SimulatedObject(str(data.get("apiVersion")), str(data.get("kind")), namespace, name)
 
 
 def _read_arriving_pods(
@@ -178,7 +202,7 @@ def _read_arriving_pods(
             if pods > MAX_PODS:
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
                 exit_with_error(f"{sanitize(path)}: {must}")
-            arriving.append(arriving_replicas(admitted))
+            arriving.append(arriving_replicas(admitted)._replace(owner=_simulated_object(source)))
             evaluation = structs.replace(evaluation, view=admitted.view)
             unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod, placement), admitted.replicas))
     for constraint, count in (+unsimulated).items():
