@@ -136,3 +136,18 @@ def test_a_kubeconfig_for_a_snapshot_is_an_error(rightslice: Run, cluster: str) 
     result = rightslice("fairshare", "--cluster", cluster, "--kubeconfig", "k")
     assert (result.code, result.out) == (2, "")
     assert "write --cluster live" in result.err
+
+
+@pytest.mark.parametrize("now", ["2026-11-27T00:00:00Z", "2029-02-28T12:00:00Z"])
+def test_the_demo_has_groups_above_and_below_their_share_at_any_time(rightslice: Run, now: str) -> None:
+    result = rightslice("fairshare", "--cluster", "demo", "--now", now, "-o", "json")
+    excess = {each["name"]: each["excessMilli"] for each in json.loads(result.out)["groups"]}
+    assert excess["team-nlp"] > 100
+    assert excess["ml-infra"] < -100
+    assert "demo is an example cluster, not yours" in result.err
+
+
+def test_only_the_demo_is_called_one(rightslice: Run, cluster: str) -> None:
+    results = (rightslice(command, "--cluster", cluster) for command in ("fairshare", "capacity"))
+    assert ["demo" in each.err for each in results] == [False, False]
+    assert "demo is an example cluster" in rightslice("capacity", "--cluster", "demo").err

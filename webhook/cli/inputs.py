@@ -90,6 +90,12 @@ def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> Evaluat
     return EvaluationContext(policies, view, flags.now, usage, flags.namespace)
 
 
+def note_demo(cluster: str | None) -> None:
+    """Say that figures are of the example cluster, if they are."""
+    if cluster == DEMO:
+        print_note("note: demo is an example cluster, not yours")
+
+
 # Policies
 
 

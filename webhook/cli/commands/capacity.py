@@ -12,6 +12,7 @@ from webhook.audit.object_files import read_content
 from webhook.cache.placement_input import PlacementInput
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, choose_cluster
+from webhook.cli.inputs import note_demo
 from webhook.cli.output import (
     ReportRenderer,
     RowFlags,
@@ -103,6 +104,7 @@ def capacity_command(
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
     cluster, node = str(choose_cluster(cluster)), node.removeprefix("node/")
+    note_demo(cluster)
     placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
     selection = select_objects(selector=selector)
     chosen = {each.name for each in placement.snapshot.fleet.nodes if selection.selects_labels(each.labels)}

@@ -17,6 +17,7 @@ from webhook.cli.inputs import (
     choose_fair_share,
     load_cluster_policies,
     load_policy_set,
+    note_demo,
     parse_now,
     read_live_view,
     reject_broken_files,
@@ -83,6 +84,7 @@ def fairshare_command(
             periods = list(gpu_time_of_pods(pods, view.fleet, rule.by, skipped.append, view.all_claims))
     else:
         reject_access_flags(access)
+        note_demo(cluster)
         rule = choose_fair_share(load_policy_set(policies), policy)
         documents = list(read_objects(audit_sources(None, cluster)))
         reject_broken_files(documents)
