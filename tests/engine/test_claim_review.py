@@ -178,6 +178,7 @@ CODES: dict[str, tuple[Json, list[str]]] = {
     ),
     "a class that does not exist": (claim(request(name="gpus")), ["GPU-D106"]),
     "a field that devices lack": (claim(request("device.attribute['x'].y == 1")), ["GPU-D107"]),
+    "a selector that is too long": (claim(request(" || ".join(["true"] * 1500))), ["GPU-D107"]),
     "all devices of a node": (claim(request(allocationMode="All")), ["GPU-D111"]),
     "all devices of a class that holds no GPUs": (
         claim(request(name="compute-domain-a.nvidia.com", allocationMode="All")),

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -54,7 +55,7 @@ from webhook.model.dra.allocator import (
 )
 from webhook.model.dra.claim_weights import count_claim_units, weigh_unallocated_claims
 from webhook.model.dra.device_pools import DevicePools
-from webhook.model.dra.device_selectors import SelectorCompileError, SelectorRuntimeError
+from webhook.model.dra.device_selectors import MAX_EXPRESSION_BYTES, SelectorCompileError, SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView, NamespaceClaims
 from webhook.model.dra.extended_resources import requested_extended_resources, served_resources
 from webhook.model.dra.pod_devices import with_devices_taken
@@ -505,7 +506,7 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     devices: FieldPath = ("devices",)
     found, matching = list[PolicyFinding](), list[PublishedDevice]()
     if _size_of_selectors(spec, view.classes) > MAX_SELECTOR_BYTES:
-        return found
+        return list(islice(_overlong_selectors(spec, devices), 1))
     is_known, most = bool(spec.devices.requests and view.devices.pools), MAX_VALUES // max(1, _count_choices(spec))
     for index, request in enumerate(spec.devices.requests):
         choices = [
@@ -534,6 +535,14 @@ def _twice_published(devices: Sequence[PublishedDevice], view: ClusterView, path
         twice = " or ".join(publishers[:MAX_PUBLISHERS])
         message = f"may be devices that are published twice, {twice}, on {names}: another pod can get the same one"
         yield _warning(TWICE, path, message, ASK)
+
+
+def _overlong_selectors(spec: ClaimSpec, path: FieldPath) -> Iterator[PolicyFinding]:
+    for request, where in _requests_of(spec, path):
+        for index, selector in enumerate(request.selectors):
+            if len(selector.cel.expression.encode()) > MAX_EXPRESSION_BYTES:
+                message = f"must be at most {MAX_EXPRESSION_BYTES} bytes long"
+                yield _warning("GPU-D107", (*where, "selectors", index, "cel", "expression"), message, "Shorten it.")
 
 
 def _size_of_selectors(spec: ClaimSpec, classes: DeviceClasses) -> int:
