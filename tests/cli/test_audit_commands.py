@@ -44,7 +44,7 @@ def test_the_demo_has_idle_oversized_queued_and_well_sized_workloads_at_any_time
     assert workloads["ml-infra/Deployment/embedder"]["gpuMilliSaved"] > 700
     assert workloads["search/Deployment/summarizer"]["gpuMilliAfter"] == 1000
     assert audit["utilization"]["utilizationMilli"] > 0
-    assert {"QueuedWorkload", "AuditMode"} <= {each["reason"] for each in audit["reach"]["kept"]}
+    assert {"NotAdmittedByQueue", "AuditMode"} <= {each["reason"] for each in audit["reach"]["kept"]}
     assert audit["summary"]["denied"] == 0
 
 

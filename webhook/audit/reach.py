@@ -2,6 +2,9 @@
 
 That policy right-sizes everywhere, to hardware-isolated slices that are free now. The pod is evaluated without signs of
 a queue, without scheduling gates and without the annotation that opts it out.
+
+A pod of a workload under Kueue counts as its template would if the workload were created again: the reason is that of
+its queue, if that would not admit slices either.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import QUEUEING_PREFIXES, gang_sign
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import DENIED, Decision, KeepReason, OfferChoice
+from webhook.model.decisions import DENIED, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import union_masks
 from webhook.model.pods import Pod
+from webhook.model.queues import QUEUE_NAME_LABEL
+from webhook.model.volcano_queues import QueuedPodSet
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import PodReach
@@ -33,7 +38,7 @@ kind: GPUPolicy
 metadata: {name: unrestricted}
 spec:
   mode: enforce
-  rightSizing: {isolation: hardware, forms: [mig], whenFull: keep, memoryFraction: patch}
+  rightSizing: {isolation: hardware, forms: [mig], whenFull: keep, memoryFraction: patch, templates: enforce}
   injection: {tolerations: auto}
 """
 
@@ -84,11 +89,29 @@ def reach_of_pod(
     unrestricted_decision = decide(free, unrestricted.policies, context.view, context.usage, context.now)
     found = unrestricted_decision.outcome
     if isinstance(found, OfferChoice):
-        saves = found.gpu_milli < allocated_milli
-        return PodReach(saves, (outcome.reason if saves else KeepReason.NO_WHOLE_GPU).value)
+        if found.gpu_milli >= allocated_milli:
+            return PodReach(eligible=False, outcome=KeepReason.NO_WHOLE_GPU.value)
+        reason = outcome.reason.value
+        return PodReach(eligible=True, outcome=_outcome_in_queue(request, context) or reason)
     missing = unrestricted_decision.needed_mib if found.reason in NO_SLICE_REASONS else 0
     nodes = _card_nodes(free.pod or request.pod, context.view) if missing else 0
     return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing, card_nodes=nodes)
+
+
+def _outcome_in_queue(request: AdmissionRequest, context: EvaluationContext) -> str:
+    """Return the outcome of a pod as part of a template that Kueue has not charged yet; "" if no template is known."""
+    pod, view = request.pod, context.view
+    if pod is None or not any(owner.controller for owner in pod.metadata.owner_references):
+        return ""
+    queue = view.queues.find(request.namespace, pod.metadata.labels.get(QUEUE_NAME_LABEL, ""))
+    if queue is None:
+        return ""
+    queued = msgspec.structs.replace(request, queued=QueuedPodSet(queue, 1))
+    found = decide(queued, context.policies, view, context.usage, context.now)
+    if found.right_sizing_outcome != KeepReason.QUEUED.value:
+        return found.right_sizing_outcome
+    unrestricted = decide(queued, unrestricted_policies(), view, context.usage, context.now).outcome
+    return unrestricted.reason.value if isinstance(unrestricted, KeepRequest) else ""
 
 
 def _card_nodes(pod: Pod, view: ClusterView) -> int:
