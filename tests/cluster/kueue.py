@@ -97,7 +97,7 @@ def configuration(health: int, folder: Path) -> Json:
         "internalCertManagement": {"enable": False},
         "featureGates": {"VisibilityOnDemand": False},
         "clientConnection": {"qps": 500, "burst": 1000},
-        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
+        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
     }
 
 
@@ -107,16 +107,19 @@ def _is_up(url: str) -> bool:
 
 
 @contextmanager
-def serve_queue(plane: Plane, namespace: str, quotas: dict[str, int]) -> Iterator[None]:
-    """Serve a LocalQueue of a namespace for the block, with a ClusterQueue and a flavor of all nodes.
+def serve_queue(
+    plane: Plane, namespace: str, quotas: dict[str, int], labels: dict[str, str] | None = None
+) -> Iterator[None]:
+    """Serve a LocalQueue of a namespace for the block, with a ClusterQueue and a flavor.
 
     Args:
         quotas: The nominal quota of each resource.
+        labels: Labels of the nodes of the flavor; None for all nodes.
     """
     resources = [{"name": name, "nominalQuota": amount} for name, amount in quotas.items()]
     group = {"coveredResources": list(quotas), "flavors": [{"name": namespace, "resources": resources}]}
     objects: dict[str, Json] = {
-        f"{API}/resourceflavors": {"metadata": {"name": namespace}, "spec": {}},
+        f"{API}/resourceflavors": {"metadata": {"name": namespace}, "spec": {"nodeLabels": labels or {}}},
         f"{API}/clusterqueues": {
             "metadata": {"name": namespace},
             "spec": {"resourceGroups": [group], "namespaceSelector": {}},

@@ -34,6 +34,7 @@ from tests.controlplane.programs import (
     prometheus,
     runc,
     selectors,
+    trainer,
     umoci,
     versions,
 )
@@ -96,6 +97,12 @@ def jobset_program(report: Printer = print_message) -> Path:
     """Return the controller of JobSets; it is built first if it is missing."""
     program = jobset()
     return ensure([program], cache() / "jobset" / program.version / "bin", report)[program.name]
+
+
+def trainer_program(report: Printer = print_message) -> Path:
+    """Return the controller of TrainJobs; it is built first if it is missing."""
+    program = trainer()
+    return ensure([program], cache() / "trainer" / program.version / "bin", report)[program.name]
 
 
 def karpenter_program(report: Printer = print_message) -> Path:
@@ -186,6 +193,7 @@ def main() -> int:
         prometheus_program()
         kueue_program()
         jobset_program()
+        trainer_program()
         karpenter_program()
         helm_program()
         krew_program()

@@ -43,6 +43,7 @@ OPERATORS: Mapping[str, Operator] = {
     "openreports": Operator("github.com/openreports/reports-api", "config/crd"),
     "kueue": Operator("sigs.k8s.io/kueue", "config/components/crd/bases"),
     "jobset": Operator("sigs.k8s.io/jobset", "config/components/crd/bases"),
+    "trainer": Operator("github.com/kubeflow/trainer/v2", "manifests/base/crds"),
     "karpenter": Operator("sigs.k8s.io/karpenter", "pkg/apis/crds"),
     "karpenter-kwok": Operator("sigs.k8s.io/karpenter", "kwok/apis/crds"),
     # As shipped by Kyverno: the working group's own repository is not a module in the proxy.

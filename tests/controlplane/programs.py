@@ -20,6 +20,8 @@ PROMETHEUS = "0.315.0"
 KUEUE = "0.19.0"
 JOBSET = "0.12.0"
 """The version that this Kueue is built with."""
+TRAINER = "2.2.1"
+"""The version that this Kueue is built with."""
 KARPENTER = "1.14.1"
 """The newest release that Go 1.26 builds."""
 HELM = "4.3.1"
@@ -111,6 +113,12 @@ def kueue() -> Program:
 def jobset() -> Program:
     """Return the controller of JobSets, which the tests of queued workloads start with Kueue."""
     return Program("jobset", MODULES / "jobset" / JOBSET, "sigs.k8s.io/jobset", 60)
+
+
+def trainer() -> Program:
+    """Return the controller of TrainJobs, which a test of queued workloads starts with that of JobSets."""
+    package = "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"
+    return Program("trainer", MODULES / "trainer" / TRAINER, package, 90)
 
 
 def karpenter() -> Program:

@@ -23,6 +23,7 @@ from tests.controlplane.programs import (
     plane,
     prometheus,
     runc,
+    trainer,
     umoci,
     versions,
 )
@@ -34,6 +35,7 @@ PROGRAMS = [
     prometheus(),
     kueue(),
     jobset(),
+    trainer(),
     karpenter(),
     helm(),
     krew(),

@@ -13,17 +13,19 @@ from tests.cluster.kueue import GPU, SLICE, run_jobset, run_kueue, serve_queue
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
+from tests.cluster.trainer import run_trainer
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 
 
 @pytest.fixture(scope="package")
 def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Install everything with Kueue and JobSet, and the example cluster's nodes."""
+    """Install everything with Kueue, JobSet and Trainer, and the example cluster's nodes."""
     nodes = add_nodes(plane, demo_nodes())
     try:
         with (
             run_jobset(plane, tmp_path_factory.mktemp("jobset")),
+            run_trainer(plane, tmp_path_factory.mktemp("trainer")),
             run_kueue(plane, tmp_path_factory.mktemp("kueue")),
             install_from_page(plane, tmp_path_factory.mktemp("installed")) as installation,
         ):
