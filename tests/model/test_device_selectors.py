@@ -78,8 +78,8 @@ REJECTED = {
         "device.capacity['gpu.nvidia.com'].memory >= 10",
         "found no matching overload for '_>=_' applied to (kubernetes.Quantity, int)",
     ),
-    "an unbalanced parenthesis": ("(device.driver == 'a'", "expected ')', found 'the end'"),
-    "an invalid pattern": ("device.driver.matches('(')", "invalid regular expression"),
+    "an unbalanced parenthesis": ("(device.driver == 'a'", "expected ')', found the end"),
+    "an invalid pattern": ("device.driver.matches('(')", "invalid regular expression: missing )"),
     "longer than 10 KiB": (f"'{'a' * 10_240}' == device.driver", "must be at most 10240 bytes long"),
 }
 

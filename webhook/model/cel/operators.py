@@ -286,7 +286,7 @@ def compile_pattern(pattern: str) -> Any:
     try:
         return re2.compile(pattern, _PATTERN_OPTIONS)
     except re2.error as error:
-        raise CelError(f"invalid regular expression: {error}") from None
+        raise CelError(f"invalid regular expression: {error.args[0].decode(errors='replace')}") from None
 
 
 _PATTERN_OPTIONS = re2.Options()

@@ -100,8 +100,8 @@ class _ExpressionParser:
         return self._take()
 
     def _unexpected_token(self, wanted: str = "") -> CelSyntaxError:
-        found = self._next.text or "the end"
-        reason = f"expected {wanted!r}, found {found!r}" if wanted else f"unexpected {found!r}"
+        found = repr(self._next.text) if self._next.text else "the end"
+        reason = f"expected {wanted!r}, found {found}" if wanted else f"unexpected {found}"
         return CelSyntaxError(reason, self._next.start)
 
     def _note_span(self, node: ExpressionNode, start: int) -> ExpressionNode:
