@@ -11,6 +11,7 @@ import pytest
 from tests.builders import PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import DemandCollector
+from webhook.audit.layout_quotas import QuotaCollector
 from webhook.audit.layout_view import advertised_share_forms, view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
@@ -56,7 +57,7 @@ def demand_of(*pods: PodMaker, nodes: tuple[dict[str, Any], ...] = NODES, policy
     layouts = node_layouts(view.fleet, sharing=bool(share_forms))
     offering = view_with_slices(view, layouts, share_forms)
     context = EvaluationContext(loaded.policies, offering, datetime(2026, 6, 1, tzinfo=UTC))
-    collector = DemandCollector(offering.fleet, layouts, loaded.policies)
+    collector = DemandCollector(offering.fleet, layouts, loaded.policies, QuotaCollector(view, loaded.policies))
     for result in audit_pods(found, context):
         collector.add(result)
     return collector.demand()

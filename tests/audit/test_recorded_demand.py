@@ -17,6 +17,7 @@ from tests.builders import PodMaker
 from tests.usage.usage_histories import steady
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import DemandCollector
+from webhook.audit.layout_quotas import QuotaCollector
 from webhook.audit.layout_view import view_with_slices
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
@@ -53,7 +54,7 @@ def recorded(
     offering = view_with_slices(view, layouts)
     usage = estimate_usage(histories, NOW)
     context = EvaluationContext(loaded.policies, offering, datetime.fromtimestamp(NOW, UTC), usage)
-    collector = DemandCollector(offering.fleet, layouts, loaded.policies)
+    collector = DemandCollector(offering.fleet, layouts, loaded.policies, QuotaCollector(view, loaded.policies))
     for result in audit_pods(found, context):
         collector.add(result)
     return record_demand(collector.demand(), collector, UsageRecord(histories, NOW), context, quantile, headroom)

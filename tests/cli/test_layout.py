@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,95 @@ def test_the_page_draws_the_cards_and_says_which_nodes_are_not_planned(planned: 
         "other": "the product has no known MIG profiles",
         "media": "advertises nvidia.com/mig-1g.10gb.me: no profile of the product, or with media engines",
     }
+
+
+def resource_quota(name: str, **hard: int) -> dict[str, Any]:
+    """Return a ResourceQuota of namespace team; `mig` is the slice of 3g.40gb."""
+    names = {"gpu": "nvidia.com/gpu", "mig": "nvidia.com/mig-3g.40gb", "milli": "rightslice.dev/gpu-milli"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"hard": {f"requests.{names[key]}": str(count) for key, count in hard.items()}},
+    }
+
+
+SLICES_WAIT = [make_pod(f"p{i}").requests("nvidia.com/mig-3g.40gb", "1") for i in range(3)]
+QUOTAS: dict[str, tuple[list[dict[str, Any]], list[PodMaker], int, str]] = {
+    "more slices than a quota admits": (
+        [resource_quota("gpus", mig=2)],
+        SLICES_WAIT,
+        1,
+        "ResourceQuota team/gpus admits 2 of nvidia.com/mig-3g.40gb for these pods",
+    ),
+    "one that admits enough": ([resource_quota("gpus", mig=3)], SLICES_WAIT, 0, ""),
+    "of two quotas the smaller one": (
+        [resource_quota("most", mig=2), resource_quota("fewest", mig=1)],
+        SLICES_WAIT,
+        2,
+        "ResourceQuota team/fewest admits 1 of nvidia.com/mig-3g.40gb for these pods",
+    ),
+    "pods of another namespace are not counted": (
+        [resource_quota("gpus", mig=0)],
+        [make_pod("p").namespace("other").requests("nvidia.com/mig-3g.40gb", "1")],
+        0,
+        "",
+    ),
+    "a right-sized pod gets a whole card if no more slices are admitted": (
+        [resource_quota("gpus", mig=1, gpu=2)],
+        [running(f"p{i}", "30Gi", "a") for i in range(2)],
+        0,
+        "",
+    ),
+    "nor more whole cards": (
+        [resource_quota("gpus", mig=1, gpu=0)],
+        [running(f"p{i}", "30Gi", "a") for i in range(2)],
+        1,
+        "ResourceQuota team/gpus admits 0 of nvidia.com/gpu, 1 of nvidia.com/mig-3g.40gb for these pods",
+    ),
+    "cards that pods keep are charged first": (
+        [resource_quota("gpus", gpu=2)],
+        [running("kept", "70Gi", "a"), make_pod("p").gpus(1), make_pod("q").gpus(1)],
+        1,
+        "ResourceQuota team/gpus admits 1 of nvidia.com/gpu for these pods",
+    ),
+    "no slices that would escape the quota of whole cards": (
+        [resource_quota("gpus", gpu=9)],
+        [running(f"p{i}", "30Gi", "a") for i in range(2)],
+        0,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("quotas", "pods", "unserved", "reason"), QUOTAS.values(), ids=QUOTAS.keys())
+def test_quotas_restrict_what_a_plan_serves(
+    planned: Any, quotas: list[dict[str, Any]], pods: list[PodMaker], unserved: int, reason: str
+) -> None:
+    found = planned([hopper("a"), *quotas], pods)
+
+    assert found["unserved"] == {"requests": unserved, "lowerBound": unserved}
+    assert [row["reason"] for row in found["demand"] if row["unserved"]] == ([reason] if reason else [])
+    served = Counter(
+        (unit["profile"], row["quotas"] is not None) for row in found["demand"] for unit in row["served"]
+        for _ in range(unit["requests"])
+    )  # fmt: skip
+    for quota in quotas:
+        most = int(quota["spec"]["hard"].get("requests.nvidia.com/mig-3g.40gb", 9))
+        assert served["3g.40gb", True] <= most
+
+
+def test_shared_quotas_of_policies_restrict_what_a_plan_serves(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod on a node that is not planned has a seventh of a card, which leaves two half ones."""
+    shared = [{"name": "all", "gpuMilli": 1200, "product": "NVIDIA-H100-*"}]
+    monkeypatch.setitem(POLICY, "spec", {**POLICY["spec"], "quotas": {"shared": shared}})
+    other = make_pod("other").namespace("other").requests("nvidia.com/mig-1g.10gb", "1").spec(nodeName="single")
+    single = make_node("single", {"nvidia.com/gpu.product": H100}, **{"nvidia.com/mig-1g.10gb": 1})
+    nodes, pods = [hopper("a"), single | {"spec": {"unschedulable": True}}], [SLICES_WAIT[0], other]
+    [row] = orjson.loads(planned(nodes, pods, "--headroom", "200", "-o", "json"))["demand"]
+
+    assert (row["requests"], row["unserved"]) == (3, 1)
+    assert row["reason"] == "quota all of policy smaller admits 1.057 GPUs for these pods"
 
 
 def test_waiting_pods_do_not_reduce_the_demand_of_each_other(planned: Any) -> None:

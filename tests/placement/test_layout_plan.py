@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, product
 from math import comb
 from typing import NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from webhook.placement.layout_plan import (
     EqualNodes,
     LayoutPlan,
     UnitDemand,
+    UnitLimit,
     independent_parts,
     is_shared,
     plan_layouts,
@@ -391,6 +392,71 @@ def pods_that_name_nodes(numbers: Sequence[int]) -> tuple[list[EqualNodes], list
     groups = [EqualNodes(H100, ((),) * 8, bit=bit) for bit in range(len(numbers))]
     demands = [slices(H100, count, "1g.10gb")._replace(nodes=1 << bit) for bit, count in enumerate(numbers)]
     return groups, demands
+
+
+def units_of_cards(cards: Iterable[Card]) -> Counter[CardUnit]:
+    """Return the slices of cards, and the cards that are whole."""
+    units = Counter[CardUnit]()
+    for name, layout in cards:
+        units.update({CardUnit(name, profile): count for profile, count in layout or (("", 1),)})
+    return units
+
+
+def best_within_limits(
+    cards: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit]
+) -> tuple[int, int]:
+    """Return the fewest unserved requests and used cards of all choices of layouts and of served units."""
+    scores, wanted = [], sum(each.requests for each in demands)
+    for chosen in choices(cards):
+        units, partitioned = units_of_cards(chosen), sum(layout != WHOLE_CARD for _, layout in chosen)
+        for served in product(*map(possible_services, demands)):
+            total = sum(served, Counter[CardUnit]())
+            if total <= units and all(amount_of(limit, served) <= limit.most for limit in limits):
+                whole = sum(count for unit, count in total.items() if not unit.profile)
+                scores.append((wanted - total.total(), partitioned + whole))
+    return min(scores)
+
+
+def possible_services(demand: UnitDemand) -> list[Counter[CardUnit]]:
+    """Return every choice of units for some of the requests."""
+    return [
+        Counter(some)
+        for count in range(demand.requests + 1)
+        for some in combinations_with_replacement(demand.units, count)
+    ]
+
+
+def amount_of(limit: UnitLimit, served: Sequence[Counter[CardUnit]]) -> int:
+    """Return what a limit counts of the units of each demand."""
+    return sum(served[number][unit] * amount for number, unit, amount in limit.amounts)
+
+
+def test_plans_within_limits_equal_brute_force() -> None:
+    rng = random.Random(1)
+    restricted = 0
+    for case in range(60):
+        cards = [EqualNodes(A30, (WHOLE_CARD,)) for _ in range(rng.randint(1, 3))]
+        units = [CardUnit(A30, profile) for profile in ("1g.6gb", "2g.12gb", "")]
+        demands = [UnitDemand(rng.randint(0, 4), tuple(units[rng.randint(0, 1) :])) for _ in range(2)]
+        counted = [(number, unit, rng.choice((1, 1, 2))) for number in (0, 1) for unit in units if rng.random() < 0.7]
+        limits = [UnitLimit(rng.randint(0, 4), tuple(each for each in counted if each[1] in demands[each[0]].units))]
+        plan = plan_layouts(cards, demands, limits=limits)
+
+        assert figures(plan)[:2] == best_within_limits(cards, demands, limits), (case, cards, demands, limits)
+        assert plan.is_optimal
+        restricted += figures(plan)[:2] != best_within_limits(cards, demands, [])
+    assert restricted > 20
+
+
+def test_demands_with_a_common_limit_are_planned_together() -> None:
+    groups = [EqualNodes(H100, (WHOLE_CARD,), 1, bit) for bit in (0, 1)]
+    demands = [slices(H100, 7, "1g.10gb")._replace(nodes=1 << bit) for bit in (0, 1)]
+    limit = UnitLimit(9, tuple((number, CardUnit(H100, "1g.10gb"), 1) for number in (0, 1)))
+    plan = plan_layouts(groups, demands, limits=[limit])
+
+    assert figures(plan)[0] == 5
+    assert len(independent_parts(groups, demands)) == 2
+    assert len(independent_parts(groups, demands, [limit])) == 1
 
 
 def test_nodes_that_share_no_demand_are_parts_and_equal_parts_are_planned_once() -> None:

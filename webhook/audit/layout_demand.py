@@ -13,19 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from webhook.audit.layout_view import COPY_MARK, SHARED_GPU, allowed_share_forms
+from webhook.audit.layout_quotas import QuotaCollector
+from webhook.audit.layout_view import COPY_MARK, allowed_share_forms
 from webhook.engine.fit import covers_need
 from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import CARD_MILLI, SHARED_GPU, WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_profile
 from webhook.placement.mig import legal_layouts, mig_geometry
 from webhook.placement.node_layouts import NO_DRAIN_LIMIT, DrainLimit, NodeLayout, nodes_by_product
 from webhook.policy.policy_set import InjectionRules, PolicySet
-from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
+from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed, unit_resource
 from webhook.report.results import CheckResult, UnevaluatedReason
 from webhook.well_known import Json
 
@@ -73,17 +74,24 @@ class DemandCollector:
     """
 
     def __init__(
-        self, fleet: Fleet, nodes: Mapping[int, NodeLayout], policies: PolicySet, *, by_namespace: bool = False
+        self,
+        fleet: Fleet,
+        nodes: Mapping[int, NodeLayout],
+        policies: PolicySet,
+        quotas: QuotaCollector,
+        *,
+        by_namespace: bool = False,
     ) -> None:
         """Start without pods.
 
         Args:
             fleet: The nodes with every slice, against which the pods are evaluated.
             nodes: The nodes that can be partitioned, by index.
+            quotas: What quotas admit.
             by_namespace: Whether needs of different namespaces are counted separately.
         """
         self.pods: dict[tuple[str, str], PodNeed] = {}
-        self._by_namespace = by_namespace
+        self._quotas, self._by_namespace = quotas, by_namespace
         self._fleet, self._nodes = fleet, dict(nodes)
         self._by_product = nodes_by_product(nodes.values())
         self._copies = {
@@ -101,6 +109,7 @@ class DemandCollector:
         }
         self._needs = Counter[UnitNeed]()
         self._kept = Counter[str]()
+        self._kept_needs = Counter[UnitNeed]()
         self._allocated = Counter[str]()
         self._held = Counter[int]()
         self._sets: list[WaitingCardSet] = []
@@ -117,6 +126,7 @@ class DemandCollector:
         """
         nodes, needs = dict(self._nodes), Counter(self._needs)
         held, reserved, waiting = Counter(self._held), Counter[int](), Counter(self._waiting_needs)
+        kept = Counter(self._kept_needs)
         possible_nodes = self._possible_nodes()
         for each in sorted(self._sets, key=lambda each: (len(possible_nodes[each]), -each.gpus)):
             possible = possible_nodes[each]
@@ -127,6 +137,7 @@ class DemandCollector:
             if (index := self._smallest_node(free, each.gpus)) is not None:
                 held[index] += each.gpus
                 nodes[index] = nodes[index]._replace(kept_whole=nodes[index].kept_whole + each.gpus)
+                kept[each.need] += each.gpus
             elif (index := self._smallest_node(later, each.gpus)) is not None:
                 needs[each.need] += each.gpus
                 waiting[(each.need, each.gpus),] += 1
@@ -146,6 +157,7 @@ class DemandCollector:
             waiting_whole=self._waiting_whole,
             waiting=waiting,
             resized_pods=self._resized,
+            quotas=self._quotas.quotas(kept),
         )
 
     def _possible_nodes(self) -> dict[WaitingCardSet, list[int]]:
@@ -192,6 +204,8 @@ class DemandCollector:
         kept = Counter({need: count for need, count in needs.items() if need.origin is RequestOrigin.WHOLE})
         staying = min(kept.total(), cards - node.kept_whole)
         drain = _drain_limit(result) if node.drain == NO_DRAIN_LIMIT else node.drain
+        self._quotas.add(result)
+        self._kept_needs += kept
         self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + staying, drain=drain)
         if staying:
             self._kept[_reason_to_keep(result.decision)] += staying
@@ -205,6 +219,7 @@ class DemandCollector:
             self._record_pod(result, PodNeed(result.workload, False, {}))
             return
         self._waiting += 1
+        self._quotas.add(result)
         needs = self._needs_on_nodes(result, nodes, units)
         if not nodes and WHOLE_GPU in units:
             needs[self._need(result, (), RequestOrigin.WHOLE, nodes)] += units[WHOLE_GPU]
@@ -291,7 +306,8 @@ class DemandCollector:
         possible = tuple(units)
         having = union_masks(self._by_product[product] for product in {unit.product for unit in possible})
         namespace = result.namespace if self._by_namespace else ""
-        return UnitNeed(possible, origin, namespace, nodes=nodes & having)
+        quotas = self._quotas.names(result, possible)
+        return UnitNeed(possible, origin, namespace, nodes=nodes & having, quotas=quotas)
 
     def _right_sized_units(self, result: CheckResult, products: Sequence[str]) -> list[CardUnit]:
         """Return the units of some products that the policies would give a pod; none if it keeps its request."""
@@ -302,7 +318,12 @@ class DemandCollector:
         form = outcome.offers[0].form
         forms = self._forms_of_policies(outcome.policy.split(", "), form)
         units = self._covering_slices if form is GpuForm.MIG else partial(self._covering_shares, forms)
-        found = [unit for product in products for unit in units(product, outcome.need, most)]
+        found = [
+            unit
+            for product in products
+            for unit in units(product, outcome.need, most)
+            if not self._quotas.escapes(result, unit_resource(unit))
+        ]
         return [*found, *(CardUnit(product, "") for product in products)] if found else []
 
     def _forms_of_policies(self, names: Sequence[str], *chosen: GpuForm) -> list[GpuForm]:

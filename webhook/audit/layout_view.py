@@ -11,7 +11,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI, MIG_PREFIX, SHARED_GPU, WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, REPLICAS_LABEL, SHARING_LABEL
 from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus
 from webhook.model.pods import QuantityText
@@ -20,8 +20,6 @@ from webhook.placement.layout_plan import WHOLE_CARD
 from webhook.placement.mig import mig_geometry
 from webhook.placement.node_layouts import NodeLayout
 from webhook.policy.policy_set import PolicySet, RightSizingRules
-
-SHARED_GPU = f"{WHOLE_GPU}{SHARED_SUFFIX}"
 
 AMPLE_UNITS = 100
 """Slices of each profile that a node advertises here: more than one pod requests."""

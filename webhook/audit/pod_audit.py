@@ -55,6 +55,7 @@ from webhook.model.findings import Finding
 from webhook.model.node_labels import card_product
 from webhook.model.node_masks import union_masks
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, Toleration, parse_pod
+from webhook.model.quota_matching import quota_matches_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import (
@@ -246,8 +247,14 @@ def audit_pod(
     nodes = find_nodes(view, request.pod, added) if requests.totals else 0
     if not node and isinstance(result.decision.outcome, OfferChoice):
         nodes &= _nodes_sure_to_run(request, request.pod, context_without_pod)
-    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes)
+    quotas = _names_of_quotas(view, request.namespace, request.pod) if requests.totals else ()
+    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes, quotas)
     return msgspec.structs.replace(result, node=node, pod_details=details)
+
+
+def _names_of_quotas(view: ClusterView, namespace: str, pod: Pod) -> tuple[str, ...]:
+    """Return the ResourceQuotas of a namespace that count a pod."""
+    return tuple(quota.metadata.name for quota in view.quotas(namespace) if quota_matches_pod(quota, pod))
 
 
 def _injected_tolerations(policies: PolicySet, names: Container[str]) -> tuple[Toleration, ...]:

@@ -27,7 +27,15 @@ from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
 from webhook.placement.layout_plan import EqualNodes, most_served, plan_layouts
 from webhook.placement.node_layouts import group_nodes
-from webhook.report.layout import DemandRecord, HeldOutShare, LayoutDemand, RecordedService, UnitNeed
+from webhook.report.layout import (
+    DemandQuota,
+    DemandRecord,
+    HeldOutShare,
+    LayoutDemand,
+    RecordedService,
+    UnitNeed,
+    unit_limits,
+)
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
 from webhook.well_known import Json
@@ -120,7 +128,7 @@ def serve_record(
     The other arguments are as of `record_demand`.
     """
     series, pods, _ = _recorded_series(demand, collector, record, context)
-    return RecordedService(series.start, int(record.now), pods, *serve_series(nodes, series))
+    return RecordedService(series.start, int(record.now), pods, *serve_series(nodes, series, demand.quotas))
 
 
 def _recorded_series(
@@ -258,15 +266,19 @@ def _test_plan(demand: LayoutDemand, series: DemandSeries, quantile: float, head
     planned = demand._replace(needs=earlier.quantile(quantile)).increased_by(headroom)
     wanted = [need.demand(requests) for need, requests in planned.needs.items()]
     every = [need.demand(1) for need in series.requests]
-    used = plan_layouts([group for group, _ in group_nodes(demand.nodes, [*wanted, *every])], wanted).used_nodes
-    return HeldOutShare(later.start, *serve_series(used, later), *serve_series(used, earlier))
+    groups = [group for group, _ in group_nodes(demand.nodes, [*wanted, *every])]
+    used, quotas = plan_layouts(groups, wanted, limits=planned.limits()).used_nodes, demand.quotas
+    return HeldOutShare(later.start, *serve_series(used, later, quotas), *serve_series(used, earlier, quotas))
 
 
-def serve_series(nodes: Sequence[EqualNodes], series: DemandSeries) -> tuple[int, int]:
+def serve_series(
+    nodes: Sequence[EqualNodes], series: DemandSeries, quotas: Sequence[DemandQuota] = ()
+) -> tuple[int, int]:
     """Return how many requests a series has, over all bins, and how many of them nodes can serve as they are."""
     requested = served = 0
     for mix, bins in series.mixes().items():
-        wanted = [need.demand(requests) for need, requests in zip(series.requests, mix, strict=True)]
+        needs = list(zip(series.requests, mix, strict=True))
+        wanted = [need.demand(requests) for need, requests in needs]
         requested += bins * sum(mix)
-        served += bins * most_served(nodes, wanted)
+        served += bins * most_served(nodes, wanted, limits=unit_limits(needs, quotas))
     return requested, served

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_GPU, WHOLE_GPU
 from webhook.model.mig_catalog import all_mig_profiles
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE, Json
 
@@ -73,7 +73,7 @@ def managed_resources() -> tuple[str, ...]:
     """Return the resources whose pods the extender handles: the accounting resource, which schedulers ignore, first."""
     mig = [f"{MIG_PREFIX}{name}" for name in all_mig_profiles()]
     media = [f"{name}.me" for name in mig if name.startswith(f"{MIG_PREFIX}1g.")]
-    return (ACCOUNTING_RESOURCE, WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}", *mig, *media)
+    return (ACCOUNTING_RESOURCE, WHOLE_GPU, SHARED_GPU, *mig, *media)
 
 
 def scheduler_configuration(**more: Any) -> Json:

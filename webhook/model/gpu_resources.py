@@ -12,6 +12,7 @@ from webhook.well_known import GROUP
 WHOLE_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 SHARED_SUFFIX = ".shared"
+SHARED_GPU = f"{WHOLE_GPU}{SHARED_SUFFIX}"
 ACCOUNTING_RESOURCE = f"{GROUP}/gpu-milli"
 """Counts thousandths of a whole GPU."""
 

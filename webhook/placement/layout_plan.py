@@ -154,6 +154,18 @@ class UnitDemand(NamedTuple):
     nodes: int = EVERY_NODE
 
 
+class UnitLimit(NamedTuple):
+    """The most that some demands may get together, as a quota limits it.
+
+    Attributes:
+        most: The largest sum of amounts.
+        amounts: For the number of a demand, and a unit: what one such unit of this demand counts.
+    """
+
+    most: int
+    amounts: tuple[tuple[int, CardUnit, int], ...]
+
+
 class LayoutPlan(NamedTuple):
     """New layouts of cards, and the demand that they serve.
 
@@ -183,18 +195,23 @@ class LayoutPlan(NamedTuple):
 
 
 def plan_layouts(
-    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS
+    groups: Sequence[EqualNodes],
+    demands: Sequence[UnitDemand],
+    seconds: float = SOLVER_SECONDS,
+    *,
+    limits: Sequence[UnitLimit] = (),
 ) -> LayoutPlan:
     """Return the best layouts of the cards of some nodes.
 
     Args:
         groups: The nodes, with their layouts today.
+        limits: What the demands may get together.
         seconds: Time for the plan; when it ends, the plan is the best found so far.
 
     Raises:
         SolverError: The solver is not installed.
     """
-    plans = _plan_parts(independent_parts(groups, demands), seconds)
+    plans = _plan_parts(independent_parts(groups, demands, limits), seconds)
     layouts, served = dict[int, tuple[tuple[MigLayout, ...], ...]](), dict[int, Mapping[CardUnit, int]]()
     cards = Counter[tuple[str, MigLayout]]()
     for part, plan in plans:
@@ -217,7 +234,7 @@ class PlanPart(NamedTuple):
 
     Attributes:
         group_numbers, demand_numbers: Their places among all.
-        groups, demands: They, with bits and masks from 0 on, so that parts which are alike are equal.
+        groups, demands, limits: They, with bits and masks from 0 on, so that parts which are alike are equal.
         bits: The bits that these stand for.
     """
 
@@ -225,11 +242,21 @@ class PlanPart(NamedTuple):
     demand_numbers: tuple[int, ...]
     groups: tuple[EqualNodes, ...]
     demands: tuple[UnitDemand, ...]
+    limits: tuple[UnitLimit, ...]
     bits: tuple[int, ...]
 
+    @property
+    def content(self) -> tuple[tuple[EqualNodes, ...], tuple[UnitDemand, ...], tuple[UnitLimit, ...]]:
+        """The values that equal parts share."""
+        return self.groups, self.demands, self.limits
 
-def independent_parts(groups: Sequence[EqualNodes], demands: Sequence[UnitDemand]) -> list[PlanPart]:
+
+def independent_parts(
+    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit] = ()
+) -> list[PlanPart]:
     """Return the parts of a plan of which no node may serve a demand of another, the smallest first.
+
+    Demands with a common limit are of one part.
 
     Nodes without demands are one part, and so are demands without nodes.
     """
@@ -251,26 +278,39 @@ def independent_parts(groups: Sequence[EqualNodes], demands: Sequence[UnitDemand
         for place in reached:
             for group_number in places[place]:
                 part_of[find(group_number)] = find(first.setdefault(number, group_number))
+    for limit in limits:
+        limited = [first[number] for number, _, _ in limit.amounts if number in first]
+        for group_number in limited:
+            part_of[find(group_number)] = find(limited[0])
     members, wanted = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for number in range(len(demands)):
         wanted[find(first[number]) if number in first else -1].append(number)
     for number in range(len(groups)):
         root = find(number)
         members[root if root in wanted else -1].append(number)
-    parts = [_plan_part(groups, demands, members[root], wanted[root]) for root in {**members, **wanted}]
+    parts = [_plan_part(groups, demands, limits, members[root], wanted[root]) for root in {**members, **wanted}]
     return sorted(parts, key=lambda part: len(part.groups) * len(part.demands))
 
 
 def _plan_part(
-    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], members: Sequence[int], wanted: Sequence[int]
+    groups: Sequence[EqualNodes],
+    demands: Sequence[UnitDemand],
+    limits: Sequence[UnitLimit],
+    members: Sequence[int],
+    wanted: Sequence[int],
 ) -> PlanPart:
     bits = list(dict.fromkeys(groups[number].bit for number in members))
-    own = {bit: index for index, bit in enumerate(bits)}
+    own, numbers = (
+        {bit: index for index, bit in enumerate(bits)},
+        {number: place for place, number in enumerate(wanted)},
+    )
+    amounts = [[(numbers[each[0]], *each[1:]) for each in limit.amounts if each[0] in numbers] for limit in limits]
     return PlanPart(
         tuple(members),
         tuple(wanted),
         tuple(groups[number]._replace(bit=own[groups[number].bit]) for number in members),
         tuple(demands[number]._replace(nodes=_own_mask(demands[number].nodes, own)) for number in wanted),
+        tuple(UnitLimit(limit.most, tuple(some)) for limit, some in zip(limits, amounts, strict=True) if some),
         tuple(bits),
     )
 
@@ -281,20 +321,20 @@ def _own_mask(nodes: int, own: Mapping[int, int]) -> int:
 
 def _plan_parts(parts: Sequence[PlanPart], seconds: float) -> list[tuple[PlanPart, LayoutPlan]]:
     """Return the plan of each part. Each but the largest may use half of the time that those before have left."""
-    known, left = dict[tuple[object, object], LayoutPlan](), seconds
+    known, left = dict[tuple[object, ...], LayoutPlan](), seconds
     for part in parts:
-        if (part.groups, part.demands) not in known:
+        if part.content not in known:
             most = left if part is parts[-1] else left / 2
-            known[part.groups, part.demands], used = _plan_part_alone(part.groups, part.demands, most)
+            known[part.content], used = _plan_part_alone(*part.content, most)
             left = max(0.0, left - used)
-    return [(part, known[part.groups, part.demands]) for part in parts]
+    return [(part, known[part.content]) for part in parts]
 
 
 def _plan_part_alone(
-    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], seconds: float
+    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit], seconds: float
 ) -> tuple[LayoutPlan, float]:
     """Return the best layouts of one part, and the time that this took."""
-    program = _LayoutProgram(groups, demands)
+    program = _LayoutProgram(groups, demands, limits)
     solution = program.minimize(program.objectives(), program.start, seconds)
     values = solution.values
     unserved, used, kept = solution.objectives[:3]
@@ -319,13 +359,19 @@ def _sum_of_objectives(values: Iterable[ObjectiveValue]) -> ObjectiveValue:
     return ObjectiveValue(sum(each.value for each in found), sum(each.bound for each in found))
 
 
-def most_served(groups: Iterable[EqualNodes], demands: Sequence[UnitDemand], seconds: float = SOLVER_SECONDS) -> int:
+def most_served(
+    groups: Iterable[EqualNodes],
+    demands: Sequence[UnitDemand],
+    seconds: float = SOLVER_SECONDS,
+    *,
+    limits: Sequence[UnitLimit] = (),
+) -> int:
     """Return the most requests that nodes serve with their layouts of today.
 
     Raises:
         SolverError: The solver is not installed.
     """
-    program = _LayoutProgram([group._replace(fixed=True) for group in groups], demands)
+    program = _LayoutProgram([group._replace(fixed=True) for group in groups], demands, limits)
     unserved = program.minimize([program.unserved_requests()], program.start, seconds).objectives[0].value
     return sum(each.requests for each in demands) - unserved
 
@@ -368,7 +414,9 @@ class _LayoutProgram(IntegerProgram):
         start: Today's layouts, serving nothing.
     """
 
-    def __init__(self, groups: Sequence[EqualNodes], demands: Sequence[UnitDemand]) -> None:
+    def __init__(
+        self, groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit] = ()
+    ) -> None:
         super().__init__()
         self._groups, self._demands = groups, demands
         self.start: dict[int, int] = {}
@@ -390,6 +438,8 @@ class _LayoutProgram(IntegerProgram):
             self._limit_unit(unit, supply)
         for pool in self._members:
             self._limit_sets(pool)
+        for limit in limits:
+            self._limit_demands(limit)
 
     def _add_group(self, group: EqualNodes, pool: _ReachablePool) -> _GroupVariables:
         """Add the patterns of some nodes, and their cards and nodes that do not change."""
@@ -515,6 +565,17 @@ class _LayoutProgram(IntegerProgram):
                 if layout == WHOLE_CARD and cards >= size
             }
             self.require_sum({**terms, **room}, upper=0)
+
+    def _limit_demands(self, limit: UnitLimit) -> None:
+        """Serve demands with no more than they may get together."""
+        amounts = {(number, unit): amount for number, unit, amount in limit.amounts}
+        terms = {
+            index: amount * self._demands[number].together
+            for number in dict.fromkeys(number for number, _, _ in limit.amounts)
+            for (pool, profile), index in self.served[number].items()
+            if (amount := amounts.get((number, CardUnit(pool.product, profile)), 0))
+        }
+        self.require_sum(terms, upper=limit.most)
 
     def unserved_requests(self) -> dict[int, int]:
         """Return the first objective."""

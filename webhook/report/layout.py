@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
-from webhook.model.gpu_resources import CARD_MILLI
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI, MIG_PREFIX, SHARED_GPU, WHOLE_GPU
 from webhook.model.node_labels import card_product
 from webhook.model.node_masks import union_masks
 from webhook.model.prices import NodePrices
-from webhook.placement.layout_plan import EVERY_NODE, WHOLE_CARD, CardUnit, LayoutPlan, UnitDemand, share_of
+from webhook.placement.layout_plan import (
+    EVERY_NODE,
+    WHOLE_CARD,
+    CardUnit,
+    LayoutPlan,
+    UnitDemand,
+    UnitLimit,
+    share_of,
+)
 from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.placement.node_layouts import NodeChange, NodeLayout, UnplannedNode, nodes_by_product
 from webhook.report.costs import NO_COST, NO_PRICE, GpuCost, money_text
@@ -51,6 +59,7 @@ class UnitNeed(NamedTuple):
         namespace: The namespace of the pods; "" if the needs of all are counted together.
         together: The requests of one pod, which gets all or none.
         nodes: Mask of the nodes that the pods may use.
+        quotas: The names of the quotas that count some of the units for the pods.
     """
 
     units: tuple[CardUnit, ...]
@@ -58,6 +67,7 @@ class UnitNeed(NamedTuple):
     namespace: str = ""
     together: int = 1
     nodes: int = EVERY_NODE
+    quotas: tuple[str, ...] = ()
 
     def demand(self, requests: int) -> UnitDemand:
         """Return so many requests as the demand of a plan."""
@@ -66,6 +76,92 @@ class UnitNeed(NamedTuple):
     def increase(self, requests: int, percent: int) -> int:
         """Return more requests, rounded up to those of whole pods."""
         return self.together * -(-requests * (100 + percent) // (100 * self.together))
+
+
+class DemandQuota(NamedTuple):
+    """A quota on the units of some needs.
+
+    Attributes:
+        name: For example "ResourceQuota team/gpus".
+        resource: The resource that it counts; "" if it counts thousandths of all GPUs.
+        most: What it admits.
+        used: What pods use of that.
+        products: The only products whose GPUs it counts; None for all.
+    """
+
+    name: str
+    resource: str
+    most: int
+    used: int = 0
+    products: frozenset[str] | None = None
+
+    def amount(self, unit: CardUnit) -> int:
+        """Return what it counts of one unit."""
+        if self.products is not None and unit.product not in self.products:
+            return 0
+        if self.resource in ("", ACCOUNTING_RESOURCE):
+            return unit.milli
+        return int(unit_resource(unit) == self.resource)
+
+    @property
+    def admitted_text(self) -> str:
+        """The amount that it admits, as a text."""
+        return f"{self.most} of {self.resource}" if self.resource else f"{self.most / CARD_MILLI:g} GPUs"
+
+
+def unit_resource(unit: CardUnit) -> str:
+    """Return the resource that a pod requests for a unit.
+
+    >>> unit_resource(CardUnit("NVIDIA-A30", "1g.6gb")), unit_resource(CardUnit("NVIDIA-A30", "mps/4"))
+    ('nvidia.com/mig-1g.6gb', 'nvidia.com/gpu.shared')
+    """
+    if share_of(unit.profile):
+        return SHARED_GPU
+    return f"{MIG_PREFIX}{unit.profile}" if unit.profile else WHOLE_GPU
+
+
+def quotas_of(need: UnitNeed, quotas: Iterable[DemandQuota]) -> list[DemandQuota]:
+    """Return those of some quotas that count a need."""
+    return [quota for quota in quotas if quota.name in need.quotas]
+
+
+def full_quotas(
+    need: UnitNeed, quotas: Iterable[DemandQuota], used: Mapping[DemandQuota, int]
+) -> dict[CardUnit, DemandQuota]:
+    """Return the first quota that admits no more of each unit of a need; units without one are left out."""
+    found: dict[CardUnit, DemandQuota] = {}
+    for quota in quotas_of(need, quotas):
+        left = quota.most - used.get(quota, 0)
+        for unit in need.units:
+            if (amount := quota.amount(unit)) and amount * need.together > left:
+                found.setdefault(unit, quota)
+    return found
+
+
+def quotas_text(quotas: Iterable[DemandQuota]) -> str:
+    """Format what quotas admit.
+
+    >>> quotas_text([DemandQuota("ResourceQuota team/gpus", "nvidia.com/gpu", 3), DemandQuota("quota all", "", 4500)])
+    'ResourceQuota team/gpus admits 3 of nvidia.com/gpu for these pods; quota all admits 4.5 GPUs for these pods'
+    """
+    by_name: dict[str, dict[str, None]] = {}
+    for quota in quotas:
+        by_name.setdefault(quota.name, {})[quota.admitted_text] = None
+    return "; ".join(f"{name} admits {', '.join(amounts)} for these pods" for name, amounts in by_name.items())
+
+
+def unit_limits(needs: Sequence[tuple[UnitNeed, int]], quotas: Iterable[DemandQuota]) -> list[UnitLimit]:
+    """Return what needs may get together, by their places, where quotas admit less than all of them request."""
+    found = []
+    for quota in quotas:
+        counted = [
+            (number, need, requests) for number, (need, requests) in enumerate(needs) if quota.name in need.quotas
+        ]
+        amounts = [(number, unit, quota.amount(unit)) for number, need, _ in counted for unit in need.units]
+        largest = sum(requests * max(map(quota.amount, need.units), default=0) for _, need, requests in counted)
+        if largest > quota.most:
+            found.append(UnitLimit(quota.most, tuple(each for each in amounts if each[2])))
+    return found
 
 
 class HeldOutShare(NamedTuple):
@@ -138,6 +234,7 @@ class LayoutDemand(NamedTuple):
         resized_pods: Running pods that get a smaller GPU when they are created again.
         headroom: Percent by which the requests are increased.
         spare: The requests that the headroom adds.
+        quotas: What quotas admit of the needs that they count.
         record: The time that the needs were computed from; None if they are those of today's pods.
     """
 
@@ -153,6 +250,11 @@ class LayoutDemand(NamedTuple):
     resized_pods: int = 0
     headroom: int = 0
     spare: Mapping[UnitNeed, int] = {}
+    quotas: tuple[DemandQuota, ...] = ()
+
+    def limits(self) -> list[UnitLimit]:
+        """Return what the needs may get together."""
+        return unit_limits(list(self.needs.items()), self.quotas)
 
     def increased_by(self, percent: int) -> LayoutDemand:
         """Return the demand with more requests of each need, rounded up."""
@@ -177,6 +279,7 @@ class NeedRow(NamedTuple):
         now: Requests of today's pods among them; None if all are.
         has_fixed_cards: Whether nodes that could serve them keep their layouts.
         nodes: The nodes that their pods may use, if these are not all with such cards.
+        full_quotas: The quotas that admit no more of units.
     """
 
     need: UnitNeed
@@ -185,6 +288,7 @@ class NeedRow(NamedTuple):
     now: int | None = None
     has_fixed_cards: bool = False
     nodes: tuple[str, ...] = ()
+    full_quotas: Mapping[CardUnit, DemandQuota] = {}
 
     @property
     def unserved(self) -> int:
@@ -198,6 +302,13 @@ class NeedRow(NamedTuple):
             return ""
         if not self.need.units:
             return NO_LARGE_NODE if self.need.origin is RequestOrigin.WHOLE else NO_NODE
+        quotas = quotas_text(self.full_quotas.values())
+        if len(self.full_quotas) == len(self.need.units):
+            return quotas
+        return f"{self._reason_of_cards}; {quotas}" if quotas else self._reason_of_cards
+
+    @property
+    def _reason_of_cards(self) -> str:
         if self.has_fixed_cards:
             return NO_IDLE_CARD
         return FEW_CARDS if self.need.together > 1 else NO_CARD
@@ -289,7 +400,7 @@ class ClusterLayout(NamedTuple):
         """Return the demand, the most requests first."""
         now = self.demand.record.now if self.demand.record else None
         fixed = nodes_by_product(node for node in self.demand.nodes if node.fixed)
-        every = nodes_by_product(self.demand.nodes)
+        every, used = nodes_by_product(self.demand.nodes), self._used_of_quotas()
         rows = [
             NeedRow(
                 need,
@@ -298,10 +409,19 @@ class ClusterLayout(NamedTuple):
                 None if now is None else now.get(need, 0),
                 any(need.nodes & fixed[unit.product] for unit in need.units),
                 self._only_nodes(need, every),
+                full_quotas(need, self.demand.quotas, used),
             )
             for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
         ]
         return sorted(rows, key=lambda row: (-row.requests, row.need))
+
+    def _used_of_quotas(self) -> Counter[DemandQuota]:
+        """Return what the plan uses of each quota."""
+        used = Counter[DemandQuota]()
+        for need, served in zip(self.demand.needs, self.plan.served, strict=True):
+            for quota in quotas_of(need, self.demand.quotas):
+                used[quota] += sum(quota.amount(unit) * count for unit, count in served.items())
+        return used
 
     @property
     def unserved_waiting_pods(self) -> int | None:
@@ -550,6 +670,7 @@ NEEDS = Table[NeedRow](
         Column("origin", lambda row: row.need.origin.value, "Origin"),
         Column("together", lambda row: row.need.together),
         Column("nodes", lambda row: list(row.nodes) or None),
+        Column("quotas", lambda row: list(row.need.quotas) or None),
         Column(
             "units",
             lambda row: [unit._asdict() for unit in row.need.units],

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU
+from webhook.model.gpu_resources import SHARED_GPU
 from webhook.report.layout_files import UNCHANGED, PlannedNode
 from webhook.report.tables import Column, Table
 from webhook.well_known import Json
@@ -97,7 +97,7 @@ def _sharing_state(node: Json, configs: PlannedNode) -> tuple[str, str]:
     """Return the state of a node's shares, and since when: the device plugin reports only what it advertises."""
     if _labels(node).get(SHARING_CONFIG_LABEL) != configs.sharing:
         return NOT_REQUESTED, ""
-    advertised = node.get("status", {}).get("allocatable", {}).get(f"{WHOLE_GPU}{SHARED_SUFFIX}", "0")
+    advertised = node.get("status", {}).get("allocatable", {}).get(SHARED_GPU, "0")
     state = SUCCESS if configs.shares in (UNCHANGED, advertised) else PENDING
     return state, _label_time(node, SHARING_CONFIG_LABEL)
 

@@ -91,6 +91,7 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
         reach: Whether it could use a smaller GPU; None without GPUs.
         feasible_nodes: Mask of the nodes that it may use, resources aside, with cards of the memory that it declares;
             of a running pod, those that it may use when it is created again, whatever other pods do. 0 without GPUs.
+        quotas: The ResourceQuotas of its namespace that count it. None without GPUs.
     """
 
     workload: str
@@ -99,6 +100,7 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
     usages: tuple[ContainerUsage, ...] = ()
     reach: PodReach | None = None
     feasible_nodes: int = 0
+    quotas: tuple[str, ...] = ()
 
 
 class CheckResult(msgspec.Struct, frozen=True):

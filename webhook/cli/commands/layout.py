@@ -19,6 +19,7 @@ import typer
 from webhook import __version__
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.layout_demand import DemandCollector, enforced_policies
+from webhook.audit.layout_quotas import QuotaCollector
 from webhook.audit.layout_view import advertised_share_forms, view_with_slices
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
@@ -330,7 +331,9 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
 
     audit = run_audit(audited, offer_slices)
     _report_invalid(audit.results)
-    collector = DemandCollector(evaluated[0].fleet, nodes, audit.context.policies, by_namespace=options.by_namespace)
+    policies = audit.context.policies
+    quotas = QuotaCollector(audit.context.view, policies)
+    collector = DemandCollector(evaluated[0].fleet, nodes, policies, quotas, by_namespace=options.by_namespace)
     for result in audit.results:
         collector.add(result)
     context = msgspec.structs.replace(audit.context, view=evaluated[0])
@@ -339,7 +342,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     demand = demand._replace(nodes=tuple(linked))
     layout = _plan_demand(demand)._replace(
         prices=audit.prices,
-        policies=enforced_policies(audit.results, audit.context.policies),
+        policies=enforced_policies(audit.results, policies),
         cluster=audit.cluster,
         unplanned=unplanned,
         unplanned_pods=list(_unplanned_pods(audit.results)),
@@ -387,7 +390,7 @@ def _unplanned_pods(results: Iterable[CheckResult]) -> Iterator[str]:
 def _plan_demand(demand: LayoutDemand, seconds: float = SOLVER_SECONDS) -> ClusterLayout:
     wanted = [need.demand(requests) for need, requests in demand.needs.items()]
     groups = group_nodes(demand.nodes, wanted)
-    plan = plan_layouts([group for group, _ in groups], wanted, seconds)
+    plan = plan_layouts([group for group, _ in groups], wanted, seconds, limits=demand.limits())
     return ClusterLayout(demand, plan, assign_layouts(groups, plan), None)
 
 

@@ -1,0 +1,153 @@
+"""The quotas on the demand of layouts: ResourceQuotas, and the shared quotas that policies enforce.
+
+Pods whose layouts are planned count with what the plan gives them, and not with what they request now. All other pods
+keep what they use, and so do planned pods that keep their whole cards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from webhook.errors import QuantityError
+from webhook.model.cluster_view import ClusterView
+from webhook.model.enums import PolicyMode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_labels import PRODUCT_LABEL, SHARED_MARK
+from webhook.model.objects import ResourceQuota
+from webhook.model.pools import QuotaPool, weigh_on_node
+from webhook.model.quantity import parse_units
+from webhook.placement.layout_plan import CardUnit
+from webhook.policy.policy_set import PolicySet
+from webhook.report.layout import DemandQuota, UnitNeed
+from webhook.report.results import CheckResult
+
+REQUESTS = "requests."
+
+
+class QuotaMatch(NamedTuple):
+    """A quota that counts a pod.
+
+    Attributes:
+        quota: With all that it has left, as if no planned pod used any of it.
+        pool: The namespaces and products of a shared quota; None for a ResourceQuota.
+    """
+
+    quota: DemandQuota
+    pool: QuotaPool | None = None
+
+    def amount(self, result: CheckResult, view: ClusterView) -> int:
+        """Return what the quota counts of a pod now."""
+        units = result.decision.requested_units
+        if self.pool is not None:
+            named = tuple((name, count) for name, count in units.items() if parse_gpu_resource(name))
+            return self.pool.counted_milli(weigh_on_node(named, view.fleet, result.node or ""))
+        if self.quota.resource == ACCOUNTING_RESOURCE:
+            return result.decision.gpu_milli_before
+        return units.get(self.quota.resource, 0)
+
+
+class QuotaCollector:
+    """Sums up what planned pods use of quotas now, and what they keep."""
+
+    def __init__(self, view: ClusterView, policies: PolicySet) -> None:
+        """Start without pods.
+
+        Args:
+            view: The cluster as it is.
+        """
+        self._view, self._policies = view, {policy.name: policy for policy in policies.policies}
+        self._matches: dict[tuple[str, str], tuple[QuotaMatch, ...]] = {}
+        self._released = Counter[DemandQuota]()
+        self._quotas: dict[DemandQuota, None] = {}
+
+    def add(self, result: CheckResult) -> None:
+        """Add a planned pod, which no longer uses what it uses now."""
+        for match in self._matches_of(result):
+            self._quotas.setdefault(match.quota)
+            self._released[match.quota] += match.amount(result, self._view)
+
+    def names(self, result: CheckResult, units: Sequence[CardUnit]) -> tuple[str, ...]:
+        """Return the names of the quotas that count a pod with some of these units."""
+        quotas = (match.quota for match in self._matches_of(result))
+        return tuple(dict.fromkeys(quota.name for quota in quotas if any(map(quota.amount, units))))
+
+    def escapes(self, result: CheckResult, resource: str) -> bool:
+        """Return whether a quota that counts whole GPUs of a pod would not count a resource instead of them."""
+        counted: dict[str, set[str]] = {}
+        for match in self._matches_of(result):
+            if match.pool is None:
+                counted.setdefault(match.quota.name, set()).add(match.quota.resource)
+        return any(WHOLE_GPU in names and not names & {resource, ACCOUNTING_RESOURCE} for names in counted.values())
+
+    def quotas(self, kept: Mapping[UnitNeed, int]) -> tuple[DemandQuota, ...]:
+        """Return what each quota admits of the needs that it counts.
+
+        Args:
+            kept: The whole cards that planned pods keep.
+        """
+        found = []
+        for quota in self._quotas:
+            keeps = sum(
+                count * max(map(quota.amount, need.units), default=0)
+                for need, count in kept.items()
+                if quota.name in need.quotas
+            )
+            used = max(0, quota.used - self._released[quota])
+            found.append(quota._replace(used=0, most=max(0, quota.most - used - keeps)))
+        return tuple(found)
+
+    def _matches_of(self, result: CheckResult) -> Iterator[QuotaMatch]:
+        """Yield the quotas that count a pod."""
+        details, namespace = result.pod_details, result.namespace
+        for quota in self._view.quotas(namespace) if details is not None else ():
+            if details is not None and quota.metadata.name in details.quotas:
+                yield from self._matches_of_quota(namespace, quota, result)
+        for name in result.decision.policies:
+            yield from self._matches_of_policy(namespace, name)
+
+    def _matches_of_quota(self, namespace: str, quota: ResourceQuota, result: CheckResult) -> Iterator[QuotaMatch]:
+        key = (namespace, quota.metadata.name)
+        if key not in self._matches:
+            self._matches[key] = tuple(QuotaMatch(each) for each in _quotas_by_resource(namespace, quota))
+        for match in self._matches[key]:
+            if match.quota.resource != ACCOUNTING_RESOURCE or self._is_accounted(result):
+                yield match
+
+    def _is_accounted(self, result: CheckResult) -> bool:
+        policies = (self._policies[name] for name in result.decision.policies if name in self._policies)
+        return any(policy.limits is not None and policy.limits.accounting for policy in policies)
+
+    def _matches_of_policy(self, namespace: str, name: str) -> tuple[QuotaMatch, ...]:
+        section = self._policies[name].quotas if name in self._policies else None
+        if section is None or section.mode is not PolicyMode.ENFORCE:
+            return ()
+        key, labels = (namespace, f"policy/{name}"), self._view.labels_of(namespace)
+        if key not in self._matches:
+            self._matches[key] = tuple(
+                QuotaMatch(
+                    self._shared_quota(f"quota {each.name} of policy {name}", each.pool, each.gpu_milli), each.pool
+                )
+                for each in section.shared
+                if each.pool.includes_namespace(namespace, labels)
+            )
+        return self._matches[key]
+
+    def _shared_quota(self, name: str, pool: QuotaPool, most: int) -> DemandQuota:
+        labels, test = {node.labels.get(PRODUCT_LABEL, "") for node in self._view.fleet.nodes}, pool.includes_product
+        products = {label[: -len(SHARED_MARK)] if label.lower().endswith(SHARED_MARK) else label for label in labels}
+        counted = None if test is None else frozenset(filter(test, products))
+        return DemandQuota(name, "", most, self._view.pool_usage(pool), counted)
+
+
+def _quotas_by_resource(namespace: str, quota: ResourceQuota) -> Iterator[DemandQuota]:
+    """Yield what a ResourceQuota has of each GPU resource that it counts; amounts that cannot be read are left out."""
+    hard, name = quota.status.hard or quota.spec.hard, f"ResourceQuota {namespace}/{quota.metadata.name}"
+    for key in hard:
+        resource = key.removeprefix(REQUESTS)
+        if key.startswith(REQUESTS) and (resource == ACCOUNTING_RESOURCE or parse_gpu_resource(resource)):
+            try:
+                yield DemandQuota(name, resource, parse_units(hard[key]), parse_units(quota.status.used.get(key, 0)))
+            except QuantityError:
+                continue
