@@ -6,15 +6,16 @@ import pytest
 
 from webhook.model.annotations import GPU_MEMORY_ANNOTATION
 from webhook.model.codes import CODES
-from webhook.model.decisions import KeepReason
+from webhook.model.decisions import AUDIT_MODE, DENIED, KeepReason
 from webhook.report.code_pages import (
     GROUPS,
+    REASON_TEXTS,
     closest_code,
     code_list,
     code_page,
     codes_markdown,
-    find_keep_reason,
-    keep_reason_page,
+    find_reason,
+    reason_page,
 )
 
 
@@ -39,12 +40,11 @@ def test_closest_code(code: str, want: str) -> None:
     assert closest_code(code) == want
 
 
-@pytest.mark.parametrize("reason", KeepReason)
-def test_every_reason_to_keep_a_request_has_a_page(reason: KeepReason) -> None:
-    assert find_keep_reason(reason.value.upper()) is reason
-    page = "\n".join(keep_reason_page(reason))
-    assert reason.sentence[1:] in page
-    assert reason.fix in page
+@pytest.mark.parametrize("reason", [*KeepReason, AUDIT_MODE, DENIED])
+def test_every_reason_of_a_report_has_a_page(reason: str) -> None:
+    assert find_reason(reason.upper()) == reason
+    page = "\n".join(reason_page(reason))
+    assert all(text[1:] in page for text in REASON_TEXTS[reason])
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_every_reason_to_keep_a_request_has_a_page(reason: KeepReason) -> None:
     ],
 )
 def test_the_page_of_a_reason_names_what_would_change_it(reason: KeepReason, change: str) -> None:
-    [fix] = [line for line in keep_reason_page(reason) if line.startswith("Fix")]
+    [fix] = [line for line in reason_page(reason) if line.startswith("Fix")]
     assert change in fix

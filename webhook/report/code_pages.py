@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from webhook.model.codes import CLAIM_CHECK, CODES, OBJECT_LINT, FindingCode
-from webhook.model.decisions import KeepReason
+from webhook.model.decisions import AUDIT_MODE, DENIED, KeepReason
 
 GROUPS = {
     "S": "Security: bypasses of GPU accounting and isolation",
@@ -20,6 +20,18 @@ GROUPS = {
     "P": "Policy files",
 }
 """Title of each group of codes, by its letter."""
+
+AUDIT_MODE_MESSAGE = "its policies only audit or warn"
+
+REASON_TEXTS = {
+    **{reason.value: (reason.sentence, reason.fix) for reason in KeepReason},
+    AUDIT_MODE: (AUDIT_MODE_MESSAGE, "Set rightSizing.mode: enforce in the policy that would right-size it."),
+    DENIED: ("its policies would deny it now", "Change the pod or the policy as its findings say."),
+}
+"""Why a pod keeps its GPUs, as a sentence, and what would change it ("" if nothing would), by the stable word.
+
+Reports also have words for pods that are not kept by a `KeepReason`: `AUDIT_MODE` and `DENIED`.
+"""
 
 
 def code_source(code: FindingCode) -> str:
@@ -50,19 +62,22 @@ def code_page(code: str) -> list[str]:
     ]
 
 
-def find_keep_reason(word: str) -> KeepReason | None:
-    """Return the reason with this word, in any case; None if there is none."""
-    return next((reason for reason in KeepReason if reason.value.casefold() == word.casefold()), None)
+def find_reason(word: str) -> str:
+    """Return the reason why pods keep their GPUs that is this word in any case; "" if there is none."""
+    return next((reason for reason in REASON_TEXTS if reason.casefold() == word.casefold()), "")
 
 
-def keep_reason_page(reason: KeepReason) -> list[str]:
-    """Return the page of a reason why a pod keeps its GPU request, as lines."""
+def reason_page(reason: str) -> list[str]:
+    """Return the page of a reason why pods keep their GPUs, as lines."""
+    sentence, fix = REASON_TEXTS[reason]
+    in_reports = reason in (AUDIT_MODE, DENIED)
+    kept = "`keepReason` in JSON and the log, and the reason of a GPU-R103 finding"
     return [
-        f"{reason.value}  the pod keeps its GPU request",
+        f"{reason}  the pod keeps its GPU request",
         "",
-        f"Why     {reason.sentence[:1].upper()}{reason.sentence[1:]}.",
-        f"Fix     {reason.fix or 'Nothing: the pod keeps the GPUs that it requests.'}",
-        "Source  spec.rightSizing of a policy; `keepReason` in JSON and the log, and the reason of a GPU-R103 finding.",
+        f"Why     {sentence[:1].upper()}{sentence[1:]}.",
+        f"Fix     {fix or 'Nothing: the pod keeps the GPUs that it requests.'}",
+        f"Source  spec.rightSizing of a policy; {'the reach of `audit` and `rightsize`' if in_reports else kept}.",
     ]
 
 
@@ -78,7 +93,7 @@ def closest_code(code: str) -> str:
     'GPU-L102'
     """
     whole = f"GPU-{code.upper().removeprefix('GPU').lstrip('-')}"
-    return whole if whole in CODES else closest_name(whole, CODES) or closest_name(code, KeepReason)
+    return whole if whole in CODES else closest_name(whole, CODES) or closest_name(code, REASON_TEXTS)
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:

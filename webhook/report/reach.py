@@ -11,28 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.model.decisions import AUDIT_MODE, DENIED, RIGHT_SIZED, KeepReason
+from webhook.model.decisions import RIGHT_SIZED
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU
 from webhook.model.mig_catalog import mig_profile_spec
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.mig import mig_geometry
+from webhook.report.code_pages import REASON_TEXTS
 from webhook.report.results import CheckResult
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, format_percent, pluralize, without_style
 from webhook.well_known import Json
-
-AUDIT_MODE_MESSAGE = "its policies only audit or warn"
-AUDIT_MODE_FIX = "Set rightSizing.mode: enforce in the policy that would right-size it."
-
-
-_OTHER_REASONS = {
-    AUDIT_MODE: (AUDIT_MODE_MESSAGE, AUDIT_MODE_FIX),
-    DENIED: ("its policies would deny it now", "Change the pod or the policy as its findings say."),
-}
-
-_REASONS = {reason.value: reason for reason in KeepReason}
 
 
 class KeptPods(NamedTuple):
@@ -138,14 +128,7 @@ def summarize_reach(results: Iterable[CheckResult], fleet: Fleet) -> ReachReport
 
 def _kept_pods(counts: Counter[str]) -> tuple[KeptPods, ...]:
     ranked = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return tuple(KeptPods(pods, reason, *_explain_reason(reason)) for reason, pods in ranked)
-
-
-def _explain_reason(reason: str) -> tuple[str, str]:
-    if reason in _OTHER_REASONS:
-        return _OTHER_REASONS[reason]
-    kept = _REASONS[reason]
-    return kept.sentence, kept.fix
+    return tuple(KeptPods(pods, reason, *REASON_TEXTS[reason]) for reason, pods in ranked)
 
 
 def _advise_partitioning(needs: Mapping[CardNeed, int], fleet: Fleet) -> tuple[PartitioningAdvice, ...]:

@@ -39,8 +39,8 @@ from webhook.report.code_pages import (
     code_list,
     code_page,
     codes_markdown,
-    find_keep_reason,
-    keep_reason_page,
+    find_reason,
+    reason_page,
 )
 from webhook.report.explain import event_lines, explain_lines
 from webhook.report.text import sanitize
@@ -100,7 +100,7 @@ def explain_command(
         exit_with_error(f"explain takes {sanitize(code)} or -l, found both. Write explain -l {sanitize(selector)}")
     if cluster is None and ((selector and not file) or (code is not None and "/" in code)):
         cluster = choose_cluster(cluster, file or ())
-    is_other = code is not None and code.upper() not in CODES and not find_keep_reason(code)
+    is_other = code is not None and code.upper() not in CODES and not find_reason(code)
     names_pod = cluster is not None and (is_other or bool(selector and not file))
     if not file and not names_pod:
         print_result(code_page_lines(code))
@@ -169,8 +169,8 @@ def code_page_lines(code: str | None) -> list[str]:
     """Return the page of a code or reason, or the list of all codes. Exits if it is neither."""
     if code is None:
         return code_list()
-    if (reason := find_keep_reason(code)) is not None:
-        return keep_reason_page(reason)
+    if reason := find_reason(code):
+        return reason_page(reason)
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
