@@ -39,6 +39,15 @@ def test_both_commands_run(commands: Path) -> None:
     assert call(commands / "kubectl-rightslice", "check", "--help").startswith("Usage: kubectl rightslice check")
 
 
+def test_shipped_files_have_the_names_of_a_checkout(commands: Path) -> None:
+    policies = call(commands / "rightslice", "policy", "list", "--no-headers")
+    audited = call(commands / "rightslice", "audit", "--cluster", "demo")
+
+    assert {line.split()[-1].partition("/")[0] for line in policies.splitlines()} == {"policies"}
+    assert "\nexamples/cluster/workloads.yaml:" in audited
+    assert "(right-sizing, policies/right-sizing.yaml:" in audited
+
+
 COMPLETED = {
     "a command": (["che"], {"check"}),
     "a flag": (["check", "--kube"], {"--kubeconfig"}),

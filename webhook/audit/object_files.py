@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.cache.bundled_files import shown_name
 from webhook.documents.document import MANIFEST_BOUNDS, Document
 from webhook.documents.reader import DOCUMENT_SUFFIXES, is_document_file, iter_documents
 from webhook.engine.gpu_requests import gpu_requests_of_pod
@@ -94,7 +95,7 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
             except OSError as error:
                 yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", invalid=True)
             else:
-                yield from parse_objects(file, text)
+                yield from parse_objects(shown_name(file), text)
         for file, reason in skipped_paths(path):
             yield SkippedDocument(SourceLocation(file), reason)
 

@@ -14,7 +14,7 @@ import typer
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, read_content
-from webhook.cache.bundled_files import bundled_folder
+from webhook.cache.bundled_files import bundled_folder, shown_name
 from webhook.cache.snapshot import DEMO, collect_snapshot, read_schedulers, read_snapshot
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
@@ -115,7 +115,7 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
             content = sys.stdin.buffer.read(limit) if file == STDIN else read_content(file, limit)
         except OSError as error:
             exit_with_error(f"{file}: cannot be read: {error.strerror or error}")
-        texts.append((file, content.decode(errors="surrogateescape")))
+        texts.append((shown_name(file), content.decode(errors="surrogateescape")))
     return texts
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_admission_defaults
 from webhook.audit.object_files import SourceObject, read_objects
+from webhook.cache.bundled_files import shown_name
 from webhook.cli import flags
 from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, shipped_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
@@ -88,8 +89,8 @@ def demo_command(no_color: flags.NoColor = False) -> None:
     print_note("starting the server …")
     try:
         with run_webhook_process(["--policies", policies, "--cluster", "demo"]) as (client, port):
-            nodes = len(context.view.fleet.nodes)
-            print_result([f"Server at https://127.0.0.1:{port}, {policies}/, example cluster of {nodes} nodes"])
+            inputs = f"{shown_name(policies)}/, example cluster of {len(context.view.fleet.nodes)} nodes"
+            print_result([f"Server at https://127.0.0.1:{port}, {inputs}"])
             for result in review_objects(client, [pods], context):
                 results.append(result)
                 print_result(["", *demo_lines(result, paint)])
