@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,3 +173,13 @@ def test_without_a_file_the_error_says_what_to_name(rightslice: Run, command: st
 
     assert result.code == 2
     assert "name a file, a folder, or - for standard input" in result.err
+
+
+def test_without_a_folder_of_tests_the_error_says_what_to_name(
+    rightslice: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = rightslice("test")
+
+    assert result.code == 2
+    assert "Name the folder of your tests: rightslice test DIR" in result.err

@@ -51,11 +51,12 @@ def policy_test_command(
     Exit code: 0 all cases passed, 1 a case failed, 2 invalid input, or no tests.
     """
     targets = parse_targets(output, FORMATS)
-    paths = flags.join_paths(paths, filename) or ["policies"]
+    named = flags.join_paths(paths, filename)
+    paths = named or ["policies"]
     try:
         files = list(find_test_files(paths))
     except LocatedError as error:
-        exit_with_error(str(error))
+        exit_with_error(str(error) if named else f"{error}. Name the folder of your tests: rightslice test DIR")
     if not files:
         hint = "Write one with kind: GPUPolicyTest, or name another folder"
         exit_with_error(f"{', '.join(paths)}: no policy tests here. {hint}")
