@@ -37,6 +37,7 @@ NEEDS_PROGRAMS = {
     "device_scheduler",
     "nvidia_program",
     "runtime_tree",
+    "package_index",
     "krew",
 }
 """Fixtures of programs that are built with Go, or of packages that are fetched."""
