@@ -179,6 +179,12 @@ CORPUS = {
     "runai-hami: pods in queues of KAI": CorpusCase(
         "runai-hami", "*-kai-scheduler-*", OPTED_IN, {"ChargedAsWholeGPUs": 8}
     ),
+    "karpenter-eks: a training job of AWS's samples with several GPUs": CorpusCase(
+        "karpenter-eks",
+        "*-awsome-distributed-training-*",
+        "--policies policy.yaml --cluster cluster.yaml -n research",
+        {"MultipleGPUs": 1},
+    ),
     "gke: samples of GKE": CorpusCase(
         "gke",
         "*-kubernetes-engine-samples-*",
