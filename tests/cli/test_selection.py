@@ -163,6 +163,7 @@ def test_what_is_selected_is_said_once(rightslice: Run, call: tuple[str, ...], e
 NAMES = {
     "place: the node of each pod": (("place", "batch/sweep-0"), "node/"),
     "layout: the nodes that change": (("layout",), "node/"),
+    "lint: the objects with findings": (("lint", "-n", "team-vision"), "resourcequota/"),
     "policy diff: the workloads that differ": (("policy", "diff", "trial", "policies"), ""),
 }
 

@@ -67,7 +67,8 @@ def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list
             must = f"must name a file after =, found {output!r}"
             exit_with_error(f"-o: {must}. Write -o {output}PATH, or -o {form} for stdout")
         if form not in formats:
-            choices = f"must be one of {', '.join(formats)}, found {form!r}"
+            known = (*formats, f"{JSONPATH}=TEMPLATE") if "json" in formats else formats
+            choices = f"must be one of {', '.join(known)}, found {form!r}"
             exit_with_error(f"-o: {choices}. Write -o {formats[0]}, or -o FORMAT=PATH")
         targets.append(ReportTarget(form, path))
     if sum(not target.path for target in targets) > 1:

@@ -18,6 +18,7 @@ from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
     exit_with_error,
+    join_lines,
     parse_targets,
     print_note,
     write_reports,
@@ -29,6 +30,7 @@ from webhook.errors import ApiError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import format_path, map_at
 from webhook.model.findings import Finding
+from webhook.report.check import kubectl_name
 from webhook.report.serialization import json_text, location_document, yaml_text
 from webhook.report.text import pluralize, sanitize
 
@@ -37,7 +39,7 @@ DEVICE_CLASS = "DeviceClass"
 LintCluster = Annotated[str | None, flags.cluster_option(f"The objects of a cluster: {flags.CLUSTER_HELP}.")]
 LintSelector = Annotated[str, flags.selector_option("LimitRanges and ResourceQuotas")]
 LintNamespace = Annotated[str | None, flags.namespace_option("With --cluster: only this namespace. Default: all.")]
-FORMATS = ("text", "yaml", "json")
+FORMATS = ("text", "name", "yaml", "json")
 LintOutput = Annotated[list[str] | None, flags.output_option(FORMATS, "yaml prints only the corrected objects")]
 
 
@@ -96,6 +98,7 @@ def lint_command(
     results += claims
     reports = {
         "text": lambda: _lint_text(results),
+        "name": lambda: join_lines(map(_kubectl_name, results)),
         "yaml": lambda: "---\n".join(yaml_text(each.fixed) for each in results if each.fixed is not None),
         "json": lambda: json_text([_lint_document(each) for each in results]),
     }
@@ -111,6 +114,11 @@ def lint_command(
     if files and (other := sorted({each.data["kind"] for each in objects if each.data["kind"] not in LINTED_KINDS})):
         print_note(f"not checked: {sanitize(', '.join(other))}. lint checks {', '.join(sorted(LINTED_KINDS))}")
     raise typer.Exit(EXIT_INVALID_INPUT if errors else EXIT_FINDINGS if results else EXIT_OK)
+
+
+def _kubectl_name(result: LintResult) -> str:
+    data = result.source.data
+    return kubectl_name(str(data["apiVersion"]), str(data["kind"]), str(map_at(data, "metadata").get("name")))
 
 
 def _lint_objects(sources: Sequence[SourceObject], classes: Sequence[str]) -> list[LintResult]:
