@@ -33,6 +33,7 @@ from tests.cluster.test_chart import CHART, ENFORCE, documented, helm, render
 from tests.cluster.test_install import command, write_account_kubeconfig
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
+from tests.upgrade.earlier_version import find_earlier
 from webhook import __version__
 from webhook.documents.reader import read_documents
 from webhook.errors import ApiError
@@ -99,10 +100,10 @@ class ReleasedSite(NamedTuple):
         return {hook["clientConfig"].get("caBundle", "") for hook in webhooks}
 
 
-def copy_chart(folder: Path, port: int, version: str) -> Path:
-    """Copy the chart as another version, whose webhook is called at a local port."""
-    shutil.copytree(CHART, folder, ignore=shutil.ignore_patterns("manifests"))
-    manifests = copy_manifests(ROOT / "manifests", folder / "manifests")
+def copy_chart(folder: Path, port: int, version: str, checkout: Path = ROOT) -> Path:
+    """Copy the chart of a checkout as another version, whose webhook is called at a local port."""
+    shutil.copytree(checkout / "charts/rightslice", folder, ignore=shutil.ignore_patterns("manifests"))
+    manifests = copy_manifests(checkout / "manifests", folder / "manifests")
     for name in ADDRESSES:
         documents = read_documents((manifests / name).read_bytes(), name, aliases=True)
         local = [json.dumps(with_local_address(document.data, port)) for document in documents]
@@ -114,9 +115,16 @@ def copy_chart(folder: Path, port: int, version: str) -> Path:
 
 @pytest.fixture(scope="module")
 def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReleasedSite]:
-    """Install the chart of an earlier version, enforced, and start its replica as in test_install."""
+    """Install the chart of an earlier commit, enforced, and start a replica as in test_install.
+
+    Without the history of the checkout, the chart is that of today as another version.
+    """
     folder, port = tmp_path_factory.mktemp("release"), free_port()
-    before, current = copy_chart(folder / "before", port, "0.0.9"), copy_chart(folder / "current", port, __version__)
+    earlier = find_earlier(tmp_path_factory.mktemp("earlier")) or ROOT
+    before, current = (
+        copy_chart(folder / "before", port, "0.0.9", earlier),
+        copy_chart(folder / "current", port, __version__),
+    )
     asyncio.run(remove(plane))  # definitions of other tests, which Helm would not take over
     plane.wait_until_gone(SYSTEM_NAMESPACE)
     nodes = add_nodes(plane, demo_nodes())
