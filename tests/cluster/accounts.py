@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import yaml
+
+from tests.cluster.client import Json
 from tests.cluster.plane import Plane
+from tests.house.checkout import read_checkout_file
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def documented_role(page: str) -> Json:
+    """Return the ClusterRole that a page shows."""
+    blocks = re.findall(r"```yaml\n(.*?)```", read_checkout_file(page), re.DOTALL)
+    (text,) = [each for each in blocks if "kind: ClusterRole\n" in each]
+    role: Json = yaml.safe_load(text)
+    return role
 
 
 def bind_account(plane: Plane, namespace: str, role: str, file: Path) -> str:

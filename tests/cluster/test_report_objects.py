@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_pod
-from tests.cluster.accounts import bind_account
+from tests.cluster.accounts import bind_account, documented_role
 from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.test_crds import is_served
@@ -174,10 +174,10 @@ def test_with_both_apis_the_newer_is_used_and_other_reports_stay(plane: Plane, n
 
 
 def documented_account(plane: Plane, namespace: str, folder: Path) -> Path:
-    """Return the kubeconfig of a service account with the ClusterRole in docs/audit.md."""
-    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    (role,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: ClusterRole" in each]
-    plane.kubectl("apply", "-f", "-", stdin=role)
+    """Return the kubeconfig of a service account with the ClusterRoles in docs/audit.md and docs/console.md."""
     file = folder / "kubeconfig"
-    bind_account(plane, namespace, "rightslice-audit", file)
+    for page in ("docs/audit.md", "docs/console.md"):
+        role = documented_role(page)
+        plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+        bind_account(plane, namespace, role["metadata"]["name"], file)
     return file

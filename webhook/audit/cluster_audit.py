@@ -19,7 +19,7 @@ from webhook.audit.disruption_budgets import drain_limits
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pods, created_since, creation_time, is_active_pod
-from webhook.cache.placement_input import PodMixCounter, build_placement_input
+from webhook.cache.placement_input import GpuPods, PodMixCounter, build_placement_input, build_scheduling_snapshot
 from webhook.cache.snapshot import ClusterSnapshot
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
@@ -71,6 +71,8 @@ class ClusterAudit(msgspec.Struct):
             cluster; None if the cluster does not permit listing them.
         nvlinks: NVLinks between two GPUs of the nodes whose agents report them, if pods are evaluated in an adjusted
             cluster.
+        snapshot: The nodes and their GPUs; None if no nodes are known, or if pods are evaluated in an adjusted cluster.
+        gpu_pods: The pods that hold them.
         report_apis: The APIs that the cluster has for policy reports, the preferred one first.
     """
 
@@ -82,6 +84,8 @@ class ClusterAudit(msgspec.Struct):
     prices: NodePrices | None = None
     drain_limits: Mapping[str, DrainLimit] | None = {}
     nvlinks: Mapping[str, int] = {}
+    snapshot: SchedulingSnapshot | None = None
+    gpu_pods: GpuPods = msgspec.field(default_factory=GpuPods)
     report_apis: Sequence[ReportApi] = (ReportApi.OPENREPORTS,)
 
 
@@ -97,26 +101,39 @@ def audit_live_cluster(
     choose: ChooseDocuments = iter,
 ) -> ClusterAudit:
     """Evaluate all active pods of a live cluster, listed page by page."""
-    counters: list[PodMixCounter] = []
-
-    def observe(fleet: Fleet) -> Callable[[Pod], None]:
-        counters.append(PodMixCounter(SchedulingSnapshot(fleet, {})))
-        return counters[0].add
-
-    view = with_namespace_labels(cluster.view(observe), labels)
+    observed = _ObservedPods()
+    view = with_namespace_labels(cluster.view(observed.observe), labels)
     context = EvaluationContext(policies, view, now, usage)
     budgets = cluster.disruption_budgets() if adjust_view is not None else []
     read = budgets or []
     pods = _keep_read(cluster.pods(), read) if read else cluster.pods()
     audit = audit_documents(choose(pods), cluster.active_pods, context, since, show_progress, adjust_view)
     audit.drain_limits = drain_limits(read) if budgets is not None else None
-    audit.nvlinks = _nvlinks_by_node(cluster.gpu_nodes()) if adjust_view is not None else {}
+    reports = cluster.gpu_nodes()
+    audit.nvlinks = _nvlinks_by_node(reports) if adjust_view is not None else {}
     if view.fleet.nodes:
-        audit.capacities = node_capacities(
-            SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix(), view.devices
-        )
+        audit.snapshot = build_scheduling_snapshot(view.fleet, cluster.free_by_node, reports, observed.gpu_pods)
+        audit.gpu_pods = observed.gpu_pods
+        audit.capacities = node_capacities(audit.snapshot, observed.counter.mix(), view.devices)
     audit.cluster = cluster.server
     return audit
+
+
+class _ObservedPods:
+    """What placement needs to know about the pods of a listing, without the pods."""
+
+    def __init__(self) -> None:
+        self.gpu_pods = GpuPods()
+        self.counter: PodMixCounter
+
+    def observe(self, fleet: Fleet) -> Callable[[Pod], None]:
+        """Return what is called with each pod."""
+        self.counter = PodMixCounter(SchedulingSnapshot(fleet, {}))
+        return self._add
+
+    def _add(self, pod: Pod) -> None:
+        self.counter.add(pod)
+        self.gpu_pods.add(pod)
 
 
 def _nvlinks_by_node(reports: Iterable[GPUNode]) -> dict[str, int]:
@@ -146,6 +163,9 @@ def audit_snapshot(
         return audit
     placement = build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
     if placement.snapshot.fleet.nodes:
+        audit.snapshot = placement.snapshot
+        for pod in placement.pods:
+            audit.gpu_pods.add(pod)
         audit.capacities = node_capacities(placement.snapshot, placement.mix, placement.devices)
     return audit
 

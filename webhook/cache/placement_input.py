@@ -36,7 +36,7 @@ from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_objects import StorageObject
 from webhook.model.storage_view import StorageView
 from webhook.placement.capacity import PodDemand
-from webhook.placement.devices import NodeDevices, devices_from_report, find_report_error
+from webhook.placement.devices import devices_from_report, find_report_error
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix, mix_from_demands
 from webhook.placement.nodes.device_plugin import PodGpuUnits, current_devices, multi_container_requests
 from webhook.placement.nodes.pod_requirements import pod_requirements
@@ -125,11 +125,13 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject], devic
     objects = tuple(objects)
     active = (item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED_PHASES)
     pods = tuple(sorted(active, key=creation_order))
-    reports = [item for item in objects if isinstance(item, GPUNode)]
-    units = {node.name: node.gpus.get(WHOLE_GPU, 0) for node in fleet.nodes}
+    reports = {item.metadata.name: item for item in objects if isinstance(item, GPUNode)}
+    gpu_pods = GpuPods()
+    for pod in pods:
+        if pod.spec.node_name in reports:
+            gpu_pods.add(pod)
     free: dict[str, FreeResources] = free_resources_by_node(fleet.nodes, pods)
-    unusable = {node.metadata.name: error for node in reports if (error := find_report_error(node))}
-    snapshot = SchedulingSnapshot(fleet, free, _devices_by_node(reports, pods, units), unusable)
+    snapshot = build_scheduling_snapshot(fleet, free, reports.values(), gpu_pods)
     counter = PodMixCounter(snapshot)
     for pod in pods:
         counter.add(pod)
@@ -183,21 +185,41 @@ def _host_ports_by_node(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
     return dict(by_node)
 
 
-def _devices_by_node(
-    reports: Iterable[GPUNode], pods: Iterable[Pod], units: Mapping[str, int]
-) -> dict[str, NodeDevices]:
-    """Return the GPUs of each node with a usable report, updated with the pods that are there."""
+class GpuPods:
+    """Pods on nodes that hold GPUs of device plugins.
+
+    Attributes:
+        by_node: Their GPUs, by node and then by "namespace/name".
+    """
+
+    def __init__(self) -> None:
+        self.by_node: defaultdict[str, dict[str, PodGpuUnits]] = defaultdict(dict)
+
+    def add(self, pod: Pod) -> None:
+        """Add a pod, if it is on a node and holds GPUs."""
+        units = count_gpu_units(effective_requests(pod).items()) if pod.spec.node_name else {}
+        if units:
+            self.by_node[pod.spec.node_name][pod_key(pod)] = PodGpuUnits(units, multi_container_requests(pod))
+
+
+def build_scheduling_snapshot(
+    fleet: Fleet, free: Mapping[str, FreeResources], reports: Iterable[GPUNode], gpu_pods: GpuPods
+) -> SchedulingSnapshot:
+    """Return the nodes with their GPUs: by the agents' reports, updated with the pods, and by labels without a report.
+
+    Args:
+        free: Free resources by node.
+        gpu_pods: The pods on nodes with a report, at least.
+    """
+    reports = list(reports)
+    units = {node.name: node.gpus.get(WHOLE_GPU, 0) for node in fleet.nodes}
     usable = {node.metadata.name: (devices, node) for node in reports if (devices := devices_from_report(node))}
-    pods_by_node: dict[str, dict[str, PodGpuUnits]] = {name: {} for name in usable}
-    for pod in pods:
-        on_node = pods_by_node.get(pod.spec.node_name)
-        requested = count_gpu_units(effective_requests(pod).items()) if on_node is not None else {}
-        if on_node is not None and requested:
-            on_node[pod_key(pod)] = PodGpuUnits(requested, multi_container_requests(pod))
-    return {
-        name: current_devices(devices, node, pods_by_node[name], units.get(name, 0))
+    unusable = {node.metadata.name: error for node in reports if (error := find_report_error(node))}
+    devices_by_node = {
+        name: current_devices(devices, node, gpu_pods.by_node.get(name, {}), units.get(name, 0))
         for name, (devices, node) in usable.items()
     }
+    return SchedulingSnapshot(fleet, free, devices_by_node, unusable)
 
 
 def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:

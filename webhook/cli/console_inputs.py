@@ -16,8 +16,7 @@ from webhook.audit.cluster_audit import ClusterAudit, audit_live_cluster, audit_
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
-from webhook.cache.placement_input import PlacementInput, build_placement_input
-from webhook.cache.snapshot import ClusterSnapshot
+from webhook.cache.placement_input import GpuPods
 from webhook.cli.audit_inputs import AuditFlags, audit_sources, build_snapshot, price_nodes, without_duplicate_pods
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.commands.check import policies_source_text
@@ -34,7 +33,7 @@ from webhook.report.console.findings import group_console_findings
 from webhook.report.console.policies import reach_of_policies
 from webhook.report.console.state import WorkloadKey, build_console_state
 from webhook.report.layout import ClusterLayout
-from webhook.report.node_topology import gpu_pods_by_node
+from webhook.report.node_topology import NodePodGpus
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
 
@@ -43,10 +42,9 @@ USAGE_SECONDS = 3600
 
 
 class AuditedCluster(NamedTuple):
-    """An audit, the GPUs of the nodes (None if no nodes are known), and objects with the quotas and ranges."""
+    """An audit, and objects with the quotas and ranges."""
 
     audit: ClusterAudit
-    placement: PlacementInput | None
     objects: Sequence[SourceObject]
 
 
@@ -66,7 +64,7 @@ class ConsoleReader:
         usage = estimate_view(self._record, verbose=flags.verbose) if self._record is not None else UsageView()
         samples = PodSamples()
         read_audit = _audit_live if flags.cluster == LIVE else _audit_files
-        audit, placement, limits = read_audit(flags, usage, samples)
+        audit, limits = read_audit(flags, usage, samples)
         audit.prices = price_nodes(flags.prices, audit.context.view)
         state = build_console_state(
             audit.results,
@@ -78,8 +76,8 @@ class ConsoleReader:
         return ClusterReading(
             state,
             audit.context,
-            placement.snapshot if placement is not None else None,
-            gpu_pods_by_node(placement.pods if placement is not None else ()),
+            audit.snapshot,
+            _pods_by_node(audit.gpu_pods),
             _histories_by_workload(self._record),
             group_console_findings(state.workloads, audit_claims(audit.context.view)),
             reach_of_policies(audit.context.policies, audit.results),
@@ -119,10 +117,7 @@ def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> Aud
         audit = audit_live_cluster(
             cluster, policies, flags.labels, flags.now, usage, None, show_progress, choose=samples.observe
         )
-        found = cluster.placement_objects()
-        limits = [*cluster.limit_objects(), *cluster.device_classes()]
-    placement = build_placement_input(found.fleet, found.objects, found.devices) if found.fleet.nodes else None
-    return AuditedCluster(audit, placement, limits)
+        return AuditedCluster(audit, [*cluster.limit_objects(), *cluster.device_classes()])
 
 
 def _audit_files(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:
@@ -135,12 +130,15 @@ def _audit_files(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> Au
     audit = audit_snapshot(pods, snapshot, context, None, show_progress)
     audit.cluster = str(flags.cluster)
     objects = [each for each in documents if isinstance(each, SourceObject)]
-    return AuditedCluster(audit, _placement_of_snapshot(snapshot), objects)
+    return AuditedCluster(audit, objects)
 
 
-def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput | None:
-    view = snapshot.view
-    return build_placement_input(view.fleet, snapshot.objects, view.devices) if view.fleet.nodes else None
+def _pods_by_node(gpu_pods: GpuPods) -> dict[str, list[NodePodGpus]]:
+    def holder(key: str, units: Mapping[str, int]) -> NodePodGpus:
+        namespace, _, name = key.partition("/")
+        return NodePodGpus(namespace, name, units)
+
+    return {node: [holder(key, found.units) for key, found in pods.items()] for node, pods in gpu_pods.by_node.items()}
 
 
 def _histories_by_workload(record: UsageRecord | None) -> Mapping[WorkloadKey, Sequence[UsageHistory]]:
