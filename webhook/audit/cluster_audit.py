@@ -120,7 +120,7 @@ def audit_live_cluster(
 
 
 class _ObservedPods:
-    """What placement needs to know about the pods of a listing, without the pods."""
+    """Counts the GPUs of listed pods for placement, and does not keep the pods."""
 
     def __init__(self) -> None:
         self.gpu_pods = GpuPods()
