@@ -127,7 +127,13 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
                 ],
                 csv_value=lambda row: sum(pods for *_, pods in row.unevaluated),
             ),
-            Column("", lambda row: "; ".join(dict.fromkeys(map(usage_text, row.usages))), "Used", terminal=False),
+            Column(
+                "",
+                lambda row: "; ".join(dict.fromkeys(map(usage_text, row.usages))),
+                "Used",
+                terminal=False,
+                css=lambda _: "narrow",
+            ),
             Column("outcome", lambda row: row.outcome, "Outcome", terminal=False),
             Column("keepReason", lambda row: row.keep_reason),
             Column(

@@ -19,8 +19,8 @@ from webhook.report.text import LABELS, STYLES, format_gpus
 from webhook.report.workload_report import usage_text, wasted_cost_text, wasted_text
 from webhook.report.workloads import WorkloadReport
 
-MAX_PODS = 200
-"""Pods of a workload that its page lists."""
+MAX_PODS, MAX_FINDINGS = 200, 200
+"""Pods and findings of a workload that its page lists."""
 
 SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
     "wasted": ("Wasting GPUs", lambda row: row.waste.milli > 0),
@@ -178,7 +178,8 @@ def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[Usag
         "charts": [(band, band_chart(band)) for band in bands],
         "containers": table_markup(CONTAINERS, list(container_rows([row])), "container") if row.usages else "",
         "policies": sorted(state.policies_of[row.namespace, row.name]),
-        "findings": table_markup(FOUND, row.findings, "finding") if row.findings else "",
+        "findings": table_markup(FOUND, row.findings[:MAX_FINDINGS], "finding") if row.findings else "",
+        "hidden_findings": max(0, len(row.findings) - MAX_FINDINGS),
         "pods": table_markup(PODS, pods[:MAX_PODS], "pod", {"Node": lambda pod: node_address(pod.node)}),
         "hidden_pods": max(0, len(pods) - MAX_PODS),
         "requested": format_gpus(row.gpu_milli_before),
