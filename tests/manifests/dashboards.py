@@ -452,7 +452,7 @@ def savings() -> Dashboard:
                "(`risk`) applies to them.", "percentunit",
                f"""sum({_increase('rightslice_right_sized_pods_total', ', evidence="observed"')})"""
                f" / sum({_increase('rightslice_right_sized_pods_total')})"),
-        lines("Requested and admitted GPUs", "GPUs of created pods per hour, before and after right-sizing.", "short",
+        lines("Requested and admitted GPUs per hour", "GPUs of created pods, before and after right-sizing.", "short",
               [Query(f"sum({_rate(REQUESTED)}) * 3600 / 1000", "requested"),
                Query(f"sum({_rate(ADMITTED)}) * 3600 / 1000", "admitted")]),
         bars("Right-sized pods by evidence", "Declared by the pod, observed usage, or the default of the policy.",
