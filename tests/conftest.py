@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not HAS_C_COMPILER:
         leave_out("c_compiler", config, items)
     for item in items:
-        if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or ROOT / "tests" / "cluster" in item.path.parents:
+        if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or item.nodeid.startswith("tests/cluster/"):
             item.add_marker(pytest.mark.cluster)
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.no_cover)

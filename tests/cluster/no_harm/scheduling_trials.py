@@ -143,11 +143,11 @@ def run_burst(plane: Plane, pods: Sequence[Json], before: Sequence[Json], client
         assert [answer for answer in answers if not answer.created] == []
         names = {pod["metadata"]["name"] for pod in pods}
         stored = [pod for pod in _settled_pods(plane, path) if pod["metadata"]["name"] in names]
-        pending = [pod["metadata"]["name"] for pod in stored if not _has_node(pod)]
-        by_name = {pod["metadata"]["name"]: pod for pod in pods}
-        harmed = [name for name in pending if _is_scheduled_as_submitted(plane, path, by_name[name])]
+        pending = {pod["metadata"]["name"] for pod in stored if not _has_node(pod)}
+        submitted = [pod for pod in pods if pod["metadata"]["name"] in pending]
+        harmed = _names_scheduled_as_submitted(plane, path, submitted)
         sized = sum(ORIGINAL_ANNOTATION in pod["metadata"].get("annotations", {}) for pod in stored)
-        return BurstResult(len(stored), sized, len(pending), tuple(harmed))
+        return BurstResult(len(stored), sized, len(pending), harmed)
     finally:
         plane.api.delete(path, gracePeriodSeconds="0")
         eventually(lambda: plane.api.get(path)["items"], until=lambda found: not found)
@@ -170,12 +170,21 @@ def _settled_pods(plane: Plane, path: str) -> list[Json]:
         time.sleep(SETTLED_SECONDS)
 
 
-def _is_scheduled_as_submitted(plane: Plane, path: str, pod: Json) -> bool:
-    copy = with_bypass_label(pod)
-    copy["metadata"] = {**copy["metadata"], "name": f"{pod['metadata']['name']}-as-submitted"}
-    plane.api.create(path, copy)
-    (stored,) = [each for each in _settled_pods(plane, path) if each["metadata"]["name"] == copy["metadata"]["name"]]
-    return _has_node(stored)
+def _names_scheduled_as_submitted(plane: Plane, path: str, pods: Sequence[Json]) -> tuple[str, ...]:
+    """Return the names of copies of pods in the form in which they were submitted that are scheduled.
+
+    All copies wait at the same time: the first that is scheduled would be scheduled alone too.
+    """
+    if not pods:
+        return ()
+    names = [f"{pod['metadata']['name']}-as-submitted" for pod in pods]
+    copies = [with_bypass_label(pod) for pod in pods]
+    for name, copy in zip(names, copies, strict=True):
+        copy["metadata"] = {**copy["metadata"], "name": name}
+    created = create_pods(plane, copies)
+    assert [answer for answer in created if not answer.created] == []
+    stored = {pod["metadata"]["name"]: pod for pod in _settled_pods(plane, path)}
+    return tuple(name for name in names if _has_node(stored[name]))
 
 
 def _has_node(pod: Json) -> bool:
