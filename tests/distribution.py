@@ -7,15 +7,18 @@ control plane.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
 CLUSTER = "tests/cluster/"
+ONE_SETUP = re.compile(r"tests/(cluster/\w+|release)/")
+"""Folders whose files share an installation or a build, which each process would make again."""
 
 
 class MixedScheduling(LoadFileScheduling):  # type: ignore[misc]  # the package has no types
-    """Gives whole files to processes, in their order; of folders with one installation for all, the whole folder."""
+    """Gives whole files to processes, in their order; of folders with one set-up for all, the whole folder."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
@@ -29,7 +32,6 @@ class MixedScheduling(LoadFileScheduling):  # type: ignore[misc]  # the package 
 
 
 def unit_of(nodeid: str) -> str:
-    """Return the file, or the folder with one installation, whose tests run in one process."""
-    file = nodeid.partition("::")[0]
-    folder = file.removeprefix(CLUSTER).rpartition("/")[0]
-    return f"{CLUSTER}{folder}/" if file.startswith(CLUSTER) and folder else file
+    """Return the file, or the folder with one set-up, whose tests run in one process."""
+    folder = ONE_SETUP.match(nodeid)
+    return folder[0] if folder else nodeid.partition("::")[0]

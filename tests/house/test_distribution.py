@@ -12,6 +12,7 @@ UNITS = {
     "tests/engine/guarding/test_guard.py::test_a[b/c::d]": "tests/engine/guarding/test_guard.py",
     "tests/cluster/test_chart.py::test_a": "tests/cluster/test_chart.py",
     "tests/cluster/queues/test_charges.py::test_a[b/c]": "tests/cluster/queues/",
+    "tests/release/test_image.py::test_a": "tests/release/",
 }
 FILES = ["tests/agent/a.py", "tests/cluster/b.py", "tests/cluster/c/d.py", "tests/cluster/c/e.py", "tests/model/f.py"]
 TESTS = [f"{file}::test_{number}" for file in FILES for number in range(3)]
@@ -53,7 +54,7 @@ def start(*nodes: RecordingNode) -> MixedScheduling:
 
 
 @pytest.mark.parametrize(("nodeid", "unit"), UNITS.items())
-def test_tests_of_a_file_or_of_a_folder_with_one_installation_stay_together(nodeid: str, unit: str) -> None:
+def test_tests_of_a_file_or_of_a_folder_with_one_setup_stay_together(nodeid: str, unit: str) -> None:
     assert unit_of(nodeid) == unit
 
 

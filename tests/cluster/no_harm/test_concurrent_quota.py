@@ -23,7 +23,7 @@ from tests.cluster.polling import eventually
 from tests.cluster.replicas import two_replicas
 from webhook.model.quantity import parse_units
 
-ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "3x2000").split("x"))
+ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "2x2000").split("x"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "race")
 CLIENTS = 32
 RETRIED = re.compile("resource quota evaluation timed out|context deadline exceeded|status code 413|GPU-Q302")
