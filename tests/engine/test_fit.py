@@ -545,6 +545,13 @@ def slices(driver: str, name: str = "slices", **labels: str) -> Json:
     return make_node(name, driven(driver, **labels), **{SMALL: 7})
 
 
+def new_cards(driver: str, **labels: str) -> Json:
+    """Return settings with a group without nodes, whose new nodes have whole cards."""
+    group = {"name": "new", "labels": labels, "agentLabels": driven(driver), "resources": {"cpu": "32", GPU: "8"}}
+    about = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "NodeGroups", "metadata": {"name": "groups"}}
+    return about | {"nodeGroups": [group]}
+
+
 def image(name: str = IMAGE, **variables: str) -> PodMaker:
     pod = small().image(name)
     for key, value in variables.items():
@@ -624,6 +631,17 @@ LANDINGS = {
     ),
     "CUDA not known, all whole cards are on a cordoned node": Landing(
         image("app"), (tainted(cards("570.124.06"), CORDONED), slices("470.82.01")), KeepReason.DRIVER
+    ),
+    "CUDA not known, a group may add whole cards with a newer driver": Landing(
+        image("app"), (slices("470.82.01"), new_cards("570.124.06")), KeepReason.DRIVER
+    ),
+    "CUDA not known, a group may add whole cards with the same driver": Landing(
+        image("app"), (slices("470.82.01"), new_cards("470.82.01")), SMALL
+    ),
+    "CUDA not known, a group may add whole cards that the pod may not use": Landing(
+        image("app").spec(nodeSelector={"zone": "a"}),
+        (slices("470.82.01", zone="a"), new_cards("570.124.06", zone="b")),
+        SMALL,
     ),
     "CUDA not known, another GPU": Landing(
         image("app"), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), KeepReason.DRIVER

@@ -32,6 +32,7 @@ from webhook.engine.cuda_requirements import (
     toolkit_requirement,
 )
 from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.new_nodes import find_new_nodes
 from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import abbreviate_names, quote_text, shorten_text
@@ -256,10 +257,11 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
     does not change `rivals` and can only reduce `reachable`.
 
     Attributes:
-        reachable: Drivers and GPUs of the nodes that may take the pod.
+        reachable: Drivers and GPUs of the nodes that may take the pod. If there are no rivals, new nodes with whole
+            GPUs count that a group may add.
         rivals: Those of every node with the requested name that it tolerates and its node selector allows. Nodes that
             are not ready or cordoned count if there are no others.
-        no_rivals: True if there are none of these: it cannot get a GPU as it is.
+        no_rivals: True if there are none of these, nor such new nodes: it cannot get a GPU as it is.
     """
 
     reachable: Set[NodeHardware]
@@ -281,10 +283,11 @@ def offers_sure_to_run(
     projected = feasible if feasible.view is context.view else context.feasible
     by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
     rivals = named & projected.tolerated or named & projected.tolerated_when_usable
+    others = by_class.whole_gpus if rivals else by_class.whole_gpus | _hardware_of_new_nodes(context)
     current = _CurrentHardware(
-        fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | by_class.whole_gpus,
+        fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | others,
         fleet.hardware_of_nodes(rivals) | by_class.whole_gpus,
-        no_rivals=not (rivals or by_class.whole_gpus),
+        no_rivals=not (rivals or others),
     )
     return tuple(
         [
@@ -297,6 +300,12 @@ def offers_sure_to_run(
             )
         ]
     )
+
+
+def _hardware_of_new_nodes(context: GpuPodContext) -> Set[NodeHardware]:
+    """Return drivers and GPUs of the nodes with whole GPUs that a group may add for a pod."""
+    new = find_new_nodes(context)
+    return new.fleet.hardware_of_nodes(new.allowed & new.fleet.nodes_advertising(WHOLE_GPU))
 
 
 def _image_runs(requirement: CudaRequirement | None, node: NodeHardware, current: _CurrentHardware) -> bool:
