@@ -10,7 +10,7 @@ as the webhook changes it. With *extender*, the extender ranks the nodes for the
 bound, not a schedule: it splits pods with several GPUs, ignores CPU and memory of nodes, and packs memory slices
 without holes.
 
-    python -m benchmarks.device_replay [--scale N] [--traces FOLDER]
+    python -m benchmarks.device_replay [--scale N] [--most-gpus N] [--traces FOLDER]
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ from webhook.manifests.scheduler_config import claims_entry
 from webhook.placement.capacity import EmptyNode, PodDemand
 
 SCALE = 16
+MOST_GPUS = 8
+"""GPUs of the largest pods of the trace."""
+
 OTHER_COUNTERS = 2
 """Counters of a device besides its memory slices: memory and multiprocessors."""
 
@@ -105,12 +108,12 @@ class Result(NamedTuple):
         return self.allocated / self.needed
 
 
-def thinned(folder: Path, scale: int) -> Trace:
-    """Return every scale-th node of each kind, and every scale-th pod with GPUs."""
+def thinned(folder: Path, scale: int, most_gpus: int = MOST_GPUS) -> Trace:
+    """Return every scale-th node of each kind, and every scale-th pod with GPUs, without those that have too many."""
     nodes = sorted(read_trace_nodes(folder / "openb_node_list_gpu_node.csv.gz"), key=_kind)
     kept = [node for _, some in groupby(nodes, key=_kind) for node in list(some)[scale // 2 :: scale]]
     pods = [pod for pod in read_trace_pods(folder / "openb_pod_list_default.csv.gz") if pod.gpus]
-    return Trace(kept, pods[::scale])
+    return Trace(kept, [pod for pod in pods[::scale] if pod.gpus <= most_gpus])
 
 
 def _kind(node: EmptyNode) -> tuple[str, int]:
@@ -326,11 +329,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=Path("../shared/traces/openb"), help="folder of the openb lists")
     parser.add_argument("--scale", type=int, default=SCALE, help=f"one of how many nodes and pods (default: {SCALE})")
+    parser.add_argument(
+        "--most-gpus", type=int, default=MOST_GPUS, help="leave out pods with more GPUs (default: none)"
+    )
     flags = parser.parse_args()
     if not flags.traces.is_dir():
         print(f"Skipped: there is no folder {flags.traces} with the openb lists. Pass it with --traces.")
         return 0
-    trace = thinned(flags.traces, flags.scale)
+    trace = thinned(flags.traces, flags.scale, flags.most_gpus)
     gpus = Counter({PRODUCTS[node.model][0]: 0 for node in trace.nodes})
     for node in trace.nodes:
         gpus[PRODUCTS[node.model][0]] += node.gpus
