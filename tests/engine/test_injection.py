@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.device_builders import NVIDIA, card, device_class, resource_claim, resource_slice
+from tests.device_builders import NVIDIA, card, device_class, node_groups, resource_claim, resource_slice
 from tests.example_cluster import (
     A100,
     GPU_TAINT,
@@ -337,6 +337,34 @@ def test_pods_with_claims_tolerate_the_taints_of_the_nodes_with_such_devices(
     assert sorted(each["key"] for each in spec.get("tolerations", ())) == keys
     again = review({**pod.build(), "spec": spec}, "mode: enforce\ninjection: {tolerations: auto}", nodes=cluster)
     assert again.patch == ()
+
+
+def group_of_cards(product: str = "NVIDIA H100", **fields: Any) -> Json:
+    """Return settings with a group without nodes, whose new nodes have a taint of GPU nodes and publish a card."""
+    published = resource_slice("s", NVIDIA, "gone", nodeName="gone", devices=[card("gpu-0", product)])
+    return node_groups(published, taints=[GPU_TAINT], **fields)
+
+
+OF_NEW_NODES: dict[str, tuple[PodMaker, list[Json], list[str]]] = {
+    "no node publishes devices": (BY_TEMPLATE, [group_of_cards()], KEYS[:1]),
+    "a class by its own name": (BY_CLASS, [group_of_cards()], KEYS[:1]),
+    "a live node publishes them": (BY_TEMPLATE, [*devices_on("b", "NVIDIA A10"), group_of_cards()], KEYS[1:]),
+    "a group that does not grow": (BY_TEMPLATE, [group_of_cards(grows=False)], []),
+    "a group that the pod does not select": (
+        make_pod().spec(nodeSelector={"zone": "b"}, resourceClaims=BY_TEMPLATE.build()["spec"]["resourceClaims"]),
+        [group_of_cards(labels={"zone": "a"})],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "objects", "keys"), OF_NEW_NODES.values(), ids=OF_NEW_NODES)
+def test_pods_with_claims_tolerate_the_taints_of_nodes_that_a_group_adds(
+    pod: PodMaker, objects: list[Json], keys: list[str]
+) -> None:
+    cluster = [make_node("cpu"), CLASS, claim_template(CARD), *objects]
+    spec = injected(pod, "{tolerations: auto}", cluster)
+    assert sorted(each["key"] for each in spec.get("tolerations", ())) == keys
 
 
 REQUIRED_OF_CLAIMS: dict[str, tuple[PodMaker, list[Json], str, bool]] = {

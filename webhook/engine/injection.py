@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from webhook.engine.claimed_gpus import MAX_NODES_TRIED, NO_CLAIMED_GPUS, can_serve_claims, nodes_with_devices
 from webhook.engine.demand import exclusion_reason
 from webhook.engine.feasible_nodes import FeasibleNodes, gpu_taints, is_gpu_taint
+from webhook.engine.new_nodes import find_new_nodes
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
@@ -65,7 +66,7 @@ def inject_for_claims(section: InjectionRules, mutation: PodMutation, context: P
     published = max(0, nodes_with_devices(context.claimed, view, context.request.namespace))
     candidates = published & view.fleet.nodes_selected_by(context.pod.spec)
     findings: list[PolicyFinding] = []
-    _add_tolerations(section, mutation, context, candidates)
+    _add_tolerations(section, mutation, context, candidates, () if candidates else _taints_of_new_nodes(context))
     if section.node_affinity:
         feasible = FeasibleNodes(view, context.pod, tuple(mutation.tolerations))
 
@@ -76,6 +77,13 @@ def inject_for_claims(section: InjectionRules, mutation: PodMutation, context: P
     if len(mutation.changed) > before:
         findings.append(report_additions(section.mode, mutation.changed[before:]))
     return findings
+
+
+def _taints_of_new_nodes(context: PodContext) -> Iterator[Taint]:
+    """Yield the GPU taints of the nodes with devices that a group may add for a pod."""
+    new = find_new_nodes(context)
+    publishing = union_masks(1 << index for index, group in enumerate(new.groups) if group.slices)
+    yield from (taint for taint, nodes in gpu_taints(new.fleet) if nodes & publishing & new.allowed)
 
 
 def _serves_claims(context: PodContext, nodes: int) -> bool:
@@ -105,14 +113,21 @@ def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
     return PolicyFinding("GPU-I101", field, f"would add {', '.join(added)}", fix, PolicyMode.WARN)
 
 
-def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: PodContext, nodes: int) -> None:
-    """Add the tolerations of a section, and automatic ones for the GPU taints of some nodes."""
+def _add_tolerations(
+    section: InjectionRules, mutation: PodMutation, context: PodContext, nodes: int, more: Iterable[Taint] = ()
+) -> None:
+    """Add the tolerations of a section, and automatic ones for the GPU taints of some nodes.
+
+    Args:
+        more: Further taints.
+    """
     if not (section.tolerations_auto or section.tolerations):
         return
     present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
         taints = dict.fromkeys(taint for taint, tainted in gpu_taints(context.view.fleet) if tainted & nodes)
+        taints |= dict.fromkeys(more)
         if mutation.applied_choice is not None and mutation.applied_choice.group:
             offers = mutation.applied_choice.offers
             taints |= dict.fromkeys(t for offer in offers for t in offer.taints if is_gpu_taint(t.key, t.value))
