@@ -68,8 +68,8 @@ def test_a_pod_that_could_use_a_free_slice_is_eligible_although(pod: PodMaker, m
     assert [(each.pods, each.reason) for each in reach.kept] == [(1, reason)]
 
 
-def in_queue(**quotas: int) -> list[dict[str, Any]]:
-    """Return a pod of a Job in a queue, and that queue with some quotas."""
+def in_queue(label: str, **quotas: int) -> list[dict[str, Any]]:
+    """Return a pod of a Job in a queue that a label names, and that queue with some quotas."""
     resources = [{"name": f"nvidia.com/{name}", "nominalQuota": amount} for name, amount in quotas.items()]
     group = {"coveredResources": [one["name"] for one in resources], "flavors": [{"name": "f", "resources": resources}]}
     objects: list[tuple[str, dict[str, Any]]] = [
@@ -77,7 +77,7 @@ def in_queue(**quotas: int) -> list[dict[str, Any]]:
         ("ClusterQueue", {"metadata": {"name": "c"}, "spec": {"resourceGroups": [group], "namespaceSelector": {}}}),
         ("LocalQueue", {"metadata": {"name": "q", "namespace": "team"}, "spec": {"clusterQueue": "c"}}),
     ]
-    pod = running().label("kueue.x-k8s.io/queue-name", "q").build()
+    pod = running().label(f"kueue.x-k8s.io/{label}", "q").build()
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
     pod["metadata"]["ownerReferences"] = [owner]
     return [pod, *({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **one} for kind, one in objects)]
@@ -92,10 +92,11 @@ QUEUED = {
 }
 
 
+@pytest.mark.parametrize("label", ["queue-name", "local-queue-name"])
 @pytest.mark.parametrize(("quotas", "templates", "outcome"), QUEUED.values(), ids=QUEUED)
-def test_a_queued_pod_counts_as_its_template(quotas: dict[str, int], templates: str, outcome: str) -> None:
+def test_a_queued_pod_counts_as_its_template(quotas: dict[str, int], templates: str, outcome: str, label: str) -> None:
     mode = f"enforce, templates: {templates}" if templates else "enforce"
-    reach = reach_of(WHOLE, SLICES, *in_queue(**quotas), mode=mode)
+    reach = reach_of(WHOLE, SLICES, *in_queue(label, **quotas), mode=mode)
     assert reach is not None
     assert (reach.eligible, reach.right_sized) == (1, outcome == "RightSized")
     assert [each.reason for each in reach.kept] == ([] if outcome == "RightSized" else [outcome])

@@ -26,7 +26,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import union_masks
 from webhook.model.pods import Pod
-from webhook.model.queues import QUEUE_NAME_LABEL
+from webhook.model.queues import POD_QUEUE_LABEL, QUEUE_NAME_LABEL
 from webhook.model.volcano_queues import QueuedPodSet
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
@@ -103,7 +103,8 @@ def _outcome_in_queue(request: AdmissionRequest, context: EvaluationContext) -> 
     pod, view = request.pod, context.view
     if pod is None or not any(owner.controller for owner in pod.metadata.owner_references):
         return ""
-    queue = view.queues.find(request.namespace, pod.metadata.labels.get(QUEUE_NAME_LABEL, ""))
+    labels = pod.metadata.labels
+    queue = view.queues.find(request.namespace, labels.get(QUEUE_NAME_LABEL) or labels.get(POD_QUEUE_LABEL, ""))
     if queue is None:
         return ""
     queued = msgspec.structs.replace(request, queued=QueuedPodSet(queue, 1))

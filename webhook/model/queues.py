@@ -30,6 +30,9 @@ OLDER_KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta1"
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 """The label of a workload with the name of its LocalQueue."""
 
+POD_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
+"""The label with the same value that Kueue adds to the pods of a workload."""
+
 POD_SET_LABEL, WORKLOAD_ANNOTATION = "kueue.x-k8s.io/podset", "kueue.x-k8s.io/workload"
 """The label and annotation of the pods of a Workload, with the names of their pod set and of the Workload."""
 
