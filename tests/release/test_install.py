@@ -42,10 +42,12 @@ def test_both_commands_run(commands: Path) -> None:
 def test_shipped_files_have_the_names_of_a_checkout(commands: Path) -> None:
     policies = call(commands / "rightslice", "policy", "list", "--no-headers")
     audited = call(commands / "rightslice", "audit", "--cluster", "demo")
+    shown = call(commands / "rightslice", "demo")
 
     assert {line.split()[-1].partition("/")[0] for line in policies.splitlines()} == {"policies"}
     assert "\nexamples/cluster/workloads.yaml:" in audited
     assert "(right-sizing, policies/right-sizing.yaml:" in audited
+    assert "changed  examples/pods/01-notebook-8gb.yaml:2:1" in shown
 
 
 COMPLETED = {

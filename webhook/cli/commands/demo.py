@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_admission_defaults
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.cache.bundled_files import shown_name
+from webhook.cache.bundled_files import bundled_folder, shown_name
 from webhook.cli import flags
 from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, shipped_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
@@ -120,7 +120,8 @@ def _review_object(
     if result.kind == "Pod":
         reviewed = evaluate_object(SourceObject(patched, source.document, source.prefix), context)
         milli_after = reviewed.decision.gpu_milli_before
-    lines = Path(source.document.file).read_text(encoding="utf-8").splitlines()
+    file = bundled_folder("examples") / "pods" / Path(source.document.file).name
+    lines = file.read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("#"), lines)
     return DemoResult(
         result=result,
