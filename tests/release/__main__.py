@@ -76,7 +76,9 @@ def build_packages(folder: Path, time: datetime, *targets: str) -> None:
     flags = [flag for target in targets for flag in ("--target", target)]
     hatchling = [sys.executable, "-m", "hatchling", "build", *flags, "--directory", str(folder)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": f"{time.timestamp():.0f}"}
-    subprocess.run(hatchling, cwd=ROOT, check=True, env=environment, stdout=subprocess.DEVNULL)
+    done = subprocess.run(hatchling, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"error: the wheel cannot be built:\n{done.stderr}")
 
 
 @contextmanager
@@ -119,14 +121,17 @@ def write_chart(folder: Path, time: datetime) -> None:
 
 
 def commit_time() -> datetime:
-    """Return the time of the checked out commit."""
-    shown = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True)
-    return datetime.fromtimestamp(int(shown.stdout), UTC)
+    """Return the time of the checked out commit, which an archive without history has as the time of its files."""
+    log = ["git", "log", "-1", "--format=%ct"]
+    shown = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False)
+    seconds = float(shown.stdout or (ROOT / "pyproject.toml").stat().st_mtime)
+    return datetime.fromtimestamp(int(seconds), UTC)
 
 
 def main(folder: Path, target: str) -> list[str]:
     """Write the files of a target of make, and return their paths."""
     time = commit_time()
+    sys.stderr.write("Building the runtime: Python, packages of Debian or Ubuntu, and locked wheels\n")
     with runtime(time) as tree:
         system = read_system_packages(tree)
         if target == "image":
