@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 
 from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
-from webhook.cli.commands.install import InstallMode, shipped_manifests
+from webhook.cli.commands.install import InstallMode, resolve_install, shipped_manifests
 from webhook.installing import apply
 from webhook.installing.apply import InstallError, install_manifests
-from webhook.installing.facts import read_cluster_facts
+from webhook.installing.facts import CurrentInstall, read_cluster_facts
 from webhook.manifests.objects import WEBHOOK_KINDS
 
 TRUSTED = json_answer({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
@@ -106,3 +106,10 @@ async def test_the_dry_run_pod_of_doctor_does_not_count_in_the_metrics_that_it_r
     calls = [(request.method, request.path) for request in server.requests]
     assert calls.index(("GET", "/metrics")) < calls.index(("POST", "/api/v1/namespaces/default/pods"))
     assert calls.index(("GET", "/metrics")) == 1, "only the version is read before"
+
+
+@pytest.mark.parametrize(("image", "noted"), [("", True), ("registry.example.com/rightslice:1", False)])
+def test_an_image_that_no_node_can_pull_is_noted(image: str, noted: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    resolve_install(CurrentInstall("", image), CurrentInstall())
+
+    assert ("names no registry" in capsys.readouterr().err) is noted

@@ -75,7 +75,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "accounting enable": ("accounting enable -n research --gpus 16",),
     "accounting check": ("accounting check", "accounting check -n research"),
     "kueue config": ("kueue config",),
-    "install": ("install --dry-run", "install --mode enforce"),
+    "install": ("install --image registry.example.com/rightslice:0.1.0", "install --dry-run", "install --mode enforce"),
     "uninstall": ("uninstall",),
     "doctor": ("doctor", "doctor --context staging -o json"),
     "serve webhook": ("serve webhook --cluster demo --self-signed --listen 127.0.0.1:9443",),

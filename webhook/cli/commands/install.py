@@ -10,7 +10,7 @@ import typer
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
-from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_result
+from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note, print_result
 from webhook.documents.reader import read_documents
 from webhook.installing.apply import (
     DeletionTimeoutError,
@@ -133,7 +133,10 @@ def resolve_install(given: CurrentInstall, current: CurrentInstall) -> tuple[Ins
     objects = with_image(shipped_manifests(mode), given.image or current.image)
     [deployment] = [each for each in objects if each["kind"] == "Deployment"]
     print_line(f"mode {mode}{_describe_previous(given.mode, current.mode)}")
-    print_line(f"image {parse_deployment(deployment).image}{_describe_previous(given.image, current.image)}")
+    image = parse_deployment(deployment).image
+    print_line(f"image {image}{_describe_previous(given.image, current.image)}")
+    if "/" not in image:
+        print_note(f"note: {image} names no registry, so the nodes must have it. Name another one: --image")
     return mode, objects
 
 
