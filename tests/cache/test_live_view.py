@@ -771,7 +771,7 @@ async def test_views_are_published_after_sync() -> None:
         harness.write("nodes", "list", node("a"))
         assert not harness.publisher.has_view
         synced.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not harness.view.fleet.nodes:
                 await asyncio.sleep(0.01)
             harness.write("nodes", "upsert", node("b"))

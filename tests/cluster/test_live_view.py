@@ -247,7 +247,7 @@ async def test_kinds_that_are_added_and_removed_are_watched(plane: Plane) -> Non
             await until(lambda: watch.status.synced and not watch.status.absent)
             widget = {"apiVersion": "test.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"x": 1}}
             await api.create("/apis/test.example/v1/widgets", widget)
-            await until(lambda: writer.items["w"]["spec"] == {"x": 1} if writer.items else False, within=5)
+            await until(lambda: writer.items["w"]["spec"] == {"x": 1} if writer.items else False)
         finally:
             await api.delete(f"{definitions}/widgets.test.example")
             with suppress(TimeoutError):

@@ -479,6 +479,7 @@ REQUESTS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.no_cover
 @given(worlds(), REQUESTS)
 def test_a_changed_claim_loses_nothing(objects: list[Json], before: Json) -> None:
     view = api_view(*objects[1:])

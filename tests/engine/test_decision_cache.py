@@ -118,6 +118,7 @@ def cluster_states(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
     return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
 
 
+@pytest.mark.no_cover
 @law
 @given(sequences(), st.lists(cluster_states(), min_size=1, max_size=2), st.data())
 def test_cached_decisions_equal_uncached_ones(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import pytest
+
 from tests.builders import make_node
 from tests.device_builders import allocated, device_class, partitionable_gpus, resource_claim
 from tests.example_cluster import view_of
@@ -50,6 +52,7 @@ def found_alone(needed: NeededDevices, view: ClusterView, node: int) -> DeviceVa
     return find_device_value(found, specs, pools, view.devices, WEIGHTS) if is_served else NO_VALUE
 
 
+@pytest.mark.no_cover
 def test_nodes_have_the_values_that_each_has_alone() -> None:
     served: Counter[bool] = Counter()
     for number in range(CLUSTERS):

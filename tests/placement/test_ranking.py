@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -60,6 +61,7 @@ def changed_node(
     return FreeResources(cores * 1000, node_free.memory, units, full), replace(devices, free=mask, mig_cards=cards)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=60)
 @given(changes)
 def test_updated_ranking_equals_a_new_one(

@@ -34,6 +34,8 @@ from webhook.web.http_messages import HttpRequest
 from webhook.web.limits import CpuLimit
 from webhook.web.listener import Poll, freeze_and_tune_gc
 
+pytestmark = pytest.mark.no_cover
+
 POLICIES = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
 STEP = 0.05
 """Seconds between two creates."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -243,6 +244,7 @@ class Trial:
             await replica.keeper.release()
 
 
+@pytest.mark.no_cover
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1, 3), STEPS)
 def test_replicas_never_exceed_a_shared_quota(count: int, steps: list[tuple[Any, ...]]) -> None:
