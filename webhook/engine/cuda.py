@@ -283,7 +283,9 @@ def offers_sure_to_run(
     projected = feasible if feasible.view is context.view else context.feasible
     by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
     rivals = named & projected.tolerated or named & projected.tolerated_when_usable
-    others = by_class.whole_gpus if rivals else by_class.whole_gpus | _hardware_of_new_nodes(context)
+    others = by_class.whole_gpus
+    if not rivals and None in requirements:
+        others |= _hardware_of_new_nodes(context)
     current = _CurrentHardware(
         fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | others,
         fleet.hardware_of_nodes(rivals) | by_class.whole_gpus,

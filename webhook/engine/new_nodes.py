@@ -42,8 +42,11 @@ def find_new_nodes(context: PodContext) -> NewNodes:
 
     An autoscaler adds no node for a pod that selects labels which only agents set later.
     """
-    view, additions, keys = context.view, context.policies.additions, selecting_keys(context.pod.spec)
-    groups, by_policy = growing_groups(view.fleet, view.group_sources), says_that_groups_grow(context.policy_set)
+    view, additions = context.view, context.policies.additions
+    groups = growing_groups(view.fleet, view.group_sources)
+    if not groups:
+        return NO_NEW_NODES
+    keys, by_policy = selecting_keys(context.pod.spec), says_that_groups_grow(context.policy_set)
     known = union_masks(
         1 << index
         for index, group in enumerate(groups)
