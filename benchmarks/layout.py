@@ -34,7 +34,8 @@ from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.mig_catalog import mig_card_spec
 from webhook.placement.capacity import PodDemand
 from webhook.placement.integer_program import IntegerProgram
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, EqualNodes, UnitDemand, plan_layouts
+from webhook.placement.layout_parts import plan_layouts
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, EqualNodes, UnitDemand
 from webhook.placement.mig import MigLayout, mig_geometry
 from webhook.report.layout import RequestOrigin, UnitNeed
 from webhook.usage.container_samples import multiprocessor_share

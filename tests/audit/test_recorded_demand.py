@@ -23,7 +23,8 @@ from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_audit import audit_pods
 from webhook.audit.recorded_demand import DemandSeries, build_series, record_demand, serve_series
 from webhook.cache.snapshot import view_of_objects
-from webhook.placement.layout_plan import CardUnit, EqualNodes, UnitDemand, plan_layouts
+from webhook.placement.layout_parts import plan_layouts
+from webhook.placement.layout_plan import CardUnit, EqualNodes, UnitDemand
 from webhook.placement.node_layouts import node_layouts
 from webhook.policy.loader import load_policies
 from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed

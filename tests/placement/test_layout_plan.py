@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import pytest
 
 from webhook.placement.integer_program import IntegerProgram
+from webhook.placement.layout_parts import independent_parts, plan_layouts
 from webhook.placement.layout_plan import (
     WHOLE_CARD,
     CardUnit,
@@ -21,9 +22,7 @@ from webhook.placement.layout_plan import (
     LayoutPlan,
     UnitDemand,
     UnitLimit,
-    independent_parts,
     is_shared,
-    plan_layouts,
 )
 from webhook.placement.mig import MigLayout, legal_layouts, maximal_layouts, mig_geometry
 from webhook.placement.node_layouts import NodeLayout, assign_layouts, group_nodes
@@ -521,7 +520,7 @@ def test_a_plan_without_time_is_todays_layout_with_its_bound() -> None:
 
 
 def test_the_solver_prints_nothing() -> None:
-    program = "from webhook.placement.layout_plan import *; plan_layouts([EqualNodes('NVIDIA-A30', ((),), 3)], [])"
+    program = "from webhook.placement.layout_parts import *; plan_layouts([EqualNodes('NVIDIA-A30', ((),), 3)], [])"
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
 

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, UnitDemand, plan_layouts
+from webhook.placement.layout_parts import plan_layouts
+from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, UnitDemand
 from webhook.placement.mig import MigLayout, legal_layouts, mig_geometry
 from webhook.placement.node_layouts import NodeLayout, assign_layouts, group_nodes, split_slices
 

@@ -25,7 +25,8 @@ from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offer_groups import SAME_SIZE_PERCENT
-from webhook.placement.layout_plan import EqualNodes, most_served, plan_layouts
+from webhook.placement.layout_parts import plan_layouts
+from webhook.placement.layout_plan import EqualNodes, most_served
 from webhook.placement.node_layouts import group_nodes
 from webhook.report.layout import (
     DemandQuota,

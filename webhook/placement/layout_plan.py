@@ -13,9 +13,6 @@ all cards of a node that are not partitioned, so a pattern has one kind of share
 of all groups that the same pods may use are counted together. In addition, the cards that keep their layout are counted
 for each group.
 
-Nodes and demands that have nothing to do with each other are planned separately: the best plan of all consists of the
-best of each. Of those that differ only in which nodes they are, one is planned.
-
 For each product and form of shares (time-slicing, MPS), only the most replicas that a need allows are tried: a card
 with others can have the next of these, and serves as many.
 """
@@ -30,7 +27,6 @@ from typing import NamedTuple
 
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
-from webhook.model.node_masks import bit_positions
 from webhook.placement.integer_program import IntegerProgram, ObjectiveValue
 from webhook.placement.mig import MigLayout, maximal_layouts, mig_geometry
 
@@ -194,147 +190,11 @@ class LayoutPlan(NamedTuple):
         return all(each.value == each.bound for each in (self.unserved, self.used))
 
 
-def plan_layouts(
-    groups: Sequence[EqualNodes],
-    demands: Sequence[UnitDemand],
-    seconds: float = SOLVER_SECONDS,
-    *,
-    limits: Sequence[UnitLimit] = (),
-) -> LayoutPlan:
-    """Return the best layouts of the cards of some nodes.
-
-    Args:
-        groups: The nodes, with their layouts today.
-        limits: What the demands may get together.
-        seconds: Time for the plan; when it ends, the plan is the best found so far.
-
-    Raises:
-        SolverError: The solver is not installed.
-    """
-    plans = _plan_parts(independent_parts(groups, demands, limits), seconds)
-    layouts, served = dict[int, tuple[tuple[MigLayout, ...], ...]](), dict[int, Mapping[CardUnit, int]]()
-    cards = Counter[tuple[str, MigLayout]]()
-    for part, plan in plans:
-        layouts |= zip(part.group_numbers, plan.layouts, strict=True)
-        served |= zip(part.demand_numbers, plan.served, strict=True)
-        cards.update({(each.product, each.layout): each.cards for each in plan.cards})
-    return LayoutPlan(
-        tuple(CardGroup(*key, count) for key, count in sorted(cards.items())),
-        tuple(served[number] for number in range(len(demands))),
-        _sum_of_objectives(plan.unserved for _, plan in plans),
-        _sum_of_objectives(plan.used for _, plan in plans),
-        sum(plan.changed for _, plan in plans),
-        tuple(layouts[number] for number in range(len(groups))),
-        tuple(each._replace(bit=part.bits[each.bit]) for part, plan in plans for each in plan.used_nodes),
-    )
-
-
-class PlanPart(NamedTuple):
-    """Nodes and demands that no other nodes and demands have to do with.
-
-    Attributes:
-        group_numbers, demand_numbers: Their places among all.
-        groups, demands, limits: They, with bits and masks from 0 on, so that parts which are alike are equal.
-        bits: The bits that these stand for.
-    """
-
-    group_numbers: tuple[int, ...]
-    demand_numbers: tuple[int, ...]
-    groups: tuple[EqualNodes, ...]
-    demands: tuple[UnitDemand, ...]
-    limits: tuple[UnitLimit, ...]
-    bits: tuple[int, ...]
-
-    @property
-    def content(self) -> tuple[tuple[EqualNodes, ...], tuple[UnitDemand, ...], tuple[UnitLimit, ...]]:
-        """The values that equal parts share."""
-        return self.groups, self.demands, self.limits
-
-
-def independent_parts(
-    groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit] = ()
-) -> list[PlanPart]:
-    """Return the parts of a plan of which no node may serve a demand of another, the smallest first.
-
-    Demands with a common limit are of one part.
-
-    Nodes without demands are one part, and so are demands without nodes.
-    """
-    places, bits = defaultdict[tuple[str, int], list[int]](list), Counter[str]()
-    for number, group in enumerate(groups):
-        places[group.product, group.bit].append(number)
-        bits[group.product] |= 1 << group.bit
-    part_of = list(range(len(groups)))
-
-    def find(number: int) -> int:
-        while part_of[number] != number:
-            part_of[number] = number = part_of[part_of[number]]
-        return number
-
-    first = dict[int, int]()
-    for number, each in enumerate(demands):
-        products = {unit.product for unit in each.units}
-        reached = [(product, bit) for product in products for bit in bit_positions(bits[product] & each.nodes)]
-        for place in reached:
-            for group_number in places[place]:
-                part_of[find(group_number)] = find(first.setdefault(number, group_number))
-    for limit in limits:
-        limited = [first[number] for number, _, _ in limit.amounts if number in first]
-        for group_number in limited:
-            part_of[find(group_number)] = find(limited[0])
-    members, wanted = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for number in range(len(demands)):
-        wanted[find(first[number]) if number in first else -1].append(number)
-    for number in range(len(groups)):
-        root = find(number)
-        members[root if root in wanted else -1].append(number)
-    parts = [_plan_part(groups, demands, limits, members[root], wanted[root]) for root in {**members, **wanted}]
-    return sorted(parts, key=lambda part: len(part.groups) * len(part.demands))
-
-
-def _plan_part(
-    groups: Sequence[EqualNodes],
-    demands: Sequence[UnitDemand],
-    limits: Sequence[UnitLimit],
-    members: Sequence[int],
-    wanted: Sequence[int],
-) -> PlanPart:
-    bits = list(dict.fromkeys(groups[number].bit for number in members))
-    own, numbers = (
-        {bit: index for index, bit in enumerate(bits)},
-        {number: place for place, number in enumerate(wanted)},
-    )
-    amounts = [[(numbers[each[0]], *each[1:]) for each in limit.amounts if each[0] in numbers] for limit in limits]
-    return PlanPart(
-        tuple(members),
-        tuple(wanted),
-        tuple(groups[number]._replace(bit=own[groups[number].bit]) for number in members),
-        tuple(demands[number]._replace(nodes=_own_mask(demands[number].nodes, own)) for number in wanted),
-        tuple(UnitLimit(limit.most, tuple(some)) for limit, some in zip(limits, amounts, strict=True) if some),
-        tuple(bits),
-    )
-
-
-def _own_mask(nodes: int, own: Mapping[int, int]) -> int:
-    return sum(1 << index for bit, index in own.items() if nodes >> bit & 1)
-
-
-def _plan_parts(parts: Sequence[PlanPart], seconds: float) -> list[tuple[PlanPart, LayoutPlan]]:
-    """Return the plan of each part. Each but the largest may use half of the time that those before have left."""
-    known, left = dict[tuple[object, ...], LayoutPlan](), seconds
-    for part in parts:
-        if part.content not in known:
-            most = left if part is parts[-1] else left / 2
-            known[part.content], used = _plan_part_alone(*part.content, most)
-            left = max(0.0, left - used)
-    return [(part, known[part.content]) for part in parts]
-
-
-def _plan_part_alone(
+def plan_together(
     groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit], seconds: float
 ) -> tuple[LayoutPlan, float]:
-    """Return the best layouts of one part, and the time that this took."""
-    program = _LayoutProgram(groups, demands, limits)
+    """Return the best layouts of some nodes, and the time that this took."""
+    program = LayoutProgram(groups, demands, limits)
     solution = program.minimize(program.objectives(), program.start, seconds)
     values = solution.values
     unserved, used, kept = solution.objectives[:3]
@@ -354,11 +214,6 @@ def _plan_part_alone(
     return plan, solution.seconds
 
 
-def _sum_of_objectives(values: Iterable[ObjectiveValue]) -> ObjectiveValue:
-    found = list(values)
-    return ObjectiveValue(sum(each.value for each in found), sum(each.bound for each in found))
-
-
 def most_served(
     groups: Iterable[EqualNodes],
     demands: Sequence[UnitDemand],
@@ -371,7 +226,7 @@ def most_served(
     Raises:
         SolverError: The solver is not installed.
     """
-    program = _LayoutProgram([group._replace(fixed=True) for group in groups], demands, limits)
+    program = LayoutProgram([group._replace(fixed=True) for group in groups], demands, limits)
     unserved = program.minimize([program.unserved_requests()], program.start, seconds).objectives[0].value
     return sum(each.requests for each in demands) - unserved
 
@@ -402,7 +257,7 @@ class _GroupVariables(NamedTuple):
     unchanged: int
 
 
-class _LayoutProgram(IntegerProgram):
+class LayoutProgram(IntegerProgram):
     """The variables and constraints of a plan.
 
     Attributes:
