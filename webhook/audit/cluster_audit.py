@@ -6,7 +6,7 @@ their object, and equal values are stored once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from sys import intern
@@ -149,15 +149,16 @@ def _keep_read(documents: Iterable[SourceObject], read: list[SourceObject]) -> I
 
 
 def audit_snapshot(
-    pods: Sequence[SourceObject | SkippedDocument],
+    pods: Collection[SourceObject | SkippedDocument],
     snapshot: ClusterSnapshot,
     context: EvaluationContext,
     since: datetime | None,
     show_progress: ShowProgress,
     adjust_view: AdjustView | None = None,
+    choose: ChooseDocuments = iter,
 ) -> ClusterAudit:
     """Evaluate the active pods among the documents of a snapshot."""
-    audit = audit_documents(pods, len(pods), context, since, show_progress, adjust_view)
+    audit = audit_documents(choose(pods), len(pods), context, since, show_progress, adjust_view)
     if adjust_view is not None:
         audit.nvlinks = _nvlinks_by_node(each for each in snapshot.objects if isinstance(each, GPUNode))
         return audit

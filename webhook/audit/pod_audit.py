@@ -345,11 +345,11 @@ def is_stored(data: dict[str, Any]) -> bool:
 
 def deduplicate_pods(documents: Sequence[SourceObject | SkippedDocument]) -> list[SourceObject | SkippedDocument]:
     """Return the documents with the last copy of each pod, as in a snapshot. Overlapping dumps contain copies."""
-    last = {key: position for position, each in enumerate(documents) if (key := _pod_key(each))}
-    return [each for position, each in enumerate(documents) if last.get(_pod_key(each), position) == position]
+    last = {key: position for position, each in enumerate(documents) if (key := document_pod_key(each))}
+    return [each for position, each in enumerate(documents) if last.get(document_pod_key(each), position) == position]
 
 
-def _pod_key(document: SourceObject | SkippedDocument) -> tuple[str, ...]:
+def document_pod_key(document: SourceObject | SkippedDocument) -> tuple[str, ...]:
     """Return namespace and name of a pod; () for an unnamed pod and for everything else."""
     if not isinstance(document, SourceObject) or not is_pod(document.data):
         return ()

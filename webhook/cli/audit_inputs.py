@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -144,8 +144,7 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
     documents = list(read_objects(audit_sources(flags.paths, flags.cluster)))
     name = ", ".join(flags.paths or [flags.cluster or ""])
     if not any(isinstance(each, SourceObject) for each in documents):
-        reject_broken_files(documents)
-        exit_with_error(f"{sanitize(name)}: must contain Kubernetes objects, found none. {SAVE_CLUSTER}")
+        exit_without_objects(name, documents)
     pods = list(flags.selection.choose(without_duplicate_pods(documents)))
     if flags.paths and flags.cluster and list(flags.paths) != [flags.cluster]:
         context = read_evaluation_context(flags, usage)
@@ -160,6 +159,12 @@ def _audit_files(flags: AuditFlags, adjust_view: AdjustView | None) -> ClusterAu
     if adjust_view is not None:
         audit.drain_limits = drain_limits(documents)
     return audit
+
+
+def exit_without_objects(name: str, documents: Sequence[SourceObject | SkippedDocument]) -> NoReturn:
+    """Exit because documents have no object, after printing those that cannot be read."""
+    reject_broken_files(documents)
+    exit_with_error(f"{sanitize(name)}: must contain Kubernetes objects, found none. {SAVE_CLUSTER}")
 
 
 def price_nodes(name: str, view: ClusterView) -> NodePrices | None:
@@ -212,10 +217,14 @@ def without_duplicate_pods(
 ) -> list[SourceObject | SkippedDocument]:
     """Return the documents with each pod once, and print a note if there were duplicates."""
     unique = deduplicate_pods(documents)
-    if len(unique) < len(documents):
-        pods = pluralize(len(documents) - len(unique), "duplicate pod")
-        print_note(f"note: {pods}: the last copy of each is evaluated")
+    note_duplicate_pods(len(documents) - len(unique))
     return unique
+
+
+def note_duplicate_pods(number: int) -> None:
+    """Print a note if there were duplicates."""
+    if number:
+        print_note(f"note: {pluralize(number, 'duplicate pod')}: the last copy of each is evaluated")
 
 
 def parse_since(text: str, now: datetime) -> datetime | None:

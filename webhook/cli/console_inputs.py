@@ -17,13 +17,21 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
 from webhook.cache.placement_input import GpuPods
-from webhook.cli.audit_inputs import AuditFlags, audit_sources, build_snapshot, price_nodes, without_duplicate_pods
+from webhook.cli.audit_inputs import (
+    AuditFlags,
+    audit_sources,
+    build_snapshot,
+    exit_without_objects,
+    note_duplicate_pods,
+    price_nodes,
+)
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.commands.check import policies_source_text
 from webhook.cli.commands.layout import DemandOptions, LayoutFlags, plan_cluster_layout
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
 from webhook.cli.output import show_progress
 from webhook.cli.usage_inputs import estimate_view
+from webhook.console.compact_documents import CompactDocuments
 from webhook.console.limits import describe_limits
 from webhook.console.reading import ClusterReading
 from webhook.console.trial import PodSamples
@@ -123,14 +131,16 @@ def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> Aud
 def _audit_files(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:
     reject_access_flags(flags.access)
     policies = load_policy_set(flags.policies, verbose=flags.verbose)
-    documents = list(read_objects(audit_sources(None, flags.cluster)))
-    snapshot = build_snapshot(str(flags.cluster), documents, verbose=flags.verbose)
+    documents = CompactDocuments(str(flags.cluster))
+    read = documents.observe(read_objects(audit_sources(None, flags.cluster)))
+    snapshot = build_snapshot(str(flags.cluster), read, verbose=flags.verbose)
+    if len(documents) == len(documents.skipped):
+        exit_without_objects(str(flags.cluster), documents.skipped)
+    note_duplicate_pods(documents.observed - len(documents))
     context = EvaluationContext(policies, with_namespace_labels(snapshot.view, flags.labels), flags.now, usage)
-    pods = list(samples.observe(without_duplicate_pods(documents)))
-    audit = audit_snapshot(pods, snapshot, context, None, show_progress)
+    audit = audit_snapshot(documents, snapshot, context, None, show_progress, choose=samples.observe)
     audit.cluster = str(flags.cluster)
-    objects = [each for each in documents if isinstance(each, SourceObject)]
-    return AuditedCluster(audit, objects)
+    return AuditedCluster(audit, documents.objects)
 
 
 def _pods_by_node(gpu_pods: GpuPods) -> dict[str, list[NodePodGpus]]:

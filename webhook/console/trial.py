@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from webhook.audit.policy_diff import (
     policy_change_lines,
     policy_diffs_by_workload,
 )
-from webhook.documents.document import UNKNOWN_MARK, Document
+from webhook.console.compact_documents import compress_object, restore_object
 from webhook.errors import TrialError
 from webhook.model.field_paths import map_at
 from webhook.policy.loader import load_policies
@@ -69,7 +68,7 @@ class PodSamples:
         owner = next(iter(metadata.get("ownerReferences") or ()), metadata)
         key = metadata.get("namespace"), owner.get("uid") or owner.get("name")
         if key not in self._samples and len(self._samples) < MAX_SAMPLES:
-            self._samples[key] = zlib.compress(msgspec.json.encode(pod), 1)
+            self._samples[key] = compress_object(pod)
 
     def pods(self, seconds: float) -> Iterator[SourceObject]:
         """Yield the pods until the time has passed."""
@@ -77,8 +76,7 @@ class PodSamples:
         for sample in self._samples.values():
             if monotonic() > deadline:
                 return
-            data = msgspec.json.decode(zlib.decompress(sample))
-            yield SourceObject(data, Document(data, "cluster", UNKNOWN_MARK))
+            yield restore_object(sample, "cluster")
 
 
 class TrialCluster(NamedTuple):
