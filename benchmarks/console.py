@@ -37,7 +37,7 @@ ROUNDS = 5
 READING_SECONDS = 60.0
 """Time in which pages are requested while the cluster is read again."""
 
-MOST_CPU, MOST_PAGE, MOST_BUSY, MOST_FIRST, MOST_PEAK = 180.0, 1.0, 3.0, 2048.0, 2560.0
+MOST_CPU, MOST_PAGE, MOST_BUSY, MOST_FIRST, MOST_PEAK = 180.0, 1.0, 3.0, 1024.0, 1536.0
 """Seconds, seconds, seconds, MiB, MiB."""
 
 MOST_SNAPSHOT_CPU, MOST_SNAPSHOT_PEAK = 300.0, 4096.0
