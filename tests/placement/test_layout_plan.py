@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, product
 from math import comb
+from time import process_time
 from typing import NamedTuple, TypeVar
 
 import pytest
@@ -31,6 +32,9 @@ A30, A100, H100 = "NVIDIA-A30", "NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"
 RTX = "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"
 BALANCED: MigLayout = (("1g.10gb", 2), ("2g.20gb", 1), ("3g.40gb", 1))
 SEVEN: MigLayout = (("1g.10gb", 7),)
+
+BUSY_MACHINE_SECONDS = 600.0
+"""The solver stops by the clock, whatever the machine does besides."""
 
 
 def layouts_of(name: str) -> frozenset[MigLayout]:
@@ -379,7 +383,8 @@ def test_a_plan_of_a_large_cluster_is_proved_optimal() -> None:
     profiles = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"]
     demands = [slices(H100, 997 + 311 * i, *profiles[i:]) for i in range(5)]
 
-    plan = plan_layouts([EqualNodes(H100, (BALANCED,) * 8, 1125), EqualNodes(H100, ((),) * 8, 3875)], demands)
+    nodes = [EqualNodes(H100, (BALANCED,) * 8, 1125), EqualNodes(H100, ((),) * 8, 3875)]
+    plan = plan_layouts(nodes, demands, seconds=BUSY_MACHINE_SECONDS)
 
     assert plan.is_optimal
     # Three 3g or 4g slices of two cards, and no card has more than two: so many cards at least.
@@ -501,8 +506,10 @@ def test_parts_together_are_as_good_as_one_plan(seed: int) -> None:
 def test_hundreds_of_pods_that_each_name_a_node_are_proved_optimal() -> None:
     groups, demands = pods_that_name_nodes([1 + number % 20 for number in range(400)])
 
-    plan = plan_layouts(groups, demands, seconds=5)
+    start = process_time()
+    plan = plan_layouts(groups, demands, seconds=BUSY_MACHINE_SECONDS)
 
+    assert process_time() - start < 5
     assert plan.is_optimal
     assert plan.used.value == sum(-(-(1 + number % 20) // 7) for number in range(400))
     assert sum(sum(served.values()) for served in plan.served) == sum(each.requests for each in demands)
