@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.builders import make_node, make_pod
+from tests.cluster.accounts import RBAC, bind_account, documented_role
 from tests.cluster.client import Json
 from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
@@ -406,7 +407,9 @@ def test_the_operator_must_use_the_config_map(operator: Plane, cards: list[str],
     assert node_state(operator, "card-a") == (None, None, False)
 
 
-def test_a_live_cluster_has_the_plan_of_its_snapshot(plane: Plane, namespace: str, tmp_path: Path) -> None:
+@pytest.fixture
+def small_pods(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
+    """A node with four whole cards, of which three pods use a small part each; and a policy for these pods."""
     labels = {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": "4"}
     names = add_nodes(plane, [make_node("live-a", labels, **{"nvidia.com/gpu": 4})])
     small = (make_pod(f"p{i}").namespace(namespace).gpus(1).needs("8Gi").spec(nodeName="live-a") for i in range(3))
@@ -415,22 +418,45 @@ def test_a_live_cluster_has_the_plan_of_its_snapshot(plane: Plane, namespace: st
     spec = {"mode": "enforce", "rightSizing": {"isolation": "hardware", "evidence": ["declared"]}}
     policy = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": spec}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
-    (tmp_path / "cluster.json").write_text(plane.kubectl("get", "nodes,pods", "-A", "-o", "json").stdout)
-    command = [sys.executable, "-m", "webhook.cli", "layout", "--policies", str(tmp_path / "policy.yaml"), "-o", "json"]
+    yield tmp_path / "policy.yaml"
+    remove_nodes(plane, names)
 
-    try:
-        live, snapshot = (
-            subprocess.run(
-                [*command, *cluster], cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
-            )
-            for cluster in (
-                ("--cluster", "live", "--kubeconfig", str(plane.kubeconfig)),
-                ("--cluster", str(tmp_path / "cluster.json")),
-            )
-        )
-    finally:
-        remove_nodes(plane, names)
+
+def plan_cluster(policy: Path, *cluster: str) -> subprocess.CompletedProcess[str]:
+    """Run `layout` with a policy."""
+    command = [sys.executable, "-m", "webhook.cli", "layout", "--policies", str(policy), "-o", "json", *cluster]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+
+
+def test_a_live_cluster_has_the_plan_of_its_snapshot(plane: Plane, small_pods: Path, tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(plane.kubectl("get", "nodes,pods", "-A", "-o", "json").stdout)
+    live = plan_cluster(small_pods, "--cluster", "live", "--kubeconfig", str(plane.kubeconfig))
+    snapshot = plan_cluster(small_pods, "--cluster", str(tmp_path / "cluster.json"))
 
     assert live.returncode == 0, live.stderr
     assert json.loads(live.stdout) == json.loads(snapshot.stdout)
     assert json.loads(live.stdout)["cardsUsed"] == {"today": 3, "planned": 1, "lowerBound": 1}
+
+
+def test_an_account_that_may_not_list_budgets_gets_a_plan_that_drains_no_node(
+    plane: Plane, namespace: str, small_pods: Path, tmp_path: Path
+) -> None:
+    role = documented_role("docs/console.md")
+    name = role["metadata"]["name"] = f"no-budgets-{namespace}"
+    for rule in role["rules"]:
+        rule["resources"] = [each for each in rule["resources"] if each != "poddisruptionbudgets"]
+    plane.api.create(f"{RBAC}/clusterroles", role)
+    account = tmp_path / "account.json"
+    binding = bind_account(plane, namespace, name, account)
+    try:
+        ran = plan_cluster(small_pods, "--cluster", "live", "--kubeconfig", str(account))
+    finally:
+        plane.api.delete(binding)
+        plane.api.delete(f"{RBAC}/clusterroles/{name}")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "warning: PodDisruptionBudgets: listing them in all namespaces is not permitted" in ran.stderr
+    plan = json.loads(ran.stdout)
+    assert plan["notDrained"] == {"live-a": None}
+    assert plan["nodes"] == []
+    assert plan["cardsUsed"]["planned"] == 3
