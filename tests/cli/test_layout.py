@@ -356,6 +356,21 @@ def test_shared_quotas_of_policies_restrict_what_a_plan_serves(planned: Any, mon
     assert row["reason"] == "quota all of policy smaller admits 1.057 GPUs for these pods"
 
 
+def test_pods_that_request_more_cpu_than_their_nodes_have_are_reported(planned: Any) -> None:
+    """Seven pods fit on one card of a node with 64 CPUs."""
+    pods = [running(f"p{i}", "8Gi", "a").requests("cpu", "16").requests("memory", "1Gi") for i in range(7)]
+    found = planned([hopper("a")], pods)
+    few = planned([hopper("a")], [running(f"p{i}", "8Gi", "a").requests("cpu", "8") for i in range(7)])
+
+    assert found["hostShortages"] == [
+        {"product": H100, "resource": "CPU", "nodes": 1, "requested": 112.0, "available": 64.0}
+    ]
+    assert few["hostShortages"] == []
+    text = planned([hopper("a")], pods, "-o", "table")
+    line = f"pods on 1 node with {H100} request 112 CPUs, and these have 64: some may wait"
+    assert f"Too little CPU         {line}\n" in text
+
+
 def test_waiting_pods_do_not_reduce_the_demand_of_each_other(planned: Any) -> None:
     more_than_pods_of_a_node = 120
     nodes = [hopper(f"n{i}") for i in range(more_than_pods_of_a_node // 8)]

@@ -26,7 +26,7 @@ from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_
 from webhook.placement.mig import legal_layouts, mig_geometry
 from webhook.placement.node_layouts import NO_DRAIN_LIMIT, DrainLimit, NodeLayout, nodes_by_product
 from webhook.policy.policy_set import InjectionRules, PolicySet
-from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed, unit_resource
+from webhook.report.layout import HostUse, LayoutDemand, RequestOrigin, UnitNeed, unit_resource
 from webhook.report.results import CheckResult, UnevaluatedReason
 from webhook.well_known import Json
 
@@ -110,6 +110,8 @@ class DemandCollector:
         self._needs = Counter[UnitNeed]()
         self._kept = Counter[str]()
         self._kept_needs = Counter[UnitNeed]()
+        self._cpu, self._memory = Counter[UnitNeed](), Counter[UnitNeed]()
+        self._counted = Counter[UnitNeed]()
         self._allocated = Counter[str]()
         self._held = Counter[int]()
         self._sets: list[WaitingCardSet] = []
@@ -158,6 +160,10 @@ class DemandCollector:
             waiting=waiting,
             resized_pods=self._resized,
             quotas=self._quotas.quotas(kept),
+            host_use={
+                need: HostUse(self._cpu[need] // units, self._memory[need] // units)
+                for need, units in self._counted.items()
+            },
         )
 
     def _possible_nodes(self) -> dict[WaitingCardSet, list[int]]:
@@ -235,6 +241,11 @@ class DemandCollector:
 
     def _record_pod(self, result: CheckResult, need: PodNeed) -> None:
         self.pods[result.namespace, result.name] = need
+        use, units = result.decision.pending_use, sum(need.needs.values())
+        for each, count in need.needs.items():
+            self._counted[each] += count
+            self._cpu[each] += use.cpu_milli * count // units
+            self._memory[each] += use.memory * count // units
 
     def needs_if_created(self, result: CheckResult) -> Counter[UnitNeed]:
         """Return the units that a pod without a node would need, whether or not the policies admit it."""

@@ -73,6 +73,7 @@ class NodeLayout(NamedTuple):
         bit: Its place in masks of nodes.
         drain: Whether its pods with GPUs can be evicted.
         nvlinks: NVLinks between two of its cards, as its agent reports them; None if it does not.
+        cpu_milli, memory: Its allocatable CPU in millicores, and memory in bytes.
     """
 
     node: str
@@ -84,6 +85,8 @@ class NodeLayout(NamedTuple):
     bit: int = 0
     drain: DrainLimit = NO_DRAIN_LIMIT
     nvlinks: int | None = None
+    cpu_milli: int = 0
+    memory: int = 0
 
     @property
     def shared(self) -> MigLayout:
@@ -217,7 +220,9 @@ def _node_layout(fleet: Fleet, index: int, *, sharing: bool) -> NodeLayout | Non
     layouts = [layout for profile, units in counts.items() for layout in _unsliced_cards(profile, units)]
     partitioned = split_slices(geometry, slices, _label_count(node) - len(layouts)) if geometry else ()
     cards = (*partitioned, *layouts)
-    return NodeLayout(node.name, product, cards, bit=index) if cards else None
+    if not cards:
+        return None
+    return NodeLayout(node.name, product, cards, bit=index, cpu_milli=node.cpu_milli, memory=node.memory)
 
 
 def _unit_profile(offer: GpuOffer | None, resource: str, geometry: MigGeometry | None, *, sharing: bool) -> str | None:

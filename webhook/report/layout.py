@@ -34,6 +34,9 @@ RowT = TypeVar("RowT")
 
 WHOLE_TEXT = "whole"
 
+HOST_RESOURCES = (("CPU", 1000), ("memory", 1 << 30))
+"""The resources of `HostUse`, with the amount of a CPU, and of a GiB."""
+
 NO_CARDS = "No node has cards whose layouts can be planned."
 NO_NODE = "no node that it may use can have the slices or shares that it requests"
 NO_LARGE_NODE = "no node that it may use has enough GPUs besides those of other pods, or enough memory per GPU"
@@ -164,6 +167,28 @@ def unit_limits(needs: Sequence[tuple[UnitNeed, int]], quotas: Iterable[DemandQu
     return found
 
 
+class HostUse(NamedTuple):
+    """CPU in millicores, and memory in bytes."""
+
+    cpu_milli: int = 0
+    memory: int = 0
+
+
+class HostShortage(NamedTuple):
+    """Pods that request more of a resource than the nodes have that the plan uses for them.
+
+    Attributes:
+        nodes: The number of these nodes.
+        requested, available: In CPUs or GiB.
+    """
+
+    product: str
+    resource: str
+    nodes: int
+    requested: float
+    available: float
+
+
 class HeldOutShare(NamedTuple):
     """The recorded requests that are served by layouts that were planned from the first part of the record alone.
 
@@ -235,6 +260,7 @@ class LayoutDemand(NamedTuple):
         headroom: Percent by which the requests are increased.
         spare: The requests that the headroom adds.
         quotas: What quotas admit of the needs that they count.
+        host_use: The CPU and memory that one unit of a need takes on average.
         record: The time that the needs were computed from; None if they are those of today's pods.
     """
 
@@ -251,6 +277,7 @@ class LayoutDemand(NamedTuple):
     headroom: int = 0
     spare: Mapping[UnitNeed, int] = {}
     quotas: tuple[DemandQuota, ...] = ()
+    host_use: Mapping[UnitNeed, HostUse] = {}
 
     def limits(self) -> list[UnitLimit]:
         """Return what the needs may get together."""
@@ -511,6 +538,45 @@ class ClusterLayout(NamedTuple):
         ]
         return sorted(rows, key=lambda row: (-row.freed.milli, row.product))
 
+    def host_shortages(self) -> list[HostShortage]:
+        """Return the products whose nodes with used cards have less CPU or memory than their pods request."""
+        have, need = self._host_capacity(), self._host_use()
+        found = (
+            HostShortage(product, name, nodes, need[product][place] / unit, have[product][place] / unit)
+            for product, nodes in sorted(self._used_nodes().items())
+            for place, (name, unit) in enumerate(HOST_RESOURCES)
+        )
+        return [each for each in found if each.requested > each.available]
+
+    def _used_nodes(self) -> Counter[str]:
+        """Return the number of nodes with used cards, by product."""
+        used = Counter[str]()
+        for group in self.plan.used_nodes:
+            used[group.product] += group.nodes if group.layouts else 0
+        return +used
+
+    def _host_capacity(self) -> dict[str, HostUse]:
+        """Return what as many average nodes have as have used cards, by product."""
+        used, nodes = self._used_nodes(), Counter(node.product for node in self.demand.nodes)
+        cpu, memory = Counter[str](), Counter[str]()
+        for node in self.demand.nodes:
+            cpu[node.product] += node.cpu_milli
+            memory[node.product] += node.memory
+        return {
+            product: HostUse(cpu[product] * count // nodes[product], memory[product] * count // nodes[product])
+            for product, count in used.items()
+        }
+
+    def _host_use(self) -> Mapping[str, HostUse]:
+        """Return what the pods that the plan serves request, by product."""
+        cpu, memory = Counter[str](), Counter[str]()
+        for need, served in zip(self.demand.needs, self.plan.served, strict=True):
+            use = self.demand.host_use.get(need, HostUse())
+            for unit, count in served.items():
+                cpu[unit.product] += use.cpu_milli * count
+                memory[unit.product] += use.memory * count
+        return {product: HostUse(cpu[product], memory[product]) for product in self._used_nodes()}
+
     def used_by_product(self) -> Counter[str]:
         """Return the cards that the plan uses, by product."""
         planned = Counter[str]()
@@ -629,7 +695,7 @@ def _price_text(freed: GpuCost, unit: str = "") -> str:
     """Format the price of freed GPUs, and how many of them have none.
 
     >>> _price_text(GpuCost(3000, 2_500_000, 1000)), _price_text(GpuCost(1000, 0, 1000)), _price_text(GpuCost())
-    ('2.50, 1 GPU without price', 'no price', '0.00')
+    ('2.50, 1 card without price', 'no price', '0.00')
     """
     if not freed.unpriced_milli:
         return f"{money_text(freed.micro)}{unit}"
@@ -775,6 +841,8 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
     if layout.demand.resized_pods:
         pods = pluralize(layout.demand.resized_pods, "running pod")
         yield f"To be recreated        {pods}: only new pods get a smaller GPU"
+    for each in layout.host_shortages():
+        yield f"Too little {each.resource:<12}{_shortage_text(each)}"
     yield from _blocked_lines(layout)
     yield from _unplanned_lines(layout)
     if layout.policies:
@@ -782,6 +850,17 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
     if layout.prices:
         yield f"Prices                 {sanitize(layout.prices.source)}"
+
+
+def _shortage_text(each: HostShortage) -> str:
+    """Format a shortage.
+
+    >>> _shortage_text(HostShortage("NVIDIA-A30", "CPU", 2, 112.0, 96.0))
+    'pods on 2 nodes with NVIDIA-A30 request 112 CPUs, and these have 96: some may wait'
+    """
+    unit = "CPUs" if each.resource == "CPU" else "GiB"
+    nodes = f"{pluralize(each.nodes, 'node')} with {sanitize(each.product)}"
+    return f"pods on {nodes} request {each.requested:g} {unit}, and these have {each.available:g}: some may wait"
 
 
 def _waiting_text(layout: ClusterLayout) -> str:
@@ -929,6 +1008,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "podsToCreateAgain": layout.demand.resized_pods,
         "podsElsewhere": layout.demand.pods_elsewhere,
         "notDrained": {node.node: node.drain.forbidden or None for node in layout.demand.nodes if node.is_blocked},
+        "hostShortages": [each._asdict() for each in layout.host_shortages()],
         "podsNotPlanned": list(layout.unplanned_pods),
         "nodesNotPlanned": [{"node": each.node, "reason": each.reason} for each in layout.unplanned],
         "unenforcedPolicies": [policy["metadata"]["name"] for policy in layout.policies],
