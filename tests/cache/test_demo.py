@@ -95,5 +95,6 @@ def test_scaled_snapshot_has_the_requested_nodes_and_the_same_offers(demo: Clust
 def test_installed_package_has_its_own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "webhook" / "shipped" / "examples").mkdir(parents=True)
     monkeypatch.setattr(places, "_PACKAGE_FOLDER", tmp_path / "webhook")
+    monkeypatch.setattr(places, "_SHIPPED", tmp_path / "webhook" / "shipped")
     assert places.bundled_folder("examples") == tmp_path / "webhook" / "shipped" / "examples"
     assert places.bundled_folder("policies") == tmp_path / "policies"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -22,6 +23,15 @@ from webhook.telemetry.tracing import ReviewTracer, TracingError, make_tracer
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 LOG = make_logger("info", io.StringIO())
+
+
+@pytest.fixture(autouse=True)
+def ended_exports() -> Iterator[None]:
+    """Wait until no export is retried: its jitter changes the state of `random` while a later test draws examples."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
 
 
 @pytest.fixture
@@ -152,6 +162,7 @@ def test_the_end_does_not_wait_for_a_collector_that_is_silent(monkeypatch: pytes
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv(ENDPOINT, url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "6")
         monkeypatch.setattr("webhook.telemetry.tracing.CLOSE_SECONDS", 0.5)
         tracer = make_tracer({ENDPOINT: url}, LOG)
         assert tracer is not None
