@@ -35,7 +35,6 @@ from webhook.model.filters.volume_binding import (
     UNBOUND_IMMEDIATE,
 )
 from webhook.model.filters.volumes import IN_USE
-from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, parse_pod
 from webhook.model.schedulers import rules_of_scheduler, with_default_spread
@@ -135,7 +134,7 @@ def find_differences(cluster: RandomCluster, rejections: Rejections) -> Iterator
 def _spreads_unknown_pods(pod: Pod, view: ClusterView) -> bool:
     """Return whether a default constraint of the scheduler selects pods by what is not known of a cluster."""
     spread = with_default_spread(pod, rules_of_scheduler(view.schedulers, ""), partial(view.peers.find_of_pod, pod))
-    return any(map(is_unknown_selection, ties_of(spread).selections()))
+    return ties_of(spread).selects_unknown
 
 
 def _selects_by_absent_labels(pod: Pod) -> bool:

@@ -125,7 +125,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
         units.update(one.units)
     labels = view.labels_of(request.namespace)
     matching, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))
-    mode, policy = fact_reporter(combine_policies(policies, matching), policies)
+    mode, policy = fact_reporter(combine_policies(policies, matching, 0), policies)
     mode = min(mode, PolicyMode.WARN)
     findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy) for one in problems]
     if units:

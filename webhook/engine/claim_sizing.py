@@ -188,7 +188,7 @@ def _right_sizing_of(
     for index, policy in enumerate(policies.policies):
         if policy.right_sizing is not None and matching & uncertain & 1 << index:
             return None
-    return combine_policies(policies, matching & ~uncertain).right_sizing
+    return combine_policies(policies, matching & ~uncertain, 0).right_sizing
 
 
 class _Sizing(NamedTuple):

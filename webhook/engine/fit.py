@@ -213,15 +213,14 @@ def _smallest_choice(
     allowed = fleet.offers_by_form(*allowed_shares(rule))
     if feasible.view.classes:
         allowed = _with_class_offers(context, allowed, right_sizing)
-    first_with_enough_memory = next((offer for offer in allowed if _has_enough_memory(offer, need)), None)
-    if (
-        need.compute_milli is not None
-        and first_with_enough_memory is not None
-        and not covers_need(first_with_enough_memory, need)
-    ):
-        need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
+    with_enough_memory = [offer for offer in allowed if _has_enough_memory(offer, need)]
+    covering = with_enough_memory
+    if need.compute_milli is not None:
+        covering = [offer for offer in with_enough_memory if offer.compute_milli >= need.compute_milli]
+        if covering[:1] != with_enough_memory[:1]:
+            need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
     kept: KeepRequest | None = None
-    for offers in _interchangeable_offers([offer for offer in allowed if covers_need(offer, need)]):
+    for offers in _interchangeable_offers(covering):
         reason = _reason_against_offers(context, offers, need, right_sizing, feasible, growth)
         if reason is None:
             runnable = offers_sure_to_run(context, offers, feasible)
@@ -259,6 +258,8 @@ def _with_class_offers(
         for each in view.class_offers().by_resource.values()
         if each.offer.form in forms and each.offer.isolation >= isolation and each.offer.gpu_milli <= most
     ]
+    if not found:
+        return offers
     return tuple(sorted((*offers, *found), key=lambda one: (forms.index(one.form), one.gpu_milli)))
 
 
@@ -340,7 +341,7 @@ def _reason_against_offers(
         return reason
     if resource == WHOLE_GPU:
         return None
-    if context.view.classes and resource in context.view.class_offers().by_resource:
+    if context.view.is_class_offer(resource):
         reason = _reason_against_class(context, resource, right_sizing)
         if reason is not None:
             return reason
@@ -411,7 +412,7 @@ def _reason_in_namespace(
             return KeepRequest(KeepReason.LIMIT_RANGE, reason)
     if not quotas:
         return None
-    if context.view.classes and resource in context.view.class_offers().by_resource:
+    if context.view.is_class_offer(resource):
         if escapes_quota_by_class(quotas, context.pod, resource, context.view):
             return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
         full_quota = find_full_quota_by_class(quotas, context.pod, resource, context.view)

@@ -105,7 +105,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
 
 
 @derived_value(max_entries=MAX_COMBINATIONS)
-def combine_policies(policy_set: PolicySet, matching: int, outside: int = 0) -> MatchedPolicies:
+def combine_policies(policy_set: PolicySet, matching: int, outside: int) -> MatchedPolicies:
     """Combine the policies that match.
 
     Args:

@@ -139,10 +139,13 @@ def _gang_names(pod: Pod, size: int) -> Iterator[str]:
 def gang_size(pod: Pod) -> int:
     """Return the size of the gang: from its user, its controller, or the program; 0 if unknown."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    keys = (GANG_SIZE_ANNOTATION, *[size for key, size in _SIZES.items() if key in labels or key in annotations])
-    texts = [annotations.get(key) or labels.get(key, "") for key in keys]
+    keys = [size for key, size in _SIZES.items() if key in labels or key in annotations]
+    texts = [annotations.get(key) or labels.get(key, "") for key in (GANG_SIZE_ANNOTATION, *keys)]
     texts += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
-    return next((size for text in texts if text and (size := _parse_gang_size(text))), 0)
+    for text in texts:
+        if text and (size := _parse_gang_size(text)):
+            return size
+    return 0
 
 
 def gang_sign(pod: Pod) -> str:
@@ -155,12 +158,13 @@ def gang_sign(pod: Pod) -> str:
     size = gang_size(pod)
     if size:
         return f"one of {size} pods" if size > 1 else ""
-    ranks = stated_ranks(pod)
-    several = next((sign for sign, count in ranks if count > 1), "")
-    if several or any(states_one_pod(sign) for sign, _ in ranks):
-        return several
-    group = next((f"label {key}" for key in GROUP_LABELS if key in pod.metadata.labels), "")
-    return group or ("schedulingGroup" if pod.spec.scheduling_group else "workloadRef" if pod.spec.workload_ref else "")
+    if ranks := stated_ranks(pod):
+        several = next((sign for sign, count in ranks if count > 1), "")
+        if several or any(states_one_pod(sign) for sign, _ in ranks):
+            return several
+    if not GROUP_LABELS.keys().isdisjoint(labels := pod.metadata.labels):
+        return next(f"label {key}" for key in GROUP_LABELS if key in labels)
+    return "schedulingGroup" if pod.spec.scheduling_group else "workloadRef" if pod.spec.workload_ref else ""
 
 
 def _parse_gang_size(text: str) -> int:
@@ -317,7 +321,7 @@ def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
             yield env.name, SEVERAL
     command = container.command + container.args
     text = " ".join(command)
-    if any(part in text for part in _PARTS):
+    if text and any(part in text for part in _PARTS):
         yield from _ranks_in_command([expand_references(each[:_LONGEST_TEXT], values) for each in command])
 
 

@@ -483,6 +483,10 @@ class ClusterView:
             return NO_CLASS_OFFERS
         return class_offers(self.devices, self.fleet)
 
+    def is_class_offer(self, resource: str) -> bool:
+        """Return whether `class_offers` has an offer of this resource."""
+        return resource in self.devices.class_by_resource and resource in self.class_offers().by_resource
+
     def has_fewer_pending(self, resource: str, units: int) -> bool:
         """Return whether waiting and assumed pods hold fewer units of a resource than this, wherever they may run."""
         kinds = self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)

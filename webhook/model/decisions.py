@@ -414,7 +414,7 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
     @property
     def gpu_milli(self) -> int:
         """Thousandths of a whole GPU that one unit takes, for the largest of the offers."""
-        return max(offer.gpu_milli for offer in self.offers)
+        return max([offer.gpu_milli for offer in self.offers])
 
 
 class PendingUnits(NamedTuple):

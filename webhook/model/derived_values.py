@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from webhook.model.bounded_cache import BoundedCache
 
@@ -24,25 +24,25 @@ class DerivedValuesOwner(Protocol):
 
 Owner = TypeVar("Owner", bound=DerivedValuesOwner)
 Value = TypeVar("Value")
-Others = ParamSpec("Others")
+Others = TypeVarTuple("Others")
 
 
 def derived_value(
     max_entries: int = 1, *, of_requests: bool = False
-) -> Callable[[Callable[Concatenate[Owner, Others], Value]], Callable[Concatenate[Owner, Others], Value]]:
-    """Keep the results of a function on its first argument, those of the last few other arguments.
+) -> Callable[[Callable[[Owner, *Others], Value]], Callable[[Owner, *Others], Value]]:
+    """Keep the results of a function on its first argument, those of the last few other arguments, none of them named.
 
     Args:
         of_requests: True if the other arguments come from requests: see `bounded_cache`.
     """
 
-    def decorate(function: Callable[Concatenate[Owner, Others], Value]) -> Callable[Concatenate[Owner, Others], Value]:
+    def decorate(function: Callable[[Owner, *Others], Value]) -> Callable[[Owner, *Others], Value]:
         @wraps(function)
-        def derive(owner: Owner, /, *others: Others.args, **named: Others.kwargs) -> Value:
+        def derive(owner: Owner, /, *others: *Others) -> Value:
             try:
                 value: Value = owner.derived[function][others]
             except KeyError:
-                value = function(owner, *others, **named)
+                value = function(owner, *others)
                 results = owner.derived.setdefault(function, BoundedCache(max_entries) if of_requests else {})
                 if len(results) >= max_entries:
                     results.pop(next(iter(results)), None)

@@ -261,11 +261,14 @@ class NodeCounts:
 
     def within(self, nodes: int) -> NodeCounts:
         """Return the numbers of the nodes of a mask; 0 for others."""
-        return NodeCounts(plane & nodes for plane in self.planes) if self.planes else self
+        return NodeCounts([plane & nodes for plane in self.planes]) if self.planes else self
 
     def total(self, nodes: int) -> int:
         """Return the sum over the nodes of a mask."""
-        return sum((plane & nodes).bit_count() << power for power, plane in enumerate(self.planes))
+        total = 0
+        for power, plane in enumerate(self.planes):
+            total += (plane & nodes).bit_count() << power
+        return total
 
     def least(self, nodes: int) -> int:
         """Return the least number of a node of a mask that has at least one node."""

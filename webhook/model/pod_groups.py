@@ -116,13 +116,15 @@ class PodSelector(NamedTuple):
 UNKNOWN_KEY = "rightslice.dev/unknown"
 """Label in a selector whose matches are unknown."""
 
+_UNKNOWN_KEYS = INDEX_KEYS | {UNKNOWN_KEY}
+
 EVERY_POD = PodSelector((), (), ())
 """Stands for a selector that is not kept."""
 
 
 def is_unknown_selection(selector: PodSelector) -> bool:
     """Return whether it is not known which pods a selector selects, because it is not kept, or by an index."""
-    return selector is EVERY_POD or any(one.key in INDEX_KEYS or one.key == UNKNOWN_KEY for one in selector.labels)
+    return selector is EVERY_POD or any(one.key in _UNKNOWN_KEYS for one in selector.labels)
 
 
 class PodCounts(NamedTuple):
@@ -246,12 +248,12 @@ class PodGroups:
             labels_of: Returns the labels of a namespace.
         """
         key = tuple(selectors)
-        if any(one.namespace_labels is not None for one in key):
-            return self._count(key, labels_of)
         try:
             return self._counted[key]
         except KeyError:
-            return self._counted.store(key, self._count(key, labels_of))
+            found = self._count(key, labels_of)
+        is_lasting = all(one.namespace_labels is None for one in key)
+        return self._counted.store(key, found) if is_lasting else found
 
     def _count(
         self, selectors: tuple[PodSelector, ...], labels_of: Callable[[str], Mapping[str, str]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
 
@@ -78,7 +79,10 @@ INLINE_DISKS = (
 
 def has_inline_disk(pod: Pod) -> bool:
     """Return whether a pod names a disk without a claim. Which other pods use it is not known here."""
-    return any(getattr(volume, kind) is not None for volume in pod.spec.volumes for kind in INLINE_DISKS)
+    return any(_inline_disks(volume) != _NO_DISKS for volume in pod.spec.volumes)
+
+
+_inline_disks, _NO_DISKS = attrgetter(*INLINE_DISKS), (None,) * len(INLINE_DISKS)
 
 
 def _volume_uses(pod: Pod) -> Iterator[VolumeUse]:

@@ -73,7 +73,7 @@ def compute_quota_charge(context: PodContext, mutation: PodMutation) -> QuotaCha
     if served and (context.claimed.served or fit is not None):
         units = _units_of_classes(context, totals, served)
         each = {_served_unit(name, nodes, mutation, view): count for name, count in units.items()}
-        by_class = weigh_class_units(each, view.devices, view.fleet)
+        by_class = weigh_class_units(each, view.devices, view.fleet) if each else NO_WEIGHT
     if not by_class and not mutation.pod.spec.resource_claims:
         return QuotaCharge(named)
     claims, shared, unknown = _weigh_claims(mutation.pod, context.request.namespace, view)

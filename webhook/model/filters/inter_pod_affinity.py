@@ -141,12 +141,14 @@ def merge_namespaces(term: RequiredTerm) -> RequiredTerm:
 
 
 def with_label_keys(
-    written: LabelRequirements, keys: Iterable[str], operator: str, own: Mapping[str, str]
+    written: LabelRequirements, keys: Collection[str], operator: str, own: Mapping[str, str]
 ) -> LabelRequirements:
     """Return a selector with what `matchLabelKeys` ("In") or `mismatchLabelKeys` ("NotIn") add for a pod's labels.
 
     The API server adds it to the selector of a pod that it stores, and rejects a pod that has it already.
     """
+    if not keys:
+        return written
     added = {one.key for one in written}
     return (
         *written,

@@ -8,8 +8,6 @@ Source: the NodeDeclaredFeatures plugin of kube-scheduler, and `k8s.io/component
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from webhook.model.pods import Pod
 
 FEATURES_UNMATCHED = "node(s) didn't match Pod's required features"
@@ -28,14 +26,12 @@ def required_features(pod: Pod) -> tuple[str, ...]:
     spec, found = pod.spec, set[str]()
     if spec.host_network and spec.host_users is False:
         found.add(USERS_OF_HOST_NETWORK)
-    for container in (*spec.containers, *spec.init_containers):
-        if RESTART_ALL_ACTION in map(_action_of, container.restart_policy_rules):
-            found.add(RESTART_ALL)
-    for container in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers):
+    for container in spec.containers + spec.init_containers:
+        for rule in container.restart_policy_rules:
+            if rule.action == RESTART_ALL_ACTION:
+                found.add(RESTART_ALL)
+    for container in spec.containers + spec.init_containers + spec.ephemeral_containers:
         for mount in container.volume_mounts:
             if mount.bind_mount_options:
                 found.add(BIND_OPTIONS)
-    return tuple(sorted(found))
-
-
-_action_of = attrgetter("action")
+    return tuple(sorted(found)) if found else ()

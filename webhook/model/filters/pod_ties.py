@@ -56,6 +56,7 @@ class PodTies(NamedTuple):
 
     Attributes:
         depends_on_version: True if versions of the scheduler disagree about the pods that its affinity selects.
+        selects_unknown: True if it is not known which pods one of its selectors selects.
     """
 
     namespace: str
@@ -64,13 +65,14 @@ class PodTies(NamedTuple):
     anti_affinity: tuple[RequiredTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     depends_on_version: bool = False
+    selects_unknown: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.spread)
 
     def selections(self) -> tuple[PodSelector, ...]:
         """Return what selects pods in it."""
-        return (*(each.pods for each in (*self.affinity, *self.anti_affinity)), *(each.pods for each in self.spread))
+        return _selections(self.affinity, self.anti_affinity, self.spread)
 
 
 def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
@@ -81,7 +83,15 @@ def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
         return PodTies(*known)
     written = required_affinity(pod, own)
     near, apart = (tuple(map(merge_namespaces, terms)) for terms in (written, required_anti_affinity(pod, own)))
-    return PodTies(*known, near, apart, required_spread(pod, own), near != written)
+    spread = required_spread(pod, own)
+    unknown = any(map(is_unknown_selection, _selections(near, apart, spread)))
+    return PodTies(*known, near, apart, spread, near != written, unknown)
+
+
+def _selections(
+    affinity: Iterable[RequiredTerm], anti_affinity: Iterable[RequiredTerm], spread: Iterable[SpreadConstraint]
+) -> tuple[PodSelector, ...]:
+    return (*[each.pods for each in (*affinity, *anti_affinity)], *[each.pods for each in spread])
 
 
 class PendingPod(NamedTuple):
@@ -215,7 +225,7 @@ def find_tied_nodes(
         selected: Mask of the nodes that its node selector and required node affinity select.
         tolerated: Mask of the nodes whose taints it tolerates.
     """
-    if ties.depends_on_version or any(map(is_unknown_selection, ties.selections())):
+    if ties.depends_on_version or ties.selects_unknown:
         return None
     nodes = find_own_affinity(ties, pods, fleet)
     spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated)
@@ -226,11 +236,11 @@ def find_tied_nodes(
         allowed &= each.allowed
     first = nodes.is_first and bool(ties.affinity)
     found = TiedNodes(nodes.matching, nodes.excluded, allowed, first)
-    by_key = Counter(dict(takers.excluding))
+    by_key = dict(takers.excluding)
     for term in ties.anti_affinity:
-        counts = pods.groups.count((term.pods,), pods.labels_of) or NO_PODS
-        unseen = _count_takers(term.pods, pods, takers, is_like=_selects_itself(term, ties, pods))
-        by_key[term.topology_key] += counts.waiting + unseen
+        counts, key = pods.groups.count((term.pods,), pods.labels_of) or NO_PODS, term.topology_key
+        is_like = takers.unseen > 0 and _selects_itself(term, ties, pods)
+        by_key[key] = by_key.get(key, 0) + counts.waiting + _count_takers(term.pods, pods, takers, is_like=is_like)
     return _with_takers(found, by_key, spread, pods, takers, fleet)
 
 
@@ -312,31 +322,30 @@ def count_pods_apart(keys: Iterable[str], fitting: int, count: Callable[[int], i
 
 def _count_takers(selector: PodSelector, pods: ClusterPods, takers: Takers, *, is_like: bool) -> int:
     """Return how many selected pods that are not stored yet may get a node; `is_like`: it selects the new pod too."""
-    assumed = sum(
-        number
-        for pod, number in takers.assumed.items()
-        if pod.labels == UNKNOWN_LABELS
-        or selector.selects(pod.namespace, pods.labels_of(pod.namespace), dict(pod.labels))
-    )
-    return assumed + (takers.unseen if is_like else 0)
+    count = takers.unseen if is_like else 0
+    for pod, number in takers.assumed.items():
+        home = pods.labels_of(pod.namespace)
+        if pod.labels == UNKNOWN_LABELS or selector.selects(pod.namespace, home, dict(pod.labels)):
+            count += number
+    return count
 
 
 def _with_takers(
     found: TiedNodes,
-    by_key: Counter[str],
+    by_key: Mapping[str, int],
     spread: Iterable[SpreadNodes],
     pods: ClusterPods,
     takers: Takers,
     fleet: Fleet,
 ) -> TiedNodes | None:
     """Return the nodes with those from which pods without a node may exclude the new one; None if it may be all."""
-    on_nodes, blocked = 0, Counter[str]()
+    on_nodes, blocked = 0, dict[str, int]()
     for key, count in by_key.items():
         domains = fleet.domains_of_label(key)
-        if domains.are_single_nodes:
-            on_nodes += count if domains.nodes else 0
-        else:
-            blocked[key] += count
+        if not domains.are_single_nodes:
+            blocked[key] = count
+        elif domains.nodes:
+            on_nodes += count
     for each in spread:
         constraint = each.constraint
         waiting = each.waiting
@@ -347,10 +356,11 @@ def _with_takers(
         if fleet.domains_of_label(constraint.topology_key).are_single_nodes:
             on_nodes += waiting
         else:
-            blocked[constraint.topology_key] += each.most_excluded(waiting, fleet)
+            key = constraint.topology_key
+            blocked[key] = blocked.get(key, 0) + each.most_excluded(waiting, fleet)
     keys = [key for key, count in blocked.items() if count]
     if not keys:
-        return found._replace(on_nodes=on_nodes)
+        return found._replace(on_nodes=on_nodes) if on_nodes else found
     if len(keys) > 1:
         return None
     masks = fleet.domains_of_label(keys[0]).masks

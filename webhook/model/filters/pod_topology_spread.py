@@ -109,10 +109,6 @@ class SpreadNodes(NamedTuple):
     domains: int
     waiting: int
 
-    def most_in_domain(self) -> int:
-        """Return how many pods of the constraint a domain may have when the new pod comes."""
-        return self.constraint.max_skew + self.least - self.constraint.counts_itself
-
     def most_excluded(self, more: int, fleet: Fleet) -> int:
         """Return from how many allowed domains, at most, so many more pods of the constraint exclude the new one.
 
@@ -126,7 +122,7 @@ class SpreadNodes(NamedTuple):
 
     def pods_until_excluded(self, fleet: Fleet) -> Iterator[tuple[int, int]]:
         """Yield each allowed domain that counts: its nodes, and how many more pods exclude the new one from it."""
-        most = self.most_in_domain()
+        most = _most_in_domain(self.constraint, self.least)
         for domain in fleet.domains_of_label(self.constraint.topology_key).masks:
             if domain & self.nodes & self.allowed:
                 yield domain, most + 1 - self.counts.total(domain)
@@ -169,8 +165,7 @@ def _no_labels(_namespace: str) -> Mapping[str, str]:
 
 
 def _nodes_of_constraint(constraint: SpreadConstraint, pods: PodCounts, nodes: int, fleet: Fleet) -> SpreadNodes:
-    domains = fleet.domains_of_label(constraint.topology_key)
-    counts = pods.running.within(nodes)
+    domains, counts = fleet.domains_of_label(constraint.topology_key), pods.running.within(nodes)
     by_domain: list[tuple[int, int]] = []
     if domains.are_single_nodes:
         number, least = nodes.bit_count(), counts.least(nodes) if nodes else 0
@@ -178,12 +173,19 @@ def _nodes_of_constraint(constraint: SpreadConstraint, pods: PodCounts, nodes: i
         by_domain = [(mask, counts.total(mask)) for mask in domains.masks if mask & nodes]
         number, least = len(by_domain), min([count for _, count in by_domain], default=0)
     least = least if number >= constraint.min_domains else 0
-    spread = SpreadNodes(constraint, 0, counts, nodes, least, number, pods.waiting)
-    most = spread.most_in_domain()
+    most = _most_in_domain(constraint, least)
     if domains.are_single_nodes:
-        return spread._replace(allowed=counts.nodes_with_at_most(most, domains.nodes))
-    excluded = domains.nodes if most < 0 else union_masks(mask for mask, count in by_domain if count > most)
-    return spread._replace(allowed=domains.nodes & ~excluded)
+        allowed = counts.nodes_with_at_most(most, domains.nodes)
+    elif most < 0:
+        allowed = 0
+    else:
+        allowed = domains.nodes & ~union_masks([mask for mask, count in by_domain if count > most])
+    return SpreadNodes(constraint, allowed, counts, nodes, least, number, pods.waiting)
+
+
+def _most_in_domain(constraint: SpreadConstraint, least: int) -> int:
+    """Return how many pods of a constraint a domain may have when the new pod comes."""
+    return constraint.max_skew + least - constraint.counts_itself
 
 
 def find_skewed_nodes(spread: Iterable[SpreadNodes], fleet: Fleet) -> tuple[int, int]:

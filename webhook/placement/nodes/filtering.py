@@ -38,7 +38,6 @@ from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.objects import tolerates_all
-from webhook.model.pod_groups import is_unknown_selection
 from webhook.model.pod_resources import negative_resources
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
@@ -336,7 +335,7 @@ def constraints_between_replicas(pod: Pod) -> Iterator[str]:
 
 def unsupported_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that nothing here checks; none for most pods."""
-    if any(map(is_unknown_selection, ties_of(pod).selections())):
+    if ties_of(pod).selects_unknown:
         yield "affinity or spread of pods that are not known: by an index, a scheduler's default, or too large a term"
     if has_inline_disk(pod):
         yield "disks without a volume claim, which other pods may use"
