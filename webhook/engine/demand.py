@@ -25,7 +25,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.gpu_fractions import requested_fraction
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.gpu_resources import WHOLE_GPU, is_device_class
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, Pod
 from webhook.model.quantity import format_mib
@@ -278,6 +278,6 @@ def unmodeled_constraints(pod: Pod, view: ClusterView) -> Iterator[str]:
         yield "a disk without a volume claim"
     if rule := rules_of_scheduler(view.schedulers, pod.spec.scheduler_name).unmodeled:
         yield f"{rule} of its scheduler"
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    names = (name for one in containers for name in (*one.resources.requests, *one.resources.limits))
-    yield from (f"resource {name}" for name in names if name.startswith(DEVICE_CLASS_PREFIX))
+    for one in pod.spec.containers + pod.spec.init_containers:
+        for name in filter(is_device_class, (*one.resources.requests, *one.resources.limits)):
+            yield f"resource {name}"

@@ -318,7 +318,7 @@ def _reason_against_offers(
     feasible: FeasibleNodes,
     growth: GroupGrowth | None,
 ) -> KeepRequest | None:
-    resource, nodes, queued = offers[0].resource, union_masks(offer.nodes for offer in offers), context.request.queued
+    resource, nodes, queued = offers[0].resource, union_masks([offer.nodes for offer in offers]), context.request.queued
     reason = (
         reason_by_queue(queued, offers, feasible, growth)
         if queued is not None

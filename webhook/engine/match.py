@@ -117,8 +117,8 @@ def build_context(submitted: PodContext) -> PodContext:
     fleet, additions = view.fleet, policies.additions
     declares = not NEED_ANNOTATIONS.isdisjoint(pod.metadata.annotations)
     need = declared_need_of(pod, fleet) if declares else NOTHING_DECLARED
-    added = dict(label for _, section in policies.injections for label in section.labels)
-    identity = PodIdentity(submitted.request.namespace, added | pod.metadata.labels)
+    labels = {**policies.added_labels, **pod.metadata.labels} if policies.added_labels else pod.metadata.labels
+    identity = PodIdentity(submitted.request.namespace, labels)
     feasible = FeasibleNodes(
         view,
         pod,

@@ -75,6 +75,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
         names: Names of the matching policies.
         outside_rollout: Those in audit mode because the workload is outside the share of their rollout.
         limits_by_mode: For each mode, the limits of that mode or a stricter one.
+        added_labels: Labels that injections add to pods that lack them.
         additions: Additions of enforced sections.
         all_additions: Additions of all sections, as if enforced; used by right-sizing that is not enforced.
         defaults: Enforced limits with default requests, with their policy.
@@ -95,6 +96,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
     limits_by_mode: Mapping[PolicyMode, tuple[LimitRules, ...]]
     quotas: tuple[tuple[PolicyRef, QuotaRules], ...]
     cuda: tuple[PolicyRef, ...]
+    added_labels: Mapping[str, str]
     additions: PodAdditions
     all_additions: PodAdditions
     defaults: tuple[tuple[str, LimitRules], ...]
@@ -136,6 +138,7 @@ def combine_policies(policy_set: PolicySet, matching: int, outside: int) -> Matc
         limits_by_mode={least: tuple(each for (mode, _), each in limits if mode >= least) for (least, _), _ in limits},
         quotas=tuple(((p.quotas.mode, p.name), p.quotas) for p in policies if p.quotas),
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
+        added_labels=_added_labels(injections),
         additions=additions,
         all_additions=additions if all_additions == additions else all_additions,
         defaults=tuple((name, section) for name, section in enforced if _has_default_amounts(section)),
@@ -151,7 +154,13 @@ def combine_policies(policy_set: PolicySet, matching: int, outside: int) -> Matc
 def without_additions(policies: MatchedPolicies) -> MatchedPolicies:
     """Return the same policies without additions that affect where a pod can run or how it runs."""
     return replace(
-        policies, injections=(), topologies=(), defaults=(), additions=NO_ADDITIONS, all_additions=NO_ADDITIONS
+        policies,
+        injections=(),
+        topologies=(),
+        defaults=(),
+        added_labels={},
+        additions=NO_ADDITIONS,
+        all_additions=NO_ADDITIONS,
     )
 
 
@@ -200,6 +209,10 @@ def _combine_injections(policies: Sequence[Policy]) -> Iterator[tuple[PolicyRef,
         again = enforced and done and section.tolerations_auto
         done = done or (enforced and section.tolerations_auto)
         yield (section.mode, policy.name), replace(section, tolerations_auto=False) if again else section
+
+
+def _added_labels(injections: Sequence[tuple[PolicyRef, InjectionRules]]) -> dict[str, str]:
+    return dict(label for _, section in injections for label in section.labels)
 
 
 def _pod_additions(injections: Sequence[InjectionRules], limits: Sequence[LimitRules]) -> PodAdditions:

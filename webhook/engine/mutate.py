@@ -166,7 +166,7 @@ def apply_choice(
 
 
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
-    note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
+    note = _ISOLATION_NOTES[min([offer.isolation for offer in choice.offers])]
     size = f"{choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU)"
     fractions = "".join(f"; {each.setting} is {each.after}" for each in choice.fraction_changes)
     growth = f"; none is free, node group {choice.group} grows for it" if choice.group else ""

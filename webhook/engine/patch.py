@@ -56,8 +56,7 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     spread, runtime_class, fit = mutation.spread_constraints, mutation.runtime_class_name, mutation.applied_choice
     of_nodes = mutation.required_node_affinity or mutation.preferred_node_affinity
     of_pods = mutation.required_pod_affinity or mutation.preferred_pod_affinity
-    written = [msgspec.to_builtins(each) for each in mutation.tolerations]
-    tolerations = [{key: value for key, value in each.items() if value not in ("", None)} for each in written]
+    tolerations = [each.to_json() for each in mutation.tolerations]
     return (
         *(_resource_operations(mutation) if mutation.limits or mutation.requests else ()),
         *(_fraction_operations(mutation.pod, fit.fraction_changes) if fit is not None else ()),
@@ -119,16 +118,16 @@ def _template_record(mutation: PodMutation) -> Json:
 def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
     operations: list[PatchOperation] = []
     sides = (("limits", mutation.limits), ("requests", mutation.requests))
-    for path in dict.fromkeys((*mutation.limits, *mutation.requests)):
-        if container_at(mutation.pod, path).resources == NO_RESOURCES:
+    present = {path: container_at(mutation.pod, path).resources for _, changed in sides for path in changed}
+    for path, resources in present.items():
+        if resources == NO_RESOURCES:
             added = {side: changed[path] for side, changed in sides if changed.get(path)}
             operations.append(patch_add((*path, "resources"), added))
     for side, changed in sides:
         for path, amounts in changed.items():
-            resources, target = container_at(mutation.pod, path).resources, (*path, "resources", side)
-            if resources != NO_RESOURCES:
-                present = resources.limits if side == "limits" else resources.requests
-                operations.append(patch_replace(target, amounts) if present else patch_add(target, amounts))
+            if (resources := present[path]) != NO_RESOURCES:
+                target, written = (*path, "resources", side), getattr(resources, side)
+                operations.append(patch_replace(target, amounts) if written else patch_add(target, amounts))
     return operations
 
 

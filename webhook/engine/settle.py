@@ -52,13 +52,16 @@ def settle(
         finding = Finding(
             each.code, min(mode, each.at_most), each.path, each.message, each.fix, policy, False, each.reason
         )
-        covering = [one for one in exemptions if one.policy == policy and each.code in one.codes] if exemptions else ()
+        if not exemptions:
+            findings.append(finding)
+            continue
+        covering = [one for one in exemptions if one.policy == policy and each.code in one.codes]
         exemption = next((one for one in covering if _exemption_applies(one, request, pod, now)), None)
         if exemption is None:
             findings.append(finding)
         else:
             exempted.append(ExemptedFinding(finding, exemption.name, exemption.expires.isoformat()))
-    if len({finding.code for finding in findings}) < len(findings):
+    if len(findings) > 1 and len({finding.code for finding in findings}) < len(findings):
         strictest: dict[tuple[object, ...], Finding] = {}
         for finding in findings:
             known = strictest.setdefault((finding.code, finding.path, finding.message), finding)

@@ -55,7 +55,11 @@ NO_FRACTION = FractionNeed()
 
 def fraction_annotations(keys: Iterable[str]) -> list[str]:
     """Return those annotations that request a fraction of a GPU."""
-    return [key for key in keys if key in FRACTION_ANNOTATIONS or _CONTAINER_ANNOTATION.fullmatch(key)]
+    return [
+        key
+        for key in keys
+        if key in FRACTION_ANNOTATIONS or (key.startswith(CONTAINER_PREFIX) and _CONTAINER_ANNOTATION.fullmatch(key))
+    ]
 
 
 def requested_fraction(pod: Pod) -> str:

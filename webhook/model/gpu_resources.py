@@ -48,9 +48,14 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
     slices: int = 0
 
 
+def is_device_class(name: str) -> bool:
+    """Return whether a resource name stands for a device class."""
+    return name.startswith(DEVICE_CLASS_PREFIX)
+
+
 def may_take_gpus(name: str) -> bool:
     """Return whether a pod that requests a resource may get GPUs: one of the device plugin, or a device class."""
-    return name.startswith(DEVICE_CLASS_PREFIX) or parse_gpu_resource(name) is not None
+    return is_device_class(name) or parse_gpu_resource(name) is not None
 
 
 @request_cache(1024)

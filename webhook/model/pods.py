@@ -174,6 +174,12 @@ class Toleration(ApiStruct, frozen=True):
     effect: str = ""
     toleration_seconds: int | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the toleration as a manifest has it."""
+        texts = ("key", self.key), ("operator", self.operator), ("value", self.value), ("effect", self.effect)
+        written: dict[str, Any] = {name: text for name, text in texts if text}
+        return written if self.toleration_seconds is None else {**written, "tolerationSeconds": self.toleration_seconds}
+
 
 class NodeSelectorRequirement(ApiStruct, frozen=True):
     """One expression of a node selector term."""

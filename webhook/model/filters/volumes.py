@@ -65,8 +65,10 @@ class VolumeFit(NamedTuple):
     @property
     def blocker(self) -> VolumeRejection | None:
         """Why the pod waits for something else than a node; None if it does not."""
-        waiting = (each for each in self.rejections if each.problem is not VolumeProblem.UNREACHABLE)
-        return next(waiting, None)
+        for each in self.rejections:
+            if each.problem is not VolumeProblem.UNREACHABLE:
+                return each
+        return None
 
 
 ANY_VOLUMES = VolumeFit(-1)
