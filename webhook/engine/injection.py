@@ -19,6 +19,7 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import Taint, tolerates_all
+from webhook.model.pod_resources import requested_amounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.policy.policy_set import InjectionRules, SpreadMode
 from webhook.well_known import Json
@@ -88,8 +89,8 @@ def _taints_of_new_nodes(context: PodContext) -> Iterator[Taint]:
 
 def _serves_claims(context: PodContext, nodes: int) -> bool:
     """Return whether a node of a mask could take the pod and all its claims if it were empty."""
-    pod, view = context.pod, context.view
-    large = (1 << node for node in bit_positions(nodes) if context.has_large_enough_node(pod, 1 << node))
+    pod, view, amounts = context.pod, context.view, requested_amounts(context.pod)
+    large = (1 << node for node in bit_positions(nodes) if context.has_large_enough_node(amounts, 1 << node))
     return can_serve_claims(pod, context.request.namespace, union_masks(islice(large, MAX_NODES_TRIED)), view)
 
 
@@ -285,4 +286,4 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         expressions = tuple([NodeSelectorRequirement(key, "DoesNotExist") for key in fleet.partial_gpu_labels])
     feasible = project_feasible_nodes(context, mode)
     remaining = feasible.matching_nodes(expressions) & feasible.tolerated
-    return expressions if expressions and context.fits_empty_node(feasible.pod, remaining) else ()
+    return expressions if expressions and context.fits_empty_node(feasible.amounts(), remaining) else ()

@@ -18,7 +18,7 @@ from webhook.model.enums import GpuForm
 from webhook.model.field_paths import FieldPath
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pod_resources import requested_amounts
+from webhook.model.pod_resources import RequestedAmounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
@@ -87,9 +87,9 @@ class PodContext(msgspec.Struct, frozen=True):
     limit_range_gpus: InjectedGpus
     claimed: ClaimedGpus
 
-    def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
-        """Return whether a node of a mask is large enough for what the pod requests besides GPUs."""
-        known, (cpu_milli, memory, others) = self.view.fleet.nodes, requested_amounts(pod)
+    def has_large_enough_node(self, amounts: RequestedAmounts, nodes: int) -> bool:
+        """Return whether a node of a mask is large enough for what a pod requests besides GPUs."""
+        known, (cpu_milli, memory, others) = self.view.fleet.nodes, amounts
         return any(
             known[node].cpu_milli >= cpu_milli
             and known[node].memory >= memory
@@ -119,15 +119,16 @@ class GpuPodContext(PodContext, frozen=True):
         """Return whether an empty remaining node can take the pod; if no candidate can, any remaining node will do."""
         if not remaining:
             return False
-        return self.fits_empty_node(self.pod, remaining) or not self.fits_empty_node(self.pod, candidates)
+        amounts = self.feasible.amounts()
+        return self.fits_empty_node(amounts, remaining) or not self.fits_empty_node(amounts, candidates)
 
-    def fits_empty_node(self, pod: Pod, nodes: int) -> bool:
+    def fits_empty_node(self, amounts: RequestedAmounts, nodes: int) -> bool:
         """Return whether an empty node of a mask can take the whole pod: its GPUs, its CPU and its memory.
 
         Args:
-            pod: The pod, as submitted or with additions.
+            amounts: What the pod requests besides GPUs, as submitted or with additions.
         """
-        return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
+        return self.has_large_enough_node(amounts, self.nodes_with_all_gpus(nodes))
 
     def nodes_with_all_gpus(self, nodes: int) -> int:
         """Return those nodes of a mask with all GPUs of the pod, whose kubelet accepts the counts.

@@ -159,13 +159,13 @@ def fits_with_defaults(context: GpuPodContext, required: Sequence[NodeSelectorRe
     projected = project_feasible_nodes(context, PolicyMode.ENFORCE)
     if projected.pod is context.pod:
         return True
-    allowed = context.offer_nodes & context.feasible.matching_nodes(required)
+    allowed, amounts = context.offer_nodes & context.feasible.matching_nodes(required), projected.amounts()
     nodes = allowed & context.feasible.nodes
-    if context.fits_empty_node(context.pod, allowed) and not context.fits_empty_node(projected.pod, allowed):
+    if context.fits_empty_node(context.feasible.amounts(), allowed) and not context.fits_empty_node(amounts, allowed):
         return False
     if not nodes or _has_free_gpus(projected, context, nodes):
         return True
-    return not _has_free_gpus(context.feasible, context, nodes) and context.has_large_enough_node(projected.pod, nodes)
+    return not _has_free_gpus(context.feasible, context, nodes) and context.has_large_enough_node(amounts, nodes)
 
 
 def _has_free_gpus(feasible: FeasibleNodes, context: GpuPodContext, nodes: int) -> bool:
