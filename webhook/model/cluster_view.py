@@ -512,9 +512,8 @@ class ClusterView:
         """Return CPU, memory and number of waiting and assumed pods that may hold other resources of these nodes."""
         cpu_milli = memory = pods = 0
         for name in {*self._waiting.resources(), *self._assumed.units} - {resource}:
-            free = self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)
-            if free:
-                taken = self._pending_units(name, nodes)
+            taken = self._pending_units(name, nodes)
+            if taken.units and (free := self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)):
                 more = taken.amounts_with(free)
                 cpu_milli, memory, pods = cpu_milli + more[0], memory + more[1], pods + min(taken.units, free)
         return cpu_milli, memory, pods
