@@ -26,7 +26,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_amount
-from webhook.model.pods import Container, Pod, PodResourceClaim
+from webhook.model.pods import Container, Pod, PodResourceClaim, PodSpec
 from webhook.model.quantity import NANO, parse_whole_number
 
 MAX_NODES_TRIED, MAX_ALLOCATION_STEPS = 16, 2_000
@@ -101,6 +101,12 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         for resource, units in self.classes.items():
             _add_units(found, units, parse_whole_number(container.resources.limits.get(resource, "0")) or 0)
         return found
+
+    def amounts_of_containers(self, spec: PodSpec) -> tuple[object, ...]:
+        """Return the units of the pod and of each container, as a part of a cache key."""
+        containers = spec.containers + spec.init_containers
+        units_of_each = tuple([tuple(self.of_container(one).items()) for one in containers])
+        return (self.devices, tuple(self.units.items()), units_of_each)
 
 
 NO_CLAIMED_GPUS = ClaimedGpus()

@@ -102,7 +102,7 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
         requested = without_injected_gpus(gpu_requests, injected) if injected.amounts else gpu_requests
         rejections = _namespace_rejections(context, mutation, amounts)
         claimed = context.claimed
-        known = None if injected.amounts or claimed is not NO_CLAIMED_GPUS else amounts
+        known = None if injected.amounts else amounts
         resized = fit is not None and not pod.has_uid
         for policy_ref, limits in policies.limits:
             sections = policies.limits_by_mode[policy_ref[0]]
@@ -147,12 +147,14 @@ def _evaluate_pod_without_gpus_by_name(context: PodContext, mutation: PodMutatio
     """Return what LimitRanges, quotas and limits reject in a pod that requests no GPU by resource name."""
     if not context.policies.limits:
         return []
-    rejections = _namespace_rejections(context, mutation, container_amounts(context.pod.spec))
+    amounts = container_amounts(context.pod.spec)
+    rejections = _namespace_rejections(context, mutation, amounts)
+    known = None if context.limit_range_gpus.amounts else amounts
     violations: list[SectionFinding] = []
     for policy_ref, limits in context.policies.limits:
         violations += _reported_rejections(policy_ref, limits, rejections, context.limit_range_gpus)
         if context.claimed is not NO_CLAIMED_GPUS:
-            violations += _claim_violations(policy_ref, limits, context)
+            violations += _claim_violations(policy_ref, limits, context, known)
         if limits.accounting and context.view.devices is not NO_DEVICES:
             violations += _accounting_violations(policy_ref, context, mutation)
     return violations
@@ -167,12 +169,14 @@ def _accounting_violations(
         yield from ((policy_ref, each) for each in wrong)
 
 
-def _claim_violations(policy_ref: PolicyRef, limits: LimitRules, context: PodContext) -> Iterator[SectionFinding]:
+def _claim_violations(
+    policy_ref: PolicyRef, limits: LimitRules, context: PodContext, amounts: ContainerAmounts | None
+) -> Iterator[SectionFinding]:
     """Yield what limits do not allow of a pod whose GPUs are all claimed."""
     pod, claimed, sections = context.pod, context.claimed, context.policies.limits_by_mode[policy_ref[0]]
     broken = list(unknown_claim_violations(limits, claimed)) if claimed.missing else []
     if claimed.units:
-        broken += find_limit_violations(limits, pod, context.gpu_requests, None, sections=sections, claimed=claimed)
+        broken += find_limit_violations(limits, pod, context.gpu_requests, amounts, sections=sections, claimed=claimed)
     yield from ((policy_ref, each) for each in broken)
 
 

@@ -154,7 +154,7 @@ def _add_node_affinity(
     """Add the node affinity of a section, and automatic one to pods that do not opt out and nothing else places."""
     expressions = section.node_affinity
     avoids_partial = section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial
-    if avoids_partial and exclusion_reason(context) is None:
+    if avoids_partial and _may_need_whole_cards(context) and exclusion_reason(context) is None:
         excluded = exclude_partitioned(context, section.mode)
         if context.gpu_requests.totals[WHOLE_GPU] > 1:
             expressions += excluded
@@ -258,6 +258,11 @@ def _add_labels(section: InjectionRules, mutation: PodMutation) -> Iterator[Poli
 
 def _hint_conflict(path: tuple[str, ...], hint: str) -> PolicyFinding:
     return PolicyFinding("GPU-I102", path, f"not added: {hint}", at_most=PolicyMode.WARN)
+
+
+def _may_need_whole_cards(context: GpuPodContext) -> bool:
+    """Return whether partial GPUs may not suffice: for several GPUs, or for a need that is known."""
+    return context.gpu_requests.totals[WHOLE_GPU] > 1 or context.declared_need.memory_mib is not None
 
 
 def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:

@@ -79,14 +79,20 @@ def find_limit_violations(
     Args:
         gpu_requests: The GPU requests that count.
         claimed: The GPUs of claims and device classes, which count too.
-        amounts: The pod's amounts as a cache key for accepted pods; None if LimitRanges set some of them, or claims.
+        amounts: The pod's amounts as a cache key for accepted pods; None if LimitRanges set some of them.
         skip_gpu_amounts: True if GPU amounts are not checked: the pod will request other GPUs, which
             `allows_resource` has accepted, or it is resized, which changes no GPUs.
         sections: Every section that applies with the same or a stricter mode, including this one: a fix satisfies all.
     """
-    key, sized_by_containers = (amounts, skip_gpu_amounts), pod.spec.resources is None and not pod.spec.overhead
-    if amounts and sized_by_containers and key in limits.passed_checks:
-        return []
+    key: tuple[object, ...] | None = None
+    if amounts and pod.spec.resources is None and not pod.spec.overhead:
+        key = (
+            amounts,
+            skip_gpu_amounts,
+            claimed.amounts_of_containers(pod.spec) if claimed is not NO_CLAIMED_GPUS else (),
+        )
+        if key in limits.passed_checks:
+            return []
     violations: list[PolicyFinding] = []
     devices = sum(gpu_requests.totals.values()) + claimed.devices
     binding = BindingLimits(sections or (limits,), devices, len(gpu_requests.requests) == 1 and not claimed.devices)
@@ -110,7 +116,7 @@ def find_limit_violations(
             limits, pod, gpu_requests, None, skip_gpu_amounts=skip_gpu_amounts, sections=sections, claimed=before
         )
         return violations if forbidden else _warn_of_sizing(violations, denying)
-    if not violations and amounts and sized_by_containers:
+    if not violations and key is not None:
         limits.passed_checks.store(key, True)
     return violations
 
