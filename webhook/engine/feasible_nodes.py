@@ -182,7 +182,9 @@ class FeasibleNodes:
         return sum(self._has_free_node(resource, count, each, tied.on_nodes) for each in domains) > tied.blocked
 
     def _has_free_node(self, resource: str, count: int, nodes: int, takers: int) -> bool:
-        takers += self.volumes.takers if nodes & self.volumes.exclusive else 0
+        volumes = self.volumes
+        if nodes & volumes.exclusive:
+            takers += volumes.takers
         return self.view.has_free_node(resource, count, nodes, *self.amounts(), self.ports, takers)
 
     def tied_nodes(self, selected: int) -> TiedNodes | None:

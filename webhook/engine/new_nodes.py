@@ -12,6 +12,7 @@ from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.pod_context import PodContext
 from webhook.engine.projected_pod import selecting_keys
 from webhook.model.cluster_view import ClusterView
+from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.enums import FullCapacityAction
 from webhook.model.fleet import Fleet
@@ -43,15 +44,12 @@ def find_new_nodes(context: PodContext) -> NewNodes:
     An autoscaler adds no node for a pod that selects labels which only agents set later.
     """
     view, additions = context.view, context.policies.additions
-    groups = growing_groups(view.fleet, view.group_sources)
-    if not groups:
+    groups, by_policy = growing_groups(view.fleet, view.group_sources), says_that_groups_grow(context.policy_set)
+    growing = [(index, group) for index, group in enumerate(groups) if by_policy or group.is_declared]
+    if not growing:
         return NO_NEW_NODES
-    keys, by_policy = selecting_keys(context.pod.spec), says_that_groups_grow(context.policy_set)
-    known = union_masks(
-        1 << index
-        for index, group in enumerate(groups)
-        if (by_policy or group.is_declared) and keys.isdisjoint(group.unknown_labels)
-    )
+    keys = selecting_keys(context.pod.spec)
+    known = union_masks(1 << index for index, group in growing if keys.isdisjoint(group.unknown_labels))
     if not known:
         return NO_NEW_NODES
     new, tolerate = view.view_new_nodes(), additions.tolerate_gpu_taints
@@ -80,6 +78,7 @@ def publishing_view(view: ClusterView) -> ClusterView:
     return view if view.devices.pools else view_new_devices(view, SETTINGS) or view
 
 
+@derived_value()
 def says_that_groups_grow(policies: PolicySet) -> bool:
     """Return whether some policy relies on an autoscaler."""
     rules = (policy.right_sizing for policy in policies.policies)

@@ -187,8 +187,8 @@ def has_slot_left(nodes_after: Callable[[int], int], taken: int) -> bool:
         taken: The slots that others may take.
     """
     first = nodes_after(0)
-    if not first:
-        return False
+    if not first or not taken:
+        return bool(first)
     # If none has dropped out after the last round that may be needed, each has a slot in every round.
     rounds = taken // first.bit_count()
     if rounds and nodes_after(rounds) == first:
