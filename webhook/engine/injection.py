@@ -152,11 +152,12 @@ def _add_node_affinity(
     section: InjectionRules, mutation: PodMutation, context: GpuPodContext, candidates: int
 ) -> tuple[PolicyFinding, ...]:
     """Add the node affinity of a section, and automatic one to pods that do not opt out and nothing else places."""
-    expressions = section.node_affinity
+    expressions, count = section.node_affinity, context.gpu_requests.totals.get(WHOLE_GPU, 0)
     avoids_partial = section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial
-    if avoids_partial and _may_need_whole_cards(context) and exclusion_reason(context) is None:
+    may_be_too_small = count > 1 or context.declared_need.memory_mib is not None
+    if avoids_partial and may_be_too_small and exclusion_reason(context) is None:
         excluded = exclude_partitioned(context, section.mode)
-        if context.gpu_requests.totals[WHOLE_GPU] > 1:
+        if count > 1:
             expressions += excluded
         elif not all(is_already_required(mutation.pod, one) for one in excluded):
             prefer_nodes(excluded, WHOLE_GPU_WEIGHT, mutation)
@@ -258,11 +259,6 @@ def _add_labels(section: InjectionRules, mutation: PodMutation) -> Iterator[Poli
 
 def _hint_conflict(path: tuple[str, ...], hint: str) -> PolicyFinding:
     return PolicyFinding("GPU-I102", path, f"not added: {hint}", at_most=PolicyMode.WARN)
-
-
-def _may_need_whole_cards(context: GpuPodContext) -> bool:
-    """Return whether partial GPUs may not suffice: for several GPUs, or for a need that is known."""
-    return context.gpu_requests.totals[WHOLE_GPU] > 1 or context.declared_need.memory_mib is not None
 
 
 def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:

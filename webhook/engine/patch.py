@@ -56,7 +56,7 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     spread, runtime_class, fit = mutation.spread_constraints, mutation.runtime_class_name, mutation.applied_choice
     of_nodes = mutation.required_node_affinity or mutation.preferred_node_affinity
     of_pods = mutation.required_pod_affinity or mutation.preferred_pod_affinity
-    tolerations = [each.to_json() for each in mutation.tolerations]
+    tolerations = [msgspec.to_builtins(each) for each in mutation.tolerations]
     return (
         *(_resource_operations(mutation) if mutation.limits or mutation.requests else ()),
         *(_fraction_operations(mutation.pod, fit.fraction_changes) if fit is not None else ()),

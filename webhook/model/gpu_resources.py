@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from operator import methodcaller
 
 import msgspec
 
@@ -20,6 +22,9 @@ CARD_MILLI = 1000
 """A whole GPU, in thousandths."""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+is_device_class: Callable[[str], bool] = methodcaller("startswith", DEVICE_CLASS_PREFIX)
+"""Returns whether a resource name stands for a device class."""
+
 OTHER_VENDOR_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
 """Accelerators of other vendors, which are ignored."""
 
@@ -46,11 +51,6 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
     shared: bool
     profile: str = ""
     slices: int = 0
-
-
-def is_device_class(name: str) -> bool:
-    """Return whether a resource name stands for a device class."""
-    return name.startswith(DEVICE_CLASS_PREFIX)
 
 
 def may_take_gpus(name: str) -> bool:

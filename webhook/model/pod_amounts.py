@@ -66,19 +66,22 @@ def container_amounts(
     Pods of many workloads have equal amounts. Pod-level resources and overhead are not part of the key.
     """
     if not limits and not requests:
-        return _written_amounts(spec.containers), _written_amounts(spec.init_containers)
+        return tuple(
+            tuple(
+                [
+                    (
+                        tuple(one.resources.limits.items()),
+                        tuple(one.resources.requests.items()),
+                        one.restart_policy == "Always",
+                    )
+                    for one in containers
+                ]
+            )
+            for containers in (spec.containers, spec.init_containers)
+        )
     return (
         _changed_amounts("containers", spec.containers, limits, requests),
         _changed_amounts("initContainers", spec.init_containers, limits, requests),
-    )
-
-
-def _written_amounts(containers: tuple[Container, ...]) -> tuple[tuple[AmountItems, AmountItems, bool], ...]:
-    return tuple(
-        [
-            (tuple(one.resources.limits.items()), tuple(one.resources.requests.items()), is_sidecar(one))
-            for one in containers
-        ]
     )
 
 

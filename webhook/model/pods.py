@@ -165,7 +165,7 @@ class NamedVolume(Volume, frozen=True):
     name: str = ""
 
 
-class Toleration(ApiStruct, frozen=True):
+class Toleration(ApiStruct, frozen=True, omit_defaults=True):
     """A toleration as the scheduler reads it."""
 
     key: str = ""
@@ -173,12 +173,6 @@ class Toleration(ApiStruct, frozen=True):
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the toleration as a manifest has it."""
-        texts = ("key", self.key), ("operator", self.operator), ("value", self.value), ("effect", self.effect)
-        written: dict[str, Any] = {name: text for name, text in texts if text}
-        return written if self.toleration_seconds is None else {**written, "tolerationSeconds": self.toleration_seconds}
 
 
 class NodeSelectorRequirement(ApiStruct, frozen=True):
