@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.integer_program import ObjectiveValue
 from webhook.placement.layout_plan import (
     SOLVER_SECONDS,
@@ -139,19 +139,20 @@ def _plan_part(
         {bit: index for index, bit in enumerate(bits)},
         {number: place for place, number in enumerate(wanted)},
     )
+    every = union_masks(1 << bit for bit in own)
     amounts = [[(numbers[each[0]], *each[1:]) for each in limit.amounts if each[0] in numbers] for limit in limits]
     return PlanPart(
         tuple(members),
         tuple(wanted),
         tuple(groups[number]._replace(bit=own[groups[number].bit]) for number in members),
-        tuple(demands[number]._replace(nodes=_own_mask(demands[number].nodes, own)) for number in wanted),
+        tuple(demands[number]._replace(nodes=_own_mask(demands[number].nodes & every, own)) for number in wanted),
         tuple(UnitLimit(limit.most, tuple(some)) for limit, some in zip(limits, amounts, strict=True) if some),
         tuple(bits),
     )
 
 
 def _own_mask(nodes: int, own: Mapping[int, int]) -> int:
-    return sum(1 << index for bit, index in own.items() if nodes >> bit & 1)
+    return union_masks(1 << own[bit] for bit in bit_positions(nodes))
 
 
 def _plan_parts(parts: Sequence[PlanPart], seconds: float) -> list[tuple[PlanPart, LayoutPlan]]:

@@ -316,11 +316,13 @@ def group_nodes(
 
 def _node_classes(indexes: Iterable[int], masks: Iterable[int]) -> dict[int, int]:
     """Return for each node the first one that is in the same masks."""
-    classes = [union_masks(1 << index for index in indexes)]
-    for mask in masks:
-        parts = ((nodes & mask, nodes & ~mask) for nodes in classes)
-        classes = [part for both in parts for part in both if part]
-    return {index: (nodes & -nodes).bit_length() - 1 for nodes in classes for index in bit_positions(nodes)}
+    every, first = union_masks(1 << index for index in indexes), dict[tuple[int, ...], int]()
+    parts = [part for mask in masks if (part := mask & every) != every]
+    containing = defaultdict[int, list[int]](list)
+    for number, part in enumerate(parts):
+        for index in bit_positions(part):
+            containing[index].append(number)
+    return {index: first.setdefault(tuple(containing[index]), index) for index in bit_positions(every)}
 
 
 @lru_cache(maxsize=1024)

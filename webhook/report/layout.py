@@ -12,7 +12,7 @@ from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI, MIG_PREFIX, SHARED_GPU, WHOLE_GPU
 from webhook.model.node_labels import card_product
-from webhook.model.node_masks import union_masks
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.prices import NodePrices
 from webhook.placement.layout_plan import (
     EVERY_NODE,
@@ -428,6 +428,7 @@ class ClusterLayout(NamedTuple):
         now = self.demand.record.now if self.demand.record else None
         fixed = nodes_by_product(node for node in self.demand.nodes if node.fixed)
         every, used = nodes_by_product(self.demand.nodes), self._used_of_quotas()
+        names = {node.bit: node.node for node in self.demand.nodes}
         rows = [
             NeedRow(
                 need,
@@ -435,7 +436,7 @@ class ClusterLayout(NamedTuple):
                 served,
                 None if now is None else now.get(need, 0),
                 any(need.nodes & fixed[unit.product] for unit in need.units),
-                self._only_nodes(need, every),
+                self._only_nodes(need, every, names),
                 full_quotas(need, self.demand.quotas, used),
             )
             for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
@@ -466,12 +467,12 @@ class ClusterLayout(NamedTuple):
                 left.subtract(dict(needs))
         return unserved
 
-    def _only_nodes(self, need: UnitNeed, every: Mapping[str, int]) -> tuple[str, ...]:
+    def _only_nodes(self, need: UnitNeed, every: Mapping[str, int], names: Mapping[int, str]) -> tuple[str, ...]:
         """Return the names of the nodes that serve a need, if the pods may use some of its products only."""
         possible = union_masks(every[unit.product] for unit in need.units)
         if not possible & ~need.nodes:
             return ()
-        return tuple(node.node for node in self.demand.nodes if (possible & need.nodes) >> node.bit & 1)
+        return tuple(names[bit] for bit in bit_positions(possible & need.nodes))
 
     def card_uses(self) -> list[CardUse]:
         """Return the used cards by product, whole cards first."""
