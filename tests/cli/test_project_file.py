@@ -38,7 +38,12 @@ def deploy(tmp_path: Path) -> Path:
 
 def check(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run `check` on the pod, in its folder."""
-    command = [sys.executable, "-m", "webhook.cli", "check", "pod.yaml", *flags]
+    return run(folder, "check", "pod.yaml", *flags)
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder."""
+    command = [sys.executable, "-m", "webhook.cli", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env={"PYTHONPATH": str(ROOT)}
     )
@@ -77,11 +82,36 @@ def test_flags_override_the_file(deploy: Path) -> None:
 
 def test_a_command_without_these_flags_ignores_the_file(deploy: Path) -> None:
     write_defaults(deploy, "policys: 1\n")
-    command = [sys.executable, "-m", "webhook.cli", "policy", "lint", "../../policies"]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=deploy, env={"PYTHONPATH": str(ROOT)}
-    )
+    ran = run(deploy, "policy", "new", "research")
     assert (ran.returncode, "defaults of" in ran.stderr) == (0, False)
+
+
+def test_policy_lint_reads_the_policies_of_the_file_and_says_so(deploy: Path) -> None:
+    write_defaults(deploy, "policies: [policies, missing-fields.yaml]\n")
+    broken = deploy.parents[1] / "missing-fields.yaml"
+    broken.write_text(POLICY.replace("pairs", "broken").replace("perPod", "perPods"))
+    ran = run(deploy, "policy", "lint")
+    assert f"{broken}:4:" in ran.stdout
+    assert f"2 files of {deploy.parents[1] / 'policies'}, {broken}: 1 error" in ran.stderr
+    assert ran.returncode == 1
+
+
+def test_a_named_policy_is_linted_instead_of_those_of_the_file(deploy: Path) -> None:
+    write_defaults(deploy, "policies: [missing]\n")
+    ran = run(deploy, "policy", "lint", "../../policies/pairs.yaml")
+    assert (ran.returncode, "../../policies/pairs.yaml: no errors" in ran.stderr) == (0, True)
+
+
+def test_policy_lint_without_policies_says_that_it_reads_the_library(deploy: Path) -> None:
+    ran = run(deploy, "policy", "lint")
+    assert "note: no policies are named or configured, and there is no folder policies: reads the policy" in ran.stderr
+    assert ran.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("list", "-o", "name"), ("show", "pairs", "-o", "jsonpath={.metadata.name}")])
+def test_policy_list_and_show_read_the_policies_of_the_file(deploy: Path, arguments: tuple[str, ...]) -> None:
+    write_defaults(deploy, "policies: [policies]\n")
+    assert run(deploy, "policy", *arguments).stdout.strip().removeprefix("gpupolicy.rightslice.dev/") == "pairs"
 
 
 SNAPSHOT = "apiVersion: v1\nkind: Node\nmetadata: {name: gpu-1}\nstatus: {allocatable: {nvidia.com/gpu: 1}}\n"

@@ -112,7 +112,9 @@ def _default_flags(arguments: list[str]) -> Mapping[str, Any]:
     from webhook.cli.project_file import default_flags  # its models are slow to import
 
     try:
-        return default_flags(called_command(arguments), file)
+        called = called_command(arguments)
+        rest = arguments[arguments.index(called) + 1 :] if called else []
+        return default_flags(called, called_command(rest), file)
     except Exit as ended:
         sys.exit(ended.exit_code)
 

@@ -22,6 +22,9 @@ from webhook.report.text import sanitize
 COMMANDS = frozenset({"check", "explain", "audit", "rightsize", "layout", "fairshare", "place", "capacity", "lint"})
 """Commands with --cluster, which use it."""
 
+POLICY_COMMANDS = frozenset({"lint", "list", "show"})
+"""Those of `policy` that read policies, and use only these of it."""
+
 EXAMPLE = "policies: [policies/]"
 
 
@@ -33,15 +36,18 @@ class ProjectDefaults(SpecModel):
     fail_on: Literal["deny", "warn", "skipped", "never"] = "deny"
 
 
-def default_flags(command: str, file: Path) -> Mapping[str, Any]:
+def default_flags(command: str, subcommand: str, file: Path) -> Mapping[str, Any]:
     """Return the default flags of a command, by its name. Exits if the file cannot be used."""
-    if command not in COMMANDS:
+    is_policy = command == "policy" and subcommand in POLICY_COMMANDS
+    if command not in COMMANDS and not is_policy:
         return {}
     print_note(f"note: defaults of {sanitize(str(file))}")
     found = _read(file)
     defaults: dict[str, Any] = {"fail_on": found.fail_on}
     if found.policies:
         defaults["policies"] = [str(file.parent / each) for each in found.policies]
+    if is_policy:
+        return {command: {subcommand: defaults}}
     if found.cluster:
         defaults["cluster"] = found.cluster if found.cluster in (LIVE, DEMO) else str(file.parent / found.cluster)
     return {command: defaults}

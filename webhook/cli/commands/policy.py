@@ -61,7 +61,8 @@ REJECT_ONLY_SECTIONS = ("quotas", "security")
 PolicyPaths = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE|DIR", help=f"Policy files or folders. Default: ./policies, or without it {flags.LIBRARY}."
+        metavar="FILE|DIR",
+        help=f"Policy files or folders. Default: those of .rightslice.yaml, else ./policies, else {flags.LIBRARY}.",
     ),
 ]
 
@@ -83,6 +84,7 @@ NewPolicyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the 
 
 @policy.command("lint")
 def lint_policies(
+    called: typer.Context,
     paths: PolicyPaths = None,
     filename: flags.Filenames = None,
     cluster: LintedCluster = None,
@@ -100,9 +102,7 @@ def lint_policies(
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, LINT_FORMATS)
-    paths = flags.join_paths(paths, filename) or [
-        LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")
-    ]
+    paths = flags.join_paths(paths, filename) or called.lookup_default("policies") or _default_paths()
     files = read_policy_files(paths)
     loaded = load_policies(files)
     note_skipped_documents(loaded)
@@ -112,9 +112,19 @@ def lint_policies(
     for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
     errors = pluralize(len(loaded.errors), "error") if loaded.errors else "no errors"
-    checked = sanitize(files[0][0]) if len(files) == 1 else pluralize(len(files), "file")
-    print_note(f"{checked}: {errors}")
+    checked = files[0][0] if len(files) == 1 else f"{pluralize(len(files), 'file')} of {', '.join(paths)}"
+    print_note(sanitize(f"{checked}: {errors}"))
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
+
+
+def _default_paths() -> list[str]:
+    """Return the local policies; without them the shipped ones, and print that."""
+    if Path(LOCAL_FOLDER).is_dir():
+        return [LOCAL_FOLDER]
+    print_note(
+        f"note: no policies are named or configured, and there is no folder {LOCAL_FOLDER}: reads {flags.LIBRARY}"
+    )
+    return [shipped_path("policies")]
 
 
 def _errors_document(loaded: LoadResult) -> list[dict[str, Any]]:
