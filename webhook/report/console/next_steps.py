@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from webhook.model.decisions import KeepReason
+from webhook.model.mig_catalog import mig_card_spec
 from webhook.report.console.query import page_address
 from webhook.report.console.state import ConsoleState
-from webhook.report.costs import NO_COST, GpuCost, cost_text
+from webhook.report.costs import NO_COST, GpuCost, cost_text, gpu_cost
 from webhook.report.text import format_gpus_with_unit, pluralize
 from webhook.report.workloads import WorkloadReport
 
@@ -94,7 +95,13 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
     action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
     yield _step(state, figures.unschedulable, action, page_address("/nodes", show="unschedulable"), "These nodes")
     action = "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs."
-    yield _step(state, figures.fragmented, action, page_address("/layout"), "The planned layouts")
+    yield _step(state, _fragmented_with_mig(state), action, page_address("/layout"), "The planned layouts")
+
+
+def _fragmented_with_mig(state: ConsoleState) -> GpuCost:
+    """Return the fragmented GPUs of products that have MIG: no layout changes the others."""
+    nodes = (node for node in state.nodes if mig_card_spec(node.product) is not None)
+    return _sum_costs(gpu_cost(node.name, node.fragmented_milli, state.prices) for node in nodes)
 
 
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
