@@ -246,3 +246,15 @@ def test_other_layouts_are_advised_only_for_products_with_mig(demo: ClusterReadi
     assert {node.product for node in without} >= {"L4-SHARED", "L40S", "Tesla-V100-SXM2-32GB"}
     assert advised(*without) == []
     assert advised(*fragmented) == advised(*with_mig) == [sum(node.fragmented_milli for node in with_mig)]
+
+
+async def test_a_card_lists_the_gpus_to_which_it_has_a_link_of_its_own(client: Client) -> None:
+    """Each GPU of a DGX-1 has links to four of the seven others."""
+    words = (await client.get("/node?name=v100-dgx-1")).words
+
+    linked = [set(map(int, each.split(","))) for each in re.findall(r"NVLink to: ([0-9,]+)", words)]
+    assert [len(each) for each in linked] == [4] * 8
+    assert linked[0] == {1, 2, 3, 4}
+    assert all(one in linked[other] for one in range(8) for other in linked[one])
+    assert "Connected directly or through other GPUs: 0,1,2,3,4,5,6,7 . The largest set" in words
+    assert "connects every pair has 4 GPUs" in words

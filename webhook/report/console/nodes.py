@@ -1,4 +1,4 @@
-"""The pages Nodes: the list, and one node with every card, its MIG slots, shares, NVLink islands and pods."""
+"""The pages Nodes: the list, and one node with every card, its MIG slots, shares, NVLinks and pods."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class CardRow(NamedTuple):
         instances: The instances in words.
         pods: The pods that hold it, or its state.
         health: What is wrong with it; "" for nothing.
-        island: The GPUs that NVLink connects it to.
+        linked: The GPUs to which it has an NVLink.
         numa: Its NUMA node; "" if unknown.
     """
 
@@ -110,7 +110,7 @@ class CardRow(NamedTuple):
     instances: str
     pods: str
     health: str
-    island: str
+    linked: str
     numa: str
 
 
@@ -181,7 +181,7 @@ def node_page(
         "island": _free_island_text(capacity),
         "notes": capacity_notes([capacity]) if capacity else [],
         "cards": list(_card_rows(snapshot, node)),
-        "islands": [gpu_list(each) for each in nvlink_islands(topology) if len(each) > 1],
+        "connected": [gpu_list(each) for each in nvlink_components(topology) if len(each) > 1],
         "gpu_count": topology.gpu_count,
         "links_from": _links_text(topology),
         "largest_set": gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1) if topology.gpu_count else 0,
@@ -215,17 +215,17 @@ def _links_text(topology: GpuTopology) -> str:
     return "unknown"
 
 
-def nvlink_islands(topology: GpuTopology) -> list[tuple[int, ...]]:
-    """Return the sets of GPUs that NVLinks connect, directly or over others."""
-    left, islands = set(range(topology.gpu_count)), []
+def nvlink_components(topology: GpuTopology) -> list[tuple[int, ...]]:
+    """Return the sets of GPUs that NVLinks connect, directly or through others."""
+    left, components = set(range(topology.gpu_count)), []
     while left:
-        island, edge = set(), {min(left)}
+        component, edge = set(), {min(left)}
         while edge:
-            island |= edge
-            edge = {j for i in edge for j in left - island if topology.count_nvlinks(i, j)}
-        islands.append(tuple(sorted(island)))
-        left -= island
-    return islands
+            component |= edge
+            edge = {j for i in edge for j in left - component if topology.count_nvlinks(i, j)}
+        components.append(tuple(sorted(component)))
+        left -= component
+    return components
 
 
 def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
@@ -235,17 +235,17 @@ def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
     equal = _draw_equal_card(snapshot, node)
     if devices.free is None and not mig_cards and equal is None:
         return
-    islands = {gpu: island for island in nvlink_islands(topology) for gpu in island}
-    for i in range(topology.gpu_count):
+    gpus = range(topology.gpu_count)
+    for i in gpus:
         card, numa = mig_cards.get(i), numa_node(topology, i)
-        others = tuple(gpu for gpu in islands[i] if gpu != i)
+        linked = [j for j in gpus if j != i and topology.count_nvlinks(i, j)]
         yield CardRow(
             i,
             _draw_partitions(product, card) if card else equal or draw_whole_card("whole card"),
             _instances_text(card) if card else "",
             _holders_text(snapshot, node, i),
             _health_text(snapshot, node, i),
-            gpu_list(others) or "none",
+            gpu_list(linked) or "none",
             "" if numa is None else str(numa),
         )
     yield from (_unlinked_card(product, card) for i, card in sorted(mig_cards.items()) if i >= topology.gpu_count)
