@@ -137,6 +137,17 @@ def press_tab_until(page: BrowserPage, focused: str) -> None:
     raise AssertionError(f"the Tab key does not reach {focused}")
 
 
+SORT_ARROW = "return getComputedStyle(document.querySelector('th[aria-sort] a'), '::after').content"
+
+
+@pytest.mark.parametrize(("sort", "arrow"), [("requested", "▲"), ("-requested", "▼")])
+def test_the_sorted_column_has_an_arrow(browser: BrowserProcess, address: str, sort: str, arrow: str) -> None:
+    with browser.open(width=1280) as page:
+        page.go(f"{address}/workloads?sort={sort}")
+        assert arrow in page.evaluate(SORT_ARROW)
+        assert page.evaluate(SCROLLED_TABLES) == []
+
+
 def test_the_first_control_skips_the_navigation(browser: BrowserProcess, address: str) -> None:
     with browser.open() as page:
         page.go(address)
