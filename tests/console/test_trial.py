@@ -116,6 +116,24 @@ async def test_nothing_is_evaluated(client: Client, objects: str, policies: str)
     assert answer.words.startswith("Nothing was evaluated")
 
 
+MISPLACED = {
+    "a pod as a policy": ("", NOTEBOOK, "is not a policy. Paste it under Pods or workloads"),
+    "a pod beside a policy": ("", f"{NO_GPUS}---\n{NOTEBOOK}", "is not a policy. Paste it under Pods or workloads"),
+    "a policy as a pod": (NO_GPUS, "", "is not a pod or workload. Paste it under Policies"),
+    "a policy beside a pod": (f"{NOTEBOOK}---\n{NO_GPUS}", NO_GPUS, "GPUPolicy"),
+}
+
+
+@pytest.mark.parametrize(("objects", "policies", "message"), MISPLACED.values(), ids=MISPLACED)
+async def test_what_is_in_the_wrong_field_is_not_ignored(
+    client: Client, objects: str, policies: str, message: str
+) -> None:
+    answer = await paste(client, objects, policies)
+
+    assert answer.status == 400
+    assert message in answer.words
+
+
 async def test_what_is_not_yaml_is_reported_as_check_does(client: Client) -> None:
     answer = await paste(client, "a: [")
 

@@ -19,18 +19,18 @@ from webhook.audit.policy_diff import (
     policy_diffs_by_workload,
 )
 from webhook.console.compact_documents import compress_object, restore_object
-from webhook.errors import TrialError
+from webhook.errors import TrialError, quote_text
 from webhook.model.field_paths import map_at
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.report.check import PoliciesUsed, report_lines
-from webhook.report.console.policies import TrialDecision, TrialOutcome, WorkloadChange
+from webhook.report.console.policies import OBJECTS_LABEL, POLICIES_LABEL, TrialDecision, TrialOutcome, WorkloadChange
 from webhook.report.console.state import ConsoleState
 from webhook.report.explain import explain_lines
 from webhook.report.results import CheckResult
 from webhook.report.serialization import yaml_text
 from webhook.report.text import sanitize
-from webhook.well_known import Json
+from webhook.well_known import GROUP, Json
 
 MAX_OBJECTS = 20
 """Objects of a trial."""
@@ -105,11 +105,30 @@ def run_trial(cluster: TrialCluster, objects: str, policies: str, source: str) -
         raise TrialError(
             f"must be at most {MAX_OBJECTS} objects, found {len(documents)}. Use rightslice check for more"
         )
+    _reject_misplaced(documents, policies)
     used = PoliciesUsed(cluster.context.policies.names, source)
     before = [_decide(documents, cluster.context, used, "With the policies of the cluster")] if documents else []
     if not policies.strip():
         return TrialOutcome(decisions=tuple(before))
     return _try_policies(cluster, documents, policies, before)
+
+
+def _reject_misplaced(objects: Iterable[SourceObject | SkippedDocument], policies: str) -> None:
+    """Raise TrialError for a policy among the objects, or an object among the policies: neither would be evaluated."""
+    for each in objects:
+        if isinstance(each, SourceObject) and _is_policy(each):
+            raise TrialError(f"{_describe_kind(each)} is not a pod or workload. Paste it under {POLICIES_LABEL}")
+    for each in parse_objects(PASTED_POLICIES, policies.encode()):
+        if isinstance(each, SourceObject) and not _is_policy(each):
+            raise TrialError(f"{_describe_kind(each)} is not a policy. Paste it under {OBJECTS_LABEL}")
+
+
+def _is_policy(source: SourceObject) -> bool:
+    return str(source.data["apiVersion"]).startswith(f"{GROUP}/")
+
+
+def _describe_kind(source: SourceObject) -> str:
+    return f"{source.locate()}: {quote_text(source.data['kind'])}"
 
 
 def _try_policies(

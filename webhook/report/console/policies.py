@@ -148,6 +148,11 @@ def written_policy(policies: PolicySet, name: str) -> str:
     return next((yaml_text(each.document.data) for each in found), "")
 
 
+OBJECTS_LABEL = "Pods or workloads"
+POLICIES_LABEL = "Policies"
+"""The labels of the two fields of a trial."""
+
+
 class TrialDecision(NamedTuple):
     """Decisions on the pasted objects, with some policies.
 
@@ -227,5 +232,7 @@ def trial_page(
         "changes": table_markup(WORKLOAD_CHANGES, changes[:MAX_CHANGES], "change", links) if changes else "",
         "hidden_changes": max(0, len(changes or ()) - MAX_CHANGES),
         "path": trial_address(),
+        "objects_label": OBJECTS_LABEL,
+        "policies_label": POLICIES_LABEL,
     }
     return render_console_page("try.html", state, TRIAL_ENTRY, context, problem=problem)
