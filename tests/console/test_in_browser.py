@@ -178,9 +178,26 @@ def test_a_pod_is_tried_by_keyboard_alone(browser: BrowserProcess, address: str)
         page.press("Enter")
         page.wait("return document.readyState === 'complete' && document.querySelectorAll('main pre').length > 1")
         assert "GPU-L102" in page.evaluate("return document.querySelector('main').textContent")
+        assert page.evaluate("return document.title") == "Result of the trial - Rightslice"
+        assert page.evaluate("return document.activeElement.id") == "result"
+        assert page.evaluate("return Math.abs(document.activeElement.getBoundingClientRect().top)") < 100
         assert find_layout_errors_by_width(page) == {}
         assert page.accessibility_violations() == []
         assert page.errors == []
+
+
+def test_a_trial_of_nothing_keeps_the_form_and_says_why(browser: BrowserProcess, address: str) -> None:
+    with browser.open() as page:
+        page.go(f"{address}/try?name=team-limits")
+        press_tab_until(page, "#policies")
+        page.press("Tab")
+        page.evaluate("document.querySelector('#policies').value = ' '")
+        page.press("Enter")
+        page.wait("return document.title.startsWith('Nothing was evaluated') && document.readyState === 'complete'")
+        assert "Paste a pod" in page.evaluate("return document.activeElement.textContent")
+        assert page.evaluate("return document.querySelector('#policies').value") == " "
+        assert find_layout_errors_by_width(page) == {}
+        assert page.accessibility_violations() == []
 
 
 def test_a_new_reading_appears_and_keeps_the_focus(browser: BrowserProcess, demo: ClusterReading) -> None:

@@ -40,6 +40,11 @@ async def paste(client: Client, objects: str = "", policies: str = "") -> Answer
     return await client.send("POST", "/try", body, Origin=origin, Content_Type=FORM)
 
 
+def area(answer: Answer, name: str) -> str:
+    """Return the text of a field of the form."""
+    return answer.text.split(f'name="{name}"')[1].split(">\n", 1)[1].split("</textarea>")[0]
+
+
 def blocks(answer: Answer) -> list[str]:
     """Return the texts that the page shows as they are."""
     parts = [part.split(">", 1)[1].split("</pre>")[0] for part in answer.text.split("<pre")[1:]]
@@ -114,6 +119,8 @@ async def test_nothing_is_evaluated(client: Client, objects: str, policies: str)
 
     assert answer.status == 400
     assert answer.words.startswith("Nothing was evaluated")
+    assert unescape(area(answer, "objects")).splitlines() == objects.splitlines()
+    assert 'id="result" tabindex="-1"' in answer.text
 
 
 MISPLACED = {
@@ -169,7 +176,11 @@ async def test_a_form_of_another_site_is_rejected(client: Client, headers: dict[
 
 
 async def test_a_large_body_is_rejected(client: Client) -> None:
-    assert (await paste(client, "#" * MAX_BODY_BYTES)).status == 413
+    answer = await paste(client, "#" * MAX_BODY_BYTES)
+
+    assert answer.status == 413
+    assert answer.words.startswith("Too much was pasted A trial must be at most 256 KiB")
+    assert '<nav aria-label="Pages">' in answer.text
 
 
 async def test_other_fields_are_rejected(client: Client) -> None:

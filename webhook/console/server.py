@@ -67,6 +67,11 @@ PLANNER: web.AppKey[LayoutPlanner] = web.AppKey("planner")
 
 TRIAL_LOCK: web.AppKey[asyncio.Lock] = web.AppKey("trial_lock")
 TRIAL_FIELDS = ("objects", "policies")
+TRIAL_BUSY = "Another trial is being evaluated. Send this one again in a few seconds."
+TOO_LARGE = (
+    f"A trial must be at most {MAX_BODY_BYTES // 1024} KiB as a browser encodes it: a line end takes six bytes, a "
+    "quote three. Go back in the browser to what was pasted and remove objects, or use rightslice check."
+)
 
 PageRenderer = Callable[[web.Request, NewestReading], str]
 """Renders a page. Raises PageQueryError or an HTTP error."""
@@ -115,14 +120,16 @@ def _page_handler(render: PageRenderer) -> Handler:
 async def run_pasted_trial(request: web.Request) -> web.Response:
     """Evaluate what was pasted, in a thread: one trial at a time, so that trials cannot occupy all threads."""
     reading, lock = request.app[READING], request.app[TRIAL_LOCK]
-    form = await read_form(request)
+    try:
+        form = await read_form(request)
+    except web.HTTPRequestEntityTooLarge:
+        return _message_response(reading, "Too much was pasted", TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     values = {name: form.get(name, "") for name in TRIAL_FIELDS}
     texts = {name: value.replace("\r\n", "\n") for name, value in values.items() if isinstance(value, str)}
     if len(form) > len(TRIAL_FIELDS) or len(texts) < len(TRIAL_FIELDS):
         raise web.HTTPBadRequest(text=f"the form must have the fields {' and '.join(TRIAL_FIELDS)}, found others\n")
     if lock.locked():
-        busy = "Another trial is being evaluated. Send this one again in a few seconds."
-        return _message_response(reading, "Try again", busy, HTTPStatus.SERVICE_UNAVAILABLE)
+        return _rejected_trial(reading, texts, TRIAL_BUSY, HTTPStatus.SERVICE_UNAVAILABLE)
     current = reading.current
     cluster = TrialCluster(current.state, current.context, current.samples)
     try:
@@ -131,8 +138,15 @@ async def run_pasted_trial(request: web.Request) -> web.Response:
                 lambda: run_trial(cluster, texts["objects"], texts["policies"], current.policy_source)
             )
     except TrialError as error:
-        return _message_response(reading, "Nothing was evaluated", str(error), HTTPStatus.BAD_REQUEST)
-    return web.Response(text=trial_page(current.state, texts, outcome, reading.problem), content_type="text/html")
+        return _rejected_trial(reading, texts, str(error), HTTPStatus.BAD_REQUEST)
+    text = trial_page(current.state, texts, outcome, problem=reading.problem)
+    return web.Response(text=text, content_type="text/html")
+
+
+def _rejected_trial(reading: NewestReading, texts: Mapping[str, str], error: str, status: HTTPStatus) -> web.Response:
+    """Return the form with what was pasted, and the error beside it."""
+    text = trial_page(reading.current.state, texts, error=error, problem=reading.problem)
+    return web.Response(status=status, text=text, content_type="text/html")
 
 
 def _message_response(reading: NewestReading, heading: str, message: str, status: HTTPStatus) -> web.Response:

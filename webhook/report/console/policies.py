@@ -220,19 +220,32 @@ MAX_CHANGES = 500
 
 
 def trial_page(
-    state: ConsoleState, texts: Mapping[str, str], outcome: TrialOutcome | None = None, problem: str = ""
+    state: ConsoleState,
+    texts: Mapping[str, str],
+    outcome: TrialOutcome | None = None,
+    *,
+    error: str = "",
+    problem: str = "",
 ) -> str:
-    """Return the form as HTML, filled with `texts`, and the result below it."""
+    """Return the form as HTML, filled with `texts`; the result is below it, and why there is none above it."""
     changes = outcome.changes if outcome is not None else None
     links = {"Workload": lambda row: workload_address(row.namespace, row.workload)}
     context = {
         "objects": texts.get("objects", ""),
         "policies": texts.get("policies", ""),
+        "heading": _trial_heading(outcome, error),
+        "error": error,
         "outcome": outcome,
         "changes": table_markup(WORKLOAD_CHANGES, changes[:MAX_CHANGES], "change", links) if changes else "",
         "hidden_changes": max(0, len(changes or ()) - MAX_CHANGES),
-        "path": trial_address(),
+        "path": f"{trial_address()}#result",
         "objects_label": OBJECTS_LABEL,
         "policies_label": POLICIES_LABEL,
     }
     return render_console_page("try.html", state, TRIAL_ENTRY, context, problem=problem)
+
+
+def _trial_heading(outcome: TrialOutcome | None, error: str) -> str:
+    if error:
+        return "Nothing was evaluated"
+    return "Try a pod or a policy" if outcome is None else "Result of the trial"
