@@ -35,6 +35,11 @@ def choices(*some: Json) -> Json:
     return {"name": "g", "firstAvailable": list(some)}
 
 
+def selected_by(expression: str) -> Json:
+    """Return a claim with a selector."""
+    return claim(exactly(selectors=[{"cel": {"expression": expression}}]))
+
+
 REJECTED: dict[str, tuple[Json, str]] = {
     "exactly is forgotten": (
         claim({"name": "g", **GPU}),
@@ -125,6 +130,28 @@ REJECTED: dict[str, tuple[Json, str]] = {
         claim(exactly(), constraints=[{"matchAttribute": "numaNode"}]),
         "constraints[0].matchAttribute: {}Invalid value",
     ),
+    "a toleration of every value that has one": (
+        claim(exactly(tolerations=[{"key": "a", "operator": "Exists", "value": "x"}])),
+        'tolerations[0].value: {}Invalid value: "x": must be empty for operator `Exists`',
+    ),
+    "a selector that reads an unknown field": (
+        selected_by("true && device.memory > 1"),
+        "selectors[0].cel.expression: {}Invalid value: at line 1, column 9: undefined field 'memory'",
+    ),
+    "a selector that ends too early": (selected_by("device.driver == "), "selectors[0].cel.expression: {}Invalid"),
+    "a selector that is a text": (selected_by("device.driver"), "selectors[0].cel.expression: {}Invalid value: must"),
+    "a selector that is too long": (
+        selected_by(" || ".join(["true"] * 1500)),
+        "selectors[0].cel.expression: {}Invalid value: must be at most 10240 bytes long",
+    ),
+    "a selector that is nested too deeply": (
+        selected_by("(" * 300 + "true" + ")" * 300),
+        "selectors[0].cel.expression: {}Invalid value: at line 1, column 251: expression recursion limit exceeded: 250",
+    ),
+    "a selector of a choice": (
+        claim(choices({"name": "a", **GPU, "selectors": [{"cel": {"expression": "1"}}]})),
+        "firstAvailable[0].selectors[0].cel.expression: {}Invalid",
+    ),
     "a template": (
         claim() | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim({"name": "g", **GPU})["spec"]}},
         "spec.spec.devices.requests[0].deviceClassName: must be in exactly",
@@ -169,6 +196,31 @@ def test_a_claim_that_the_api_server_rejects_is_invalid(data: Json, sentence: st
 @pytest.mark.parametrize("data", ACCEPTED.values(), ids=ACCEPTED)
 def test_a_claim_that_the_api_server_accepts_is_evaluated(data: Json, cluster: EvaluationContext) -> None:
     assert not evaluate_data(data, cluster).invalid
+
+
+ABSENT = 'spec.containers[0].resources.claims[0]: {}Not found: "b": must be one of the names in pod.spec.resourceClaims'
+WRONG_PODS: dict[str, tuple[list[Json], str]] = {
+    "another claim is declared": ([{"name": "c", "resourceClaimName": "c"}], f"{ABSENT}: c"),
+    "no claim is declared": ([], f"{ABSENT} which is empty"),
+    "a claim with two sources": (
+        [{"name": "b", "resourceClaimName": "c", "resourceClaimTemplateName": "t"}],
+        "spec.resourceClaims[0]: {}Invalid value: at most one of",
+    ),
+}
+
+
+@pytest.mark.parametrize(("claims", "sentence"), WRONG_PODS.values(), ids=WRONG_PODS)
+def test_a_pod_whose_claims_the_api_server_rejects_is_invalid(
+    claims: list[Json], sentence: str, cluster: EvaluationContext
+) -> None:
+    container = {"name": "main", "image": "a", "resources": {"claims": [{"name": "b"}]}}
+    spec = {"containers": [container], "resourceClaims": claims}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    deployment = {**pod, "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}
+    for data in (pod, deployment):
+        result = evaluate_data(data, cluster)
+        assert result.invalid
+        assert sentence.format("the API server rejects it: ") in result.reason
 
 
 MISWRITTEN: dict[str, tuple[dict[str, str], str]] = {

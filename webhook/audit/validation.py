@@ -10,7 +10,7 @@ Nothing else here shows them: the API server stores "0", and so does everything 
 
 Find what the API server rejects in resource claims whose fields have the right types.
 
-Selectors and access for administration are left to the review, which reports them as findings.
+Access for administration is left to the review, which reports it as a finding.
 Source: `pkg/apis/resource/validation/validation.go` of Kubernetes 1.36.3.
 """
 
@@ -30,6 +30,7 @@ from webhook.engine.linting.objects import ObjectError, invalid_value
 from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
 from webhook.errors import ReviewError, quote_text
 from webhook.model.api_struct import describe_mismatch
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import (
     CLAIM_KINDS,
     CLAIM_VERSIONS,
@@ -37,10 +38,12 @@ from webhook.model.claims import (
     ClaimSpec,
     DeviceConstraint,
     DeviceRequest,
+    DeviceSelector,
     ResourceClaim,
     with_requests_of_v1,
 )
 from webhook.model.defaulting import apply_defaults
+from webhook.model.dra.device_selectors import SelectorCompileError, compile_device_selector
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.findings import Finding
@@ -91,8 +94,35 @@ def check_fields(group: str, data: Any, locate: Locate = tuple) -> None:
         data: The plain data of the pod.
         locate: Where the object has a field of the pod.
     """
-    for wrong in find_wrong_fields(data) if group in KUBERNETES_GROUPS else ():
+    if group not in KUBERNETES_GROUPS:
+        return
+    for wrong in find_wrong_fields(data):
         _reject_wrong_field(wrong, locate)
+    for error in _errors_of_pod_claims(data):
+        _reject(locate(error.path), f"the API server rejects it: {error.message}")
+
+
+def _errors_of_pod_claims(data: Any) -> Iterator[ObjectError]:
+    """Yield a claim of a pod with two sources, and a claim of a container that the pod does not declare."""
+    claims = _maps_in(map_at(data, "spec").get("resourceClaims"))
+    for index, claim in claims:
+        if claim.get("resourceClaimName") and claim.get("resourceClaimTemplateName"):
+            message = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield ObjectError(("spec", "resourceClaims", index), f"Invalid value: {message}")
+    names = [str(claim.get("name")) for _, claim in claims]
+    for kind in _CONTAINER_LISTS:
+        for index, container in _maps_in(map_at(data, "spec").get(kind)):
+            for place, claim in _maps_in(map_at(container, "resources").get("claims")):
+                if claim.get("name") and claim["name"] not in names:
+                    path = ("spec", kind, index, "resources", "claims", place)
+                    known = f": {', '.join(names)}" if names else " which is empty"
+                    message = f'Not found: "{claim["name"]}": must be one of the names in pod.spec.resourceClaims'
+                    yield ObjectError(path, message + known)
+
+
+def _maps_in(members: Any) -> list[tuple[int, Json]]:
+    found = enumerate(members) if isinstance(members, list) else ()
+    return [(index, one) for index, one in found if isinstance(one, dict)]
 
 
 def check_counts(data: Any, template: PodTemplate) -> None:
@@ -291,11 +321,28 @@ def _device_errors(request: DeviceRequest, written: Json, path: FieldPath) -> It
         yield ObjectError(
             (*path, "selectors"), f"Too many: {len(request.selectors)}: must have at most {MAX_SELECTORS}"
         )
+    yield from _selector_errors(request.selectors, (*path, "selectors"))
+    for index, toleration in enumerate(request.tolerations):
+        if toleration.operator == "Exists" and toleration.value:
+            where = (*path, "tolerations", index, "value")
+            yield invalid_value(where, toleration.value, "must be empty for operator `Exists`")
     if request.allocation_mode == "All" and count:
         yield invalid_value((*path, "count"), count, "must not be specified when allocationMode is 'All'")
     elif count < 0:
         yield invalid_value((*path, "count"), count, "must be greater than zero")
     yield from _amount_errors(request.capacity.requests.items(), (*path, "capacity", "requests"))
+
+
+def _selector_errors(selectors: Sequence[DeviceSelector], path: FieldPath) -> Iterator[ObjectError]:
+    """Yield the selectors that do not compile; those that are not evaluated here may compile."""
+    for index, selector in enumerate(selectors[:MAX_SELECTORS]):
+        try:
+            compile_device_selector(selector.cel.expression)
+        except SelectorCompileError as error:
+            place = f"at {error.place_in(selector.cel.expression)}: " if error.offset else ""
+            yield ObjectError((*path, index, "cel", "expression"), f"Invalid value: {place}{error.reason}")
+        except UnmodeledExpressionError:
+            continue
 
 
 def _amount_errors(amounts: Iterable[tuple[str, Any]], path: FieldPath) -> Iterator[ObjectError]:

@@ -643,9 +643,7 @@ def _compile_or_reject(expression: str, path: FieldPath, class_name: str) -> Req
     try:
         return compile_selector(expression, path, class_name)
     except SelectorCompileError as error:
-        before = expression[: error.offset].split("\n")
-        place = f"line {len(before)}, column {len(before[-1]) + 1}"
-        message = f"must be CEL on a device, found at {place}: {error.reason}"
+        message = f"must be CEL on a device, found at {error.place_in(expression)}: {error.reason}"
         fix = COMPARE_QUANTITIES if QUANTITY in error.reason else ""
         raise _RejectedSelectorError(_warning("GPU-D107", path, message, fix)) from None
 

@@ -8,7 +8,7 @@ Source: `parser/gen/CEL.g4` and `parser/parser.go` of cel-go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from webhook.model.cel.cel_errors import CelSyntaxError, UnmodeledExpressionError
 from webhook.model.cel.macros import expand_macro
@@ -27,6 +27,8 @@ from webhook.model.cel.tokens import Token, literal_value, tokenize_expression
 MAX_DEPTH = 250
 MAX_NODES = 2000
 """Parts of an expression that is evaluated here: with the limit of tokens, any text compiles in less than 50 ms."""
+
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _PRODUCTS = frozenset({"*", "/", "%"})
@@ -67,7 +69,21 @@ def parse_expression(text: str) -> ExpressionNode:
         CelSyntaxError: The API server does not compile it.
         UnmodeledExpressionError: It is not evaluated here.
     """
-    return _ExpressionParser(tokenize_expression(text)).parse()
+    tokens = tokenize_expression(text)
+    _check_brackets(tokens)
+    return _ExpressionParser(tokens).parse()
+
+
+def _check_brackets(tokens: Sequence[Token]) -> None:
+    """Raise CelSyntaxError for brackets nested too deeply, each of which contains an expression.
+
+    The parser cannot say so itself: it would exceed the limit of Python.
+    """
+    depth = 0
+    for token in tokens:
+        depth += (token.kind in _OPENING) - (token.kind in _CLOSING)
+        if depth > MAX_DEPTH:
+            raise CelSyntaxError(f"expression recursion limit exceeded: {MAX_DEPTH}", token.start)
 
 
 class _ExpressionParser:

@@ -40,6 +40,11 @@ class SelectorCompileError(Exception):
         self.reason = reason
         self.offset = offset
 
+    def place_in(self, expression: str) -> str:
+        """Return the line and column of the error."""
+        before = expression[: self.offset].split("\n")
+        return f"line {len(before)}, column {len(before[-1]) + 1}"
+
 
 class SelectorRuntimeError(Exception):
     """An error for one device, which ends scheduling of the pod on every node.
