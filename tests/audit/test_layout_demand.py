@@ -480,6 +480,16 @@ def test_pods_on_other_nodes_and_waiting_pods_are_counted() -> None:
     assert (demand.pods_elsewhere, demand.waiting_pods) == (2, 1)
 
 
+@pytest.mark.parametrize(("limit", "requested"), [("1.5", "1.5"), ("0", "1")])
+def test_a_running_pod_without_a_whole_number_of_gpus_needs_none(limit: str, requested: str) -> None:
+    pod = make_pod("p").gpus(limit).spec(nodeName="a100")
+    pod.main["resources"]["requests"]["nvidia.com/gpu"] = requested
+    demand = demand_of(pod, whole("q", "8Gi", "a100"))
+
+    assert sum(demand.needs.values()) == 1
+    assert [node.pods for node in demand.nodes if node.node == "a100"] == [1]
+
+
 def test_full_nodes_and_missing_slices_do_not_reduce_the_demand() -> None:
     pods = [whole(f"p{i}", "8Gi", "small") for i in range(2)]
     nodes = (card_node("small", A100, **{"nvidia.com/gpu": 2}),)

@@ -376,7 +376,9 @@ def _larger_shares(profile: str) -> Iterator[str]:
 
 
 def _requested_units(result: CheckResult) -> Mapping[str, int]:
-    return {name: count for name, count in result.decision.requested_units.items() if parse_gpu_resource(name)}
+    """Return the GPUs that a pod requests; an amount that is no whole number counts as zero and is left out."""
+    units = result.decision.requested_units
+    return {name: count for name, count in units.items() if count > 0 and parse_gpu_resource(name)}
 
 
 def _drain_limit(result: CheckResult) -> DrainLimit:
