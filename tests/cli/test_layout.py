@@ -343,6 +343,21 @@ def test_quotas_restrict_what_a_plan_serves(
         assert served["3g.40gb", True] <= most
 
 
+ACCOUNTED = {"match": {"objectSelector": {"matchLabels": {"accounted": "yes"}}}, "limits": {"accounting": "native"}}
+"""Parts of a policy that accounts for the pods with a label."""
+
+
+def test_a_quota_on_accounting_is_charged_only_for_pods_with_accounting(
+    planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(POLICY, "spec", {"mode": "enforce", **ACCOUNTED})
+    pods = [make_pod("accounted").gpus(1).label("accounted", "yes"), *(make_pod(f"p{i}").gpus(1) for i in range(3))]
+    found = planned([hopper("a"), resource_quota("q", gpu=10, milli=1000)], pods)
+
+    assert (found["waitingPods"], found["unserved"]["requests"]) == (4, 0)
+    assert {tuple(row["quotas"]) for row in found["demand"]} == {("ResourceQuota team/q",)}
+
+
 def test_shared_quotas_of_policies_restrict_what_a_plan_serves(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod on a node that is not planned has a seventh of a card, which leaves two half ones."""
     shared = [{"name": "all", "gpuMilli": 1200, "product": "NVIDIA-H100-*"}]

@@ -317,7 +317,7 @@ class DemandCollector:
         possible = tuple(units)
         having = union_masks(self._by_product[product] for product in {unit.product for unit in possible})
         namespace = result.namespace if self._by_namespace else ""
-        quotas = self._quotas.names(result, possible)
+        quotas = self._quotas.keys(result, possible)
         return UnitNeed(possible, origin, namespace, nodes=nodes & having, quotas=quotas)
 
     def _right_sized_units(self, result: CheckResult, products: Sequence[str]) -> list[CardUnit]:

@@ -20,7 +20,7 @@ from webhook.model.pools import QuotaPool, weigh_on_node
 from webhook.model.quantity import parse_units
 from webhook.placement.layout_plan import CardUnit
 from webhook.policy.policy_set import PolicySet
-from webhook.report.layout import DemandQuota, UnitNeed
+from webhook.report.layout import DemandQuota, QuotaKey, UnitNeed
 from webhook.report.results import CheckResult
 
 REQUESTS = "requests."
@@ -68,10 +68,10 @@ class QuotaCollector:
             self._quotas.setdefault(match.quota)
             self._released[match.quota] += match.amount(result, self._view)
 
-    def names(self, result: CheckResult, units: Sequence[CardUnit]) -> tuple[str, ...]:
-        """Return the names of the quotas that count a pod with some of these units."""
+    def keys(self, result: CheckResult, units: Sequence[CardUnit]) -> tuple[QuotaKey, ...]:
+        """Return the keys of the quotas that count a pod with some of these units."""
         quotas = (match.quota for match in self._matches_of(result))
-        return tuple(dict.fromkeys(quota.name for quota in quotas if any(map(quota.amount, units))))
+        return tuple(dict.fromkeys(quota.key for quota in quotas if any(map(quota.amount, units))))
 
     def escapes(self, result: CheckResult, resource: str) -> bool:
         """Return whether a quota that counts whole GPUs of a pod would not count a resource instead of them."""
@@ -92,7 +92,7 @@ class QuotaCollector:
             keeps = sum(
                 count * max(map(quota.amount, need.units), default=0)
                 for need, count in kept.items()
-                if quota.name in need.quotas
+                if quota.key in need.quotas
             )
             used = max(0, quota.used - self._released[quota])
             found.append(quota._replace(used=0, most=max(0, quota.most - used - keeps)))

@@ -55,6 +55,18 @@ class RequestOrigin(StrEnum):
     WHOLE = "whole cards requested"
 
 
+class QuotaKey(NamedTuple):
+    """The identity of a quota on one resource: a ResourceQuota has one for each resource that it counts.
+
+    Attributes:
+        name: For example "ResourceQuota team/gpus".
+        resource: The resource that it counts; "" if it counts thousandths of all GPUs.
+    """
+
+    name: str
+    resource: str
+
+
 class UnitNeed(NamedTuple):
     """Any of some units, the smallest first, and why.
 
@@ -62,7 +74,7 @@ class UnitNeed(NamedTuple):
         namespace: The namespace of the pods; "" if the needs of all are counted together.
         together: The requests of one pod, which gets all or none.
         nodes: Mask of the nodes that the pods may use.
-        quotas: The names of the quotas that count some of the units for the pods.
+        quotas: The quotas that count some of the units for the pods.
     """
 
     units: tuple[CardUnit, ...]
@@ -70,7 +82,7 @@ class UnitNeed(NamedTuple):
     namespace: str = ""
     together: int = 1
     nodes: int = EVERY_NODE
-    quotas: tuple[str, ...] = ()
+    quotas: tuple[QuotaKey, ...] = ()
 
     def demand(self, requests: int) -> UnitDemand:
         """Return so many requests as the demand of a plan."""
@@ -107,6 +119,11 @@ class DemandQuota(NamedTuple):
         return int(unit_resource(unit) == self.resource)
 
     @property
+    def key(self) -> QuotaKey:
+        """Its identity."""
+        return QuotaKey(self.name, self.resource)
+
+    @property
     def admitted_text(self) -> str:
         """The amount that it admits, as a text."""
         return f"{self.most} of {self.resource}" if self.resource else f"{self.most / CARD_MILLI:g} GPUs"
@@ -125,7 +142,7 @@ def unit_resource(unit: CardUnit) -> str:
 
 def quotas_of(need: UnitNeed, quotas: Iterable[DemandQuota]) -> list[DemandQuota]:
     """Return those of some quotas that count a need."""
-    return [quota for quota in quotas if quota.name in need.quotas]
+    return [quota for quota in quotas if quota.key in need.quotas]
 
 
 def full_quotas(
@@ -158,7 +175,7 @@ def unit_limits(needs: Sequence[tuple[UnitNeed, int]], quotas: Iterable[DemandQu
     found = []
     for quota in quotas:
         counted = [
-            (number, need, requests) for number, (need, requests) in enumerate(needs) if quota.name in need.quotas
+            (number, need, requests) for number, (need, requests) in enumerate(needs) if quota.key in need.quotas
         ]
         amounts = [(number, unit, quota.amount(unit)) for number, need, _ in counted for unit in need.units]
         largest = sum(requests * max(map(quota.amount, need.units), default=0) for _, need, requests in counted)
@@ -737,7 +754,7 @@ NEEDS = Table[NeedRow](
         Column("origin", lambda row: row.need.origin.value, "Origin"),
         Column("together", lambda row: row.need.together),
         Column("nodes", lambda row: list(row.nodes) or None),
-        Column("quotas", lambda row: list(row.need.quotas) or None),
+        Column("quotas", lambda row: list(dict.fromkeys(quota.name for quota in row.need.quotas)) or None),
         Column(
             "units",
             lambda row: [unit._asdict() for unit in row.need.units],
