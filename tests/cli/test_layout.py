@@ -358,6 +358,19 @@ def test_a_quota_on_accounting_is_charged_only_for_pods_with_accounting(
     assert {tuple(row["quotas"]) for row in found["demand"]} == {("ResourceQuota team/q",)}
 
 
+@pytest.mark.parametrize(("accounted", "unserved"), [(True, 0), (False, 1)])
+def test_a_pod_releases_only_the_accounting_that_it_requests(
+    planned: Any, monkeypatch: pytest.MonkeyPatch, accounted: bool, unserved: int
+) -> None:
+    monkeypatch.setitem(POLICY, "spec", {**POLICY["spec"], "limits": {"accounting": "native"}})
+    quota = resource_quota("q", milli=1000)
+    quota["status"] = {"hard": quota["spec"]["hard"], "used": quota["spec"]["hard"]}
+    pod = running("p", "30Gi", "a") if accounted else make_pod("p").gpus(1)
+    found = planned([hopper("a"), quota], [pod.requests("rightslice.dev/gpu-milli", "1k") if accounted else pod])
+
+    assert found["unserved"]["requests"] == unserved
+
+
 def test_shared_quotas_of_policies_restrict_what_a_plan_serves(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod on a node that is not planned has a seventh of a card, which leaves two half ones."""
     shared = [{"name": "all", "gpuMilli": 1200, "product": "NVIDIA-H100-*"}]

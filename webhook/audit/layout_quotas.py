@@ -44,7 +44,7 @@ class QuotaMatch(NamedTuple):
             named = tuple((name, count) for name, count in units.items() if parse_gpu_resource(name))
             return self.pool.counted_milli(weigh_on_node(named, view.fleet, result.node or ""))
         if self.quota.resource == ACCOUNTING_RESOURCE:
-            return result.decision.gpu_milli_before
+            return result.pod_details.accounting_milli if result.pod_details is not None else 0
         return units.get(self.quota.resource, 0)
 
 

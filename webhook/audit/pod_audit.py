@@ -52,9 +52,12 @@ from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import map_at
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED
 from webhook.model.findings import Finding
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_labels import card_product
 from webhook.model.node_masks import union_masks
+from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, Toleration, parse_pod
+from webhook.model.quantity import NANO
 from webhook.model.quota_matching import quota_matches_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
@@ -248,13 +251,19 @@ def audit_pod(
     if not node and isinstance(result.decision.outcome, OfferChoice):
         nodes &= _nodes_sure_to_run(request, request.pod, context_without_pod)
     quotas = _names_of_quotas(view, request.namespace, request.pod) if requests.totals else ()
-    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes, quotas)
+    accounted = _accounting_milli(request.pod) if requests.totals else 0
+    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes, quotas, accounted)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
 
 def _names_of_quotas(view: ClusterView, namespace: str, pod: Pod) -> tuple[str, ...]:
     """Return the ResourceQuotas of a namespace that count a pod."""
     return tuple(quota.metadata.name for quota in view.quotas(namespace) if quota_matches_pod(quota, pod))
+
+
+def _accounting_milli(pod: Pod) -> int:
+    """Return the units of the accounting resource that a pod requests, rounded up."""
+    return -(-effective_amount(pod, ACCOUNTING_RESOURCE) // NANO)
 
 
 def _injected_tolerations(policies: PolicySet, names: Container[str]) -> tuple[Toleration, ...]:

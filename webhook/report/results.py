@@ -92,6 +92,7 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
         feasible_nodes: Mask of the nodes that it may use, resources aside, with cards of the memory that it declares;
             of a running pod, those that it may use when it is created again, whatever other pods do. 0 without GPUs.
         quotas: The ResourceQuotas of its namespace that count it. None without GPUs.
+        accounting_milli: The units of the accounting resource that it requests itself. 0 without GPUs.
     """
 
     workload: str
@@ -101,6 +102,7 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
     reach: PodReach | None = None
     feasible_nodes: int = 0
     quotas: tuple[str, ...] = ()
+    accounting_milli: int = 0
 
 
 class CheckResult(msgspec.Struct, frozen=True):
