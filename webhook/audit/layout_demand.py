@@ -211,7 +211,7 @@ class DemandCollector:
         staying = min(kept.total(), cards - node.kept_whole)
         drain = _drain_limit(result) if node.drain == NO_DRAIN_LIMIT else node.drain
         self._quotas.add(result)
-        self._kept_needs += kept
+        self._kept_needs.update(kept)
         self._nodes[index] = node._replace(pods=node.pods + 1, kept_whole=node.kept_whole + staying, drain=drain)
         if staying:
             self._kept[_reason_to_keep(result.decision)] += staying
