@@ -78,6 +78,7 @@ def test_no_summary_of_a_command_is_cut_off(rightslice: Run) -> None:
         (["--version"], ["version"]),
         (["--version", "audit"], ["version"]),
         (["help"], ["--help"]),
+        (["help", "help"], ["--help"]),
         (["help", "check"], ["check", "--help"]),
         (["help", "policy", "lint"], ["policy", "lint", "-h"]),
     ],

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Run
+from webhook.manifests.objects import is_image_reference
 
 GPU_POD = b"""
 apiVersion: v1
@@ -31,6 +32,15 @@ INVALID_VALUES = {
         ("simulate", "--nodes", "demo", "--pods", "-", "--seed", "many"),
         "error: --seed: must be a valid integer, found 'many'",
     ),
+    "a namespace that cannot exist": (("check", "-", "-n", "a/b"), "error: --namespace: must be a namespace name"),
+    "an image that cannot be pulled": (
+        ("install", "--image", "bad image", "-o", "yaml"),
+        "error: --image: must be an image reference, found 'bad image'. Write registry.example.com/rightslice:0.1.0",
+    ),
+    "a switch with a word": (
+        ("check", "-", "--no-headers=maybe"),
+        "error: --no-headers: must have no value, or =true or =false, found another. Write --no-headers",
+    ),
 }
 
 
@@ -42,6 +52,45 @@ def test_an_invalid_value_is_named_with_what_must_hold(
     assert run.code == 2
     assert message in run.err
     assert "Value error" not in run.err
+
+
+@pytest.mark.parametrize(("written", "meant"), [("=true", ["--no-headers"]), ("=false", [])])
+def test_a_switch_may_have_a_value_as_for_kubectl(rightslice: Run, written: str, meant: list[str]) -> None:
+    command = ("check", "-", "-o=wide")
+    found, want = (rightslice(*command, *flags, stdin=GPU_POD) for flags in ([f"--no-headers{written}"], meant))
+    assert found.out == want.out != ""
+
+
+def test_a_switch_with_a_letter_may_have_a_value(rightslice: Run) -> None:
+    assert rightslice("audit", "--cluster=demo", "-A=true", "-n", "none", "-o=name").out.startswith("deployment")
+
+
+def test_check_says_that_a_selector_selects_nothing(rightslice: Run) -> None:
+    run = rightslice("check", "-", "-l", "app=", stdin=GPU_POD)
+    assert "note: none of 1 object with labels app=" in run.err.splitlines()
+
+
+IMAGES = {
+    "rightslice": True,
+    "rightslice:0.1.0": True,
+    "localhost:5000/rightslice": True,
+    "[::1]:5000/rightslice:1": True,
+    "Registry.example.com/team/right__slice-x:v1_a.b": True,
+    f"registry.example.com/rightslice:1@sha256:{'0a' * 32}": True,
+    "bad image": False,
+    "rightslice:": False,
+    "Team/rightslice/": False,
+    "registry.example.com/Rightslice": False,
+    "rightslice@sha256:abc": False,
+    "https://registry.example.com/rightslice": False,
+    "rightslice\n": False,
+}
+"""Names of images, and whether container runtimes accept them."""
+
+
+@pytest.mark.parametrize(("image", "valid"), IMAGES.items())
+def test_an_image_reference_is_valid_if_runtimes_parse_it(image: str, valid: bool) -> None:
+    assert is_image_reference(image) is valid
 
 
 def test_the_message_of_a_denied_pod_is_the_denial(rightslice: Run) -> None:

@@ -143,9 +143,7 @@ SchedulerConfig = Annotated[
         help="KubeSchedulerConfiguration, for default spread, added affinity and other plugins. Default: none.",
     ),
 ]
-NamespaceFlag = Annotated[
-    str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="The namespace of objects that do not set one.")
-]
+NamespaceFlag = Annotated[str, namespace_option("The namespace of objects that do not set one.")]
 OnlyNamespace = Annotated[
     str | None, namespace_option("Only objects in this namespace. Default: all, not the one of the context.")
 ]

@@ -98,10 +98,6 @@ class PlainGroup(TyperGroup):
         with _plain_usage_errors():
             return super().make_context(info_name, args, parent, **extra)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse arguments; `-o=json` means `-o json`, as for kubectl."""
-        return super().parse_args(ctx, [_SHORT_FLAG.sub(r"\1", str(each)) for each in args])
-
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         with _plain_usage_errors():
@@ -115,6 +111,8 @@ class PlainGroup(TyperGroup):
         for each in command.params:
             if isinstance(each, TyperArgument) and each.metavar:
                 each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # noqa: ARG005
+        if not isinstance(command, TyperGroup):
+            _accept_equal_signs(command)
         names = cmd_name if ctx.parent is None else f"{ctx.info_name} {cmd_name}"
         if names in EXAMPLES:
             program = ctx.find_root().info_name
@@ -124,6 +122,31 @@ class PlainGroup(TyperGroup):
 
 
 _SHORT_FLAG = re.compile(r"^(-[A-Za-z])=")
+_SWITCH_VALUES = {"true": True, "1": True, "false": False, "0": False}
+"""What kubectl reads after the = of a flag that takes no value."""
+
+
+def _accept_equal_signs(command: Any) -> None:
+    """Let a command accept `-o=json` and `--no-headers=true` as kubectl does."""
+    names = (name for each in command.params if _is_switch(each) for name in each.opts)
+    switches, parse_args = frozenset(names), command.parse_args
+    command.parse_args = lambda ctx, args: parse_args(ctx, list(_without_equal_signs(args, switches)))
+
+
+def _is_switch(parameter: Any) -> bool:
+    return getattr(parameter, "is_flag", False) and parameter.default is False
+
+
+def _without_equal_signs(arguments: list[str], switches: frozenset[str]) -> Iterator[str]:
+    """Yield the arguments as typer takes them: a switch that is set to false is left out."""
+    for each in arguments:
+        name, _, value = str(each).partition("=")
+        wanted = _SWITCH_VALUES.get(value.lower()) if name in switches else None
+        if wanted is None:
+            yield _SHORT_FLAG.sub(r"\1", str(each))
+        elif wanted:
+            yield name
+
 
 UsageError: Any = typer.BadParameter.__base__
 """The error of typer about wrong arguments."""
@@ -154,6 +177,8 @@ def usage_error_message(error: Any) -> str:
         if any(renamed in each.opts for each in error.ctx.command.params):
             hint = f"It was renamed. Write {renamed}"
         return f"unknown flag: {sanitize(flag)}. {hint}"
+    if flag and error.message.endswith("does not take a value."):
+        return f"{flag}: must have no value, or =true or =false, found another. Write {flag}"
     if flag:
         return f"{flag}: must have a value, found none"
     message = str(error.format_message())

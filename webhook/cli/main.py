@@ -71,7 +71,7 @@ def run() -> None:
         version_command()
         return
     if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:], "--help"]
+        arguments = [*(each for each in arguments[1:] if each != "help"), "--help"]
     defaults = {} if completing or "--help" in arguments else _default_flags(arguments)
     name = PROGRAM if completing else program_name(sys.argv[0])
     build_app_for(arguments)(arguments, prog_name=name, default_map=defaults)

@@ -13,7 +13,7 @@ from webhook.model.field_paths import map_at
 from webhook.model.pod_groups import LabelRequirements, satisfies
 from webhook.model.pods import DEFAULT_NAMESPACE, NodeSelectorRequirement
 from webhook.model.resource_names import is_qualified_name
-from webhook.report.text import sanitize
+from webhook.report.text import pluralize, sanitize
 
 OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
 LISTS = ("in", "notin")
@@ -63,6 +63,12 @@ class ObjectSelection(NamedTuple):
     def note_nothing(self, kind: str) -> None:
         """Print that it selects nothing of a kind."""
         print_note(sanitize(f"note: no {kind} {self}"))
+
+    def note_none_of(self, documents: Iterable[SourceObject | SkippedDocument]) -> None:
+        """Print that it selects none of some objects, if it does not."""
+        objects = [each.data for each in documents if isinstance(each, SourceObject)]
+        if objects and not any(map(self.selects, objects)):
+            print_note(sanitize(f"note: none of {pluralize(len(objects), 'object')} {self}"))
 
 
 EVERYTHING = ObjectSelection()

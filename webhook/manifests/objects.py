@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
@@ -121,6 +122,26 @@ def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[J
     if with_policies:
         removed += [*AGENT_AND_EXTENDER_OBJECTS, *(one for one in installed if one["kind"] in SLOW_DELETE_KINDS)]
     return removed
+
+
+_DOMAIN_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_DOMAIN = rf"({_DOMAIN_LABEL}(\.{_DOMAIN_LABEL})*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?"
+_PATH_PART = "[a-z0-9]+((\\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = "[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}"
+_IMAGE = re.compile(
+    rf"({_DOMAIN}/)?{_PATH_PART}(/{_PATH_PART})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@{_DIGEST})?", re.ASCII
+)
+
+
+def is_image_reference(text: str) -> bool:
+    """Return whether a container runtime can parse the name of an image.
+
+    The grammar is that of github.com/distribution/reference.
+
+    >>> is_image_reference("registry.example.com:5000/team/rightslice:0.1.0"), is_image_reference("bad image")
+    (True, False)
+    """
+    return _IMAGE.fullmatch(text) is not None
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:

@@ -12,6 +12,7 @@ from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note, print_result
 from webhook.documents.reader import read_documents
+from webhook.errors import quote_text
 from webhook.installing.apply import (
     DeletionTimeoutError,
     InstallError,
@@ -21,7 +22,7 @@ from webhook.installing.apply import (
 )
 from webhook.installing.facts import CurrentInstall, parse_deployment, read_current_install
 from webhook.kube.api import KubeClient
-from webhook.manifests.objects import with_image
+from webhook.manifests.objects import is_image_reference, with_image
 from webhook.report.serialization import yaml_text
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -58,6 +59,15 @@ HELM_INSTALLED = f"""the Deployment in {SYSTEM_NAMESPACE} must not belong to Hel
 upgrade {{0}} CHART --namespace {SYSTEM_NAMESPACE} --reset-then-reuse-values --set mode=enforce; or remove it first: \
 helm uninstall {{0}} --namespace {SYSTEM_NAMESPACE}"""
 
+
+def _validate_image(image: str) -> str:
+    """Return the image; reject one that no container runtime could pull."""
+    if image and not is_image_reference(image):
+        must = f"must be an image reference, found {quote_text(image)}"
+        raise typer.BadParameter(f"{must}. Write registry.example.com/rightslice:0.1.0")
+    return image
+
+
 ModeFlag = Annotated[
     InstallMode | None,
     typer.Option(
@@ -72,6 +82,7 @@ ImageFlag = Annotated[
     typer.Option(
         "--image",
         metavar="IMAGE",
+        callback=_validate_image,
         help="The image to run. Default: the installed one, else the one in the manifests.",
     ),
 ]
