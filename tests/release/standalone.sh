@@ -2,13 +2,18 @@
 # Rightslice VERSION for Linux on amd64, with its Python and C library. The first start unpacks them into a folder
 # of the user ($XDG_CACHE_HOME, else ~/.cache), which later starts use. Needs sh, tail, tar and gzip.
 set -eu
-cache=${XDG_CACHE_HOME:-${HOME:?must name a folder for ~/.cache, or set XDG_CACHE_HOME}/.cache}/rightslice
+fail() {
+  echo "error: $1" >&2
+  exit 2
+}
+[ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "HOME: must be set, found none. Set HOME, or XDG_CACHE_HOME to a folder"
+cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/rightslice
 runtime=$cache/IDENTITY
 if [ ! -d "$runtime" ]; then
   [ ! -t 2 ] || echo "Unpacking Rightslice, once, into $runtime" >&2
   umask 077
-  mkdir -p "$cache"
-  new=$(mktemp -d "$cache/new.XXXXXX")
+  new=$(mkdir -p "$cache" 2>/dev/null && mktemp -d "$cache/new.XXXXXX" 2>/dev/null) ||
+    fail "$cache: must be a folder that can be created and written. Set XDG_CACHE_HOME to another folder"
   trap 'rm -rf "$new"' EXIT
   trap 'exit 130' HUP INT TERM
   tail -c +OFFSET "$0" | gzip -dc | tar -xf - -C "$new"

@@ -137,8 +137,21 @@ def test_a_plugin_of_kubectl_says_its_name(run: Runner) -> None:
 def test_a_machine_without_a_home_is_told_what_to_set(run: Runner) -> None:
     done = run("sh", "-c", "unset HOME XDG_CACHE_HOME; rightslice --version")
 
-    assert done.returncode != 0
-    assert "XDG_CACHE_HOME" in done.stderr
+    assert done.returncode == 2
+    assert done.stderr == "error: HOME: must be set, found none. Set HOME, or XDG_CACHE_HOME to a folder\n"
+
+
+@pytest.mark.parametrize("folder", ["/bin/sh", "/dev/null/cache"])
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_set(folder: str) -> None:
+    script = ROOT / "tests" / "release" / "standalone.sh"
+    environment = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": folder}
+    done = subprocess.run(["sh", str(script)], env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: {folder}/rightslice: must be a folder that can be created and written. "
+        "Set XDG_CACHE_HOME to another folder\n"
+    )
 
 
 @pytest.fixture
