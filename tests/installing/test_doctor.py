@@ -567,7 +567,7 @@ def test_repair_command_without_any_installation() -> None:
     advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.summary}
 
     assert len(advice) == 1
-    assert all(text.startswith(f"{IN}; ") and OUT in text for text in advice)
+    assert all(text.startswith(f"{IN}, or helm install rightslice ") and OUT in text for text in advice)
 
 
 def test_an_error_of_the_api_server_is_shown_in_full() -> None:

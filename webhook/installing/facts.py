@@ -70,6 +70,7 @@ MAX_PARTITIONED_NODES = 50
 
 FAIL_OPEN_METRIC = "apiserver_admission_webhook_fail_open_count"
 OUTSIDE_COMMAND = "kubectl apply --server-side -k manifests/overlays/out-of-cluster (docs/install.md#out-of-cluster)"
+HELM_COMMAND = f"helm install {APP_NAME} charts/rightslice -n {SYSTEM_NAMESPACE} --create-namespace"
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _IN_SPACE = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
@@ -243,8 +244,9 @@ def repair_command(facts: ClusterFacts) -> str:
     webhooks = [webhook for one in configurations for webhook in one.get("webhooks") or ()]
     if any("url" in webhook["clientConfig"] for webhook in webhooks):
         return OUTSIDE_COMMAND
-    outside = f"; for a server outside the cluster: {OUTSIDE_COMMAND}"
-    return f"rightslice install{outside if runs_outside_cluster(facts) else ''}"
+    if not runs_outside_cluster(facts):
+        return "rightslice install"
+    return f"rightslice install, or {HELM_COMMAND}; for a server outside the cluster: {OUTSIDE_COMMAND}"
 
 
 def unread_part_result(facts: ClusterFacts, name: str, absent: str, advice: str) -> DiagnosticResult:
