@@ -46,6 +46,19 @@ def test_names_are_kind_and_name(rightslice: Run, command: tuple[str, ...]) -> N
     assert all(name.count("/") == 1 and name.partition("/")[0].islower() for name in names)
 
 
+WORKLOAD_NAMES = {
+    "audit": ("audit", "--cluster", "demo"),
+    "rightsize": ("rightsize", "--cluster", "demo"),
+}
+
+
+@pytest.mark.parametrize("command", WORKLOAD_NAMES.values(), ids=WORKLOAD_NAMES)
+def test_workloads_have_the_names_of_kubectl(rightslice: Run, command: tuple[str, ...]) -> None:
+    names = rightslice(*command, "-o", "name").out.splitlines()
+    assert "deployment.apps/ranker" in names
+    assert not any(name.startswith("deployment/") for name in names)
+
+
 SORTED = {
     "by a column of amounts": ("--sort-by", "free", "{.nodes[*].freeMilli}"),
     "by a column of names": ("--sort-by", "NODE", "{.nodes[*].name}"),

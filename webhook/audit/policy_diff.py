@@ -14,6 +14,7 @@ from webhook.audit.pod_audit import audit_pod, is_active_pod, without_right_sizi
 from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.field_paths import json_pointer
 from webhook.policy.policy_set import PolicySet
+from webhook.report.check import kubectl_workload_name
 from webhook.report.results import CheckResult, CheckVerdict, skipped_result
 from webhook.report.text import format_gpus, pluralize, sanitize
 
@@ -60,9 +61,8 @@ class WorkloadPolicyDiff(NamedTuple):
 
     @property
     def object_name(self) -> str:
-        """Its name as kubectl takes it: deployment/serve."""
-        kind, slash, name = self.workload.partition("/")
-        return f"{kind.lower()}{slash}{name}"
+        """Its name as kubectl prints it: deployment.apps/serve."""
+        return kubectl_workload_name(self.workload)
 
 
 CHANGE_KINDS = {

@@ -336,6 +336,9 @@ WORKLOAD_KINDS: WorkloadKinds = {
 }
 """Every kind that is known without a policy."""
 
+GROUPS_BY_KIND = {kind: group for group, kind in reversed(tuple(WORKLOAD_KINDS))}
+"""The API group of each kind; of several the first one, which is Kubernetes' own."""
+
 POD_OBJECT = WorkloadTemplates((PodSource(()),))
 """A Pod as part of another object."""
 

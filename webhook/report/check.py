@@ -15,6 +15,7 @@ from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
+from webhook.policy.workload_kinds import GROUPS_BY_KIND
 from webhook.report.results import CheckResult, CheckSummary, CheckVerdict, LocatedFinding, summarize_results
 from webhook.report.tables import Column, Table
 from webhook.report.text import LABELS, STYLES, Paint, TextStyle, format_gpus, pluralize, sanitize, without_style
@@ -268,6 +269,13 @@ def _offer_product(offer: GpuOffer) -> str:
 def object_name(result: CheckResult) -> str:
     """Return kind and name of an evaluated object, the kind in lower case with the API group after a dot."""
     return kubectl_name(result.api_version, result.kind, result.name)
+
+
+def kubectl_workload_name(workload: str) -> str:
+    """Return a workload such as "Deployment/serve" as `kubectl get -o name` prints it: deployment.apps/serve."""
+    kind, _, name = workload.partition("/")
+    group = GROUPS_BY_KIND.get(kind, "")
+    return kubectl_name(f"{group}/" if group else "", kind, name)
 
 
 def kubectl_name(api_version: str, kind: str, name: str) -> str:

@@ -12,7 +12,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
-from webhook.report.check import resource_meaning, result_message
+from webhook.report.check import kubectl_workload_name, resource_meaning, result_message
 from webhook.report.costs import NO_COST, GpuCost, gpu_cost
 from webhook.report.results import CheckResult, CheckVerdict, ContainerUsage, LocatedFinding, UnevaluatedReason
 
@@ -118,9 +118,8 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     @property
     def object_name(self) -> str:
-        """Its name as kubectl takes it: deployment/serve."""
-        kind, slash, name = self.name.partition("/")
-        return f"{kind.lower()}{slash}{name}"
+        """Its name as kubectl prints it: deployment.apps/serve."""
+        return kubectl_workload_name(self.name)
 
     @property
     def codes(self) -> tuple[str, ...]:
