@@ -270,7 +270,16 @@ IDLE_LINES = {
         ("1 (allocated 2 - idle 1", "1 (idle 1", "12.5%", ["1", "0"]),
         (1000, 0),
     ),
-    "no pod": ([], ("0 (allocated 0 - idle 0", "0 (idle 0", "0.0%", []), (0, 0)),
+    "no pod": (
+        [],
+        ("at most 0 (allocated 0 - idle unknown", "at least 0 (idle unknown", "no data (allocated 0.0%", []),
+        (None, 0),
+    ),
+    "only a pending pod": (
+        [audited_pod("a", node="")],
+        ("at most 1 (allocated 1 - idle unknown", "at least 0 (idle unknown", "no data", ["-"]),
+        (None, 0),
+    ),
 }
 
 
@@ -336,7 +345,7 @@ def test_the_parts_are_all_gpus_and_never_overlap(
     assert sum(part.milli for part in parts) == found.allocatable.milli
     assert sum(part.micro for part in parts) == found.allocatable.micro
     assert sum(part.unpriced_milli for part in parts) == found.allocatable.unpriced_milli
-    assert (found.utilization is None) == (0 == found.usage_coverage[0] < found.usage_coverage[1])
+    assert (found.utilization is None) == (found.usage_coverage[0] == 0)
     assert 0 <= (found.utilization or 0) <= found.scheduling_efficiency <= 1000
     assert found.pods_on_missing_nodes == len(nodes[0][0])
 

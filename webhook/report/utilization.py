@@ -89,10 +89,14 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         return _per_mille(self.allocated.milli, self.allocatable.milli)
 
     @property
+    def has_usage_data(self) -> bool:
+        """True if usage of a workload with GPUs is known; a cluster without such workloads has none."""
+        return self.usage_coverage[0] > 0
+
+    @property
     def utilization(self) -> int | None:
-        """Effective GPUs, in thousandths of the allocatable ones; None without usage data of allocated GPUs."""
-        measured, workloads = self.usage_coverage
-        if workloads and not measured:
+        """Effective GPUs, in thousandths of the allocatable ones; None without usage data."""
+        if not self.has_usage_data:
             return None
         return _per_mille(self.effective.milli, self.allocatable.milli)
 
@@ -104,22 +108,27 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     @property
     def at_most(self) -> str:
         """The words before a figure that idle GPUs would lower; "" if all idle GPUs are known."""
-        return "at most " if self.idle_unknown.milli else ""
+        return "at most " if self.idle_is_partial else ""
 
     @property
     def at_least(self) -> str:
         """The words before a figure that idle GPUs would raise; "" if all idle GPUs are known."""
-        return "at least " if self.idle_unknown.milli else ""
+        return "at least " if self.idle_is_partial else ""
 
     @property
     def idle_text(self) -> str:
         """The idle GPUs for people: "unknown" without usage data."""
-        return gpus_lower_bound(self.idle, self.idle_unknown)
+        return "unknown" if self.idle_is_unknown else gpus_lower_bound(self.idle, self.idle_unknown)
 
     @property
     def idle_is_unknown(self) -> bool:
-        """True if GPUs are allocated to pods without usage data, and no other GPU is idle."""
-        return bool(self.idle_unknown.milli) and not self.idle.milli
+        """True without usage data, or if GPUs are allocated to pods without any and no other GPU is idle."""
+        return self.idle_is_partial and not self.idle.milli
+
+    @property
+    def idle_is_partial(self) -> bool:
+        """True if more GPUs may be idle than is known."""
+        return bool(self.idle_unknown.milli) or not self.has_usage_data
 
     @property
     def parts(self) -> tuple[tuple[str, GpuCost], ...]:

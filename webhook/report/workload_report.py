@@ -74,6 +74,13 @@ def cost_columns(
     )
 
 
+def idle_text(row: WorkloadReport) -> str:
+    """Return the idle GPUs of a workload for people; `-` if all its pods with GPUs are pending."""
+    if row.pending and not row.allocated.milli:
+        return NO_VALUE
+    return gpus_lower_bound(row.idle, row.idle_unknown)
+
+
 def wasted_text(row: WorkloadReport) -> str:
     """Return the wasted GPUs of a workload for people."""
     return gpus_lower_bound(row.waste, row.idle_unknown)
@@ -106,7 +113,7 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             Column("pods", lambda row: row.pods, "Pods", numeric=True),
             Column("pending", lambda row: row.pending),
             gpu_column("gpuMilliBefore", lambda row: row.gpu_milli_before, "GPUs"),
-            Column("", lambda row: gpus_lower_bound(row.idle, row.idle_unknown), "Idle", numeric=True, html=False),
+            Column("", idle_text, "Idle", numeric=True, html=False),
             gpu_column("gpuMilliAfter", lambda row: row.gpu_milli_after, "After"),
             gpu_column("gpuMilliSaved", lambda row: row.gpu_milli_saved, "Saved"),
             gpu_column("gpuMilliAuditSaved", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
