@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,36 @@ def test_a_switch_with_a_letter_may_have_a_value(rightslice: Run) -> None:
 def test_check_says_that_a_selector_selects_nothing(rightslice: Run) -> None:
     run = rightslice("check", "-", "-l", "app=", stdin=GPU_POD)
     assert "note: none of 1 object with labels app=" in run.err.splitlines()
+
+
+UNREAD = {
+    "check of a missing file": (("check", "none.yaml"), "error: none.yaml: cannot be read: No such file or directory"),
+    "explain of a missing file": (
+        ("explain", "-f", "none.yaml"),
+        "error: none.yaml: cannot be read: No such file or directory",
+    ),
+    "check of invalid YAML": (("check", "{broken}"), "error: {broken}:2:1: "),
+    "test of invalid YAML": (("test", "{broken}"), "error: {broken}:2:1: "),
+}
+"""Commands that can read nothing, and the error."""
+
+
+@pytest.mark.parametrize(("command", "error"), UNREAD.values(), ids=UNREAD)
+def test_what_cannot_be_read_is_an_error_in_one_style(
+    rightslice: Run, tmp_path: Path, command: tuple[str, ...], error: str
+) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [\n")
+    run = rightslice(*(each.format(broken=broken) for each in command))
+    assert (run.code, run.out) == (2, "")
+    [line] = run.err.splitlines()
+    assert line.startswith(error.format(broken=broken))
+
+
+def test_a_file_that_cannot_be_read_is_a_finding_for_machines(rightslice: Run) -> None:
+    run = rightslice("check", "none.yaml", "-o", "json")
+    assert run.code == 2
+    assert "cannot be read" in run.out
 
 
 IMAGES = {

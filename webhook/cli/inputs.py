@@ -294,6 +294,12 @@ def reject_broken_files(documents: Sequence[SourceObject | SkippedDocument]) -> 
         raise typer.Exit(EXIT_INVALID_INPUT)
 
 
+def reject_unread_files(documents: Sequence[SourceObject | SkippedDocument]) -> None:
+    """Exit, after printing every error, if nothing can be read."""
+    if documents and all(isinstance(each, SkippedDocument) and each.invalid for each in documents):
+        reject_broken_files(documents)
+
+
 # Values
 
 

@@ -12,7 +12,7 @@ from webhook.audit.evaluate import evaluate_all
 from webhook.audit.object_files import read_objects
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags
-from webhook.cli.inputs import EvaluationFlags, parse_labels, parse_now, read_evaluation_context
+from webhook.cli.inputs import EvaluationFlags, parse_labels, parse_now, read_evaluation_context, reject_unread_files
 from webhook.cli.output import (
     DEFAULT_ROWS,
     EXIT_FINDINGS,
@@ -50,6 +50,9 @@ from webhook.report.text import Paint, without_style
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
+FORMATS_FOR_PEOPLE = ("table", "wide", "name")
+"""In the others, a file that cannot be read is a finding."""
+
 CheckOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 CheckSelector = Annotated[str, flags.selector_option("objects")]
 MINIMUM_MODE = {
@@ -102,6 +105,8 @@ def check_command(
     evaluation = read_evaluation_context(given, given.read_usage())
     rows, selection = RowFlags(sort_by, no_headers), select_objects(selector=selector)
     documents = list(read_objects(named))
+    if all(target.form in FORMATS_FOR_PEOPLE for target in targets):
+        reject_unread_files(documents)
     selection.note_none_of(documents)
     results = rows.sort(OBJECTS, list(evaluate_all(selection.choose(documents), evaluation)))
     used = PoliciesUsed(evaluation.policies.names, policies_source_text(policies, cluster))

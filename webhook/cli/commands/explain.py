@@ -20,6 +20,7 @@ from webhook.cli.inputs import (
     parse_now,
     read_evaluation_context,
     read_live_view,
+    reject_unread_files,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
 from webhook.cli.references import (
@@ -140,7 +141,9 @@ def explain_command(
             )
             results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies)) for pod in pods]
         else:
-            chosen = select_objects(selector=selector).choose(read_objects(file or []))
+            documents = list(read_objects(file or []))
+            reject_unread_files(documents)
+            chosen = select_objects(selector=selector).choose(documents)
             results = list(evaluate_for_explain(chosen, evaluation))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from webhook import __version__
+from webhook.audit.object_files import SkippedDocument, read_objects
 from webhook.audit.policy_tests import find_test_files, run_test_file
 from webhook.cli import flags
-from webhook.cli.inputs import parse_now
+from webhook.cli.inputs import parse_now, reject_unread_files
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -58,6 +59,9 @@ def policy_test_command(
     except LocatedError as error:
         exit_with_error(str(error) if named else f"{error}. Name the folder of your tests: rightslice test DIR")
     if not files:
+        reject_unread_files(
+            [each for each in read_objects(paths) if isinstance(each, SkippedDocument) and each.invalid]
+        )
         hint = "Write one with kind: GPUPolicyTest, or name another folder"
         exit_with_error(f"{', '.join(paths)}: no policy tests here. {hint}")
     moment = parse_now(now)
