@@ -332,6 +332,14 @@ WRITTEN: dict[str, tuple[str, str]] = {
         "device.capacity['gpu.nvidia.com'].productName == 'NVIDIA A10'",
         "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes.",
     ),
+    "a text that is no quantity": (
+        f"{MEMORY}.compareTo(quantity('10GB')) >= 0",
+        "Correct the value that causes this error, or exclude such devices before it is read.",
+    ),
+    "a text and a version": (
+        f"{ATTRIBUTES}.cudaComputeCapability == '9.0.0'",
+        "Compare values of one type.",
+    ),
     "two bounds": (
         f"{MEMORY}.compareTo(quantity('80Gi')) >= 0 && {ATTRIBUTES}.brand == 'Nvidia'",
         f"If 81559Mi is enough, write {MEMORY}.compareTo(quantity('81559Mi')) >= 0 && {ATTRIBUTES}.brand == 'Nvidia'",
@@ -435,6 +443,7 @@ def test_a_quota_that_will_reject_a_claim_is_reported() -> None:
     assert found.code == "GPU-D109"
     figures = f"requested: {key}=2, used: {key}=1, limited: {key}=2"
     assert found.message == f"must fit the quotas of the namespace: exceeded quota: devices, {figures}"
+    assert found.fix == "Delete claims that are not in use. If the quota counts devices, request fewer."
     [of_template] = findings(template(request(count=2)), *CLUSTER, device_quota(key))
     assert (of_template.message, of_template.path) == (found.message, ("spec", "spec"))
     assert not findings(template(request()), *CLUSTER, device_quota(key))

@@ -68,6 +68,7 @@ MAX_TEXT = 400
 """Longest text of an expression in a finding."""
 
 TEST_FIRST = "Test whether the key exists first."
+CORRECT_TEXT = "Correct the value that causes this error, or exclude such devices before it is read."
 
 
 class RequestSelector(NamedTuple):
@@ -196,12 +197,13 @@ def _unguarded_key(
     selector: RequestSelector, devices: Sequence[_EvaluatedDevice], failing: Sequence[_EvaluatedDevice]
 ) -> PolicyFinding:
     published = failing[0].published
-    fix, reason = "Compare values of one type.", ""
+    fix, reason = "", ""
     try:
         selector.program.selects_value(failing[0].value)
     except SelectorRuntimeError as error:
         reason = f"lacks {error.missing_key}" if error.missing_key else f"gives an error: {error.reason}"
-        fix = TEST_FIRST if error.missing_key else fix
+        is_mismatch = "overload" in error.reason
+        fix = TEST_FIRST if error.missing_key else "Compare values of one type." if is_mismatch else CORRECT_TEXT
     message = f"must have a value for every device: {_describe(published)} {reason}, which ends scheduling on all nodes"
     values = [each.value for each in devices]
     guarded = guarded_expression(selector.program, values)

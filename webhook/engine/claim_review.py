@@ -79,6 +79,7 @@ CLAIM_GROUP = "resource.k8s.io"
 QUANTITY = "kubernetes.Quantity"
 COMPARE_QUANTITIES = "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes."
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+EXCEEDED_QUOTA = "Delete claims that are not in use. If the quota counts devices, request fewer."
 NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
 ASK = "Ask the admin to remove one of the two from these nodes."
 UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
@@ -440,7 +441,7 @@ def _quota_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fi
     charge = view.claim_context(namespace).charge(spec)
     for refusal in predict_claim_refusals(charge, view.quotas(namespace), view.classes):
         message = f"must fit the quotas of the namespace: {refusal.message}"
-        yield _warning("GPU-D109", path, message, "Request fewer devices, or delete claims that are not in use.")
+        yield _warning("GPU-D109", path, message, EXCEEDED_QUOTA)
 
 
 def _shared_quota_findings(
