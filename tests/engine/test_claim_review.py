@@ -436,6 +436,20 @@ def test_a_class_that_does_not_exist_is_reported(cluster: list[Json], expected: 
     assert [(each.code, each.message, each.fix) for each in found] == [("GPU-D106", *each) for each in expected]
 
 
+def test_the_taint_of_the_only_devices_that_match_is_named() -> None:
+    tainted = A10 | {"taints": [{"key": "health", "effect": "NoSchedule"}]}
+    slices = resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[tainted])
+    cluster = [make_node("a10", {}), slices, *CLASSES]
+    [found] = findings(claim(request()), *cluster)
+    assert found.code == "GPU-D104"
+    assert found.message == "must tolerate a taint of the devices that match: health"
+    assert found.fix == "Add a toleration, or request other devices."
+    tolerated = request(tolerations=[{"key": "health", "operator": "Exists"}])
+    assert not findings(claim(tolerated), *cluster)
+    [too_many] = findings(claim(request(count=2)), *cluster)
+    assert too_many.fix == "Request fewer devices."
+
+
 def test_a_quota_that_will_reject_a_claim_is_reported() -> None:
     key = "gpu.deviceclass.resource.k8s.io/devices"
     assert not findings(claim(request()), *CLUSTER, device_quota(key))

@@ -69,6 +69,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.node_groups import nodes_with_siblings
 from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.objects import HARD_EFFECTS
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod, PodResourceClaim, Toleration
 from webhook.model.pools import GpuWeight
@@ -520,7 +521,7 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     twice = list(_twice_published(matching, view, (*devices, "requests")))
     if is_known and UNALLOCATABLE.isdisjoint(one.code for one in found):
         with suppress(UnmodeledExpressionError):
-            found += _allocation_findings(spec, view, devices)
+            found += _allocation_findings(spec, matching, view, devices)
     return found + twice
 
 
@@ -656,7 +657,9 @@ def _absent_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyF
     return _warning("GPU-D106", (*path, "deviceClassName"), message, fix)
 
 
-def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> list[PolicyFinding]:
+def _allocation_findings(
+    spec: ClaimSpec, matching: Sequence[PublishedDevice], view: ClusterView, path: FieldPath
+) -> list[PolicyFinding]:
     """Return why no node could allocate a claim even if all its devices were free.
 
     A request for all devices is for fewer of them while others have no room, so it may succeed only then.
@@ -671,8 +674,25 @@ def _allocation_findings(spec: ClaimSpec, view: ClusterView, path: FieldPath) ->
         if _allocate_anywhere([msgspec.structs.replace(spec, devices=devices)], view) is AllocationOutcome.ALLOCATED:
             message = "must hold for some devices of one node, found none; without them a node has enough devices"
             return [_warning("GPU-D105", (*path, "constraints"), message, "Remove the constraint that does not hold.")]
+    keys = sorted({taint.key for each in matching for taint in each.device.taints if taint.effect in HARD_EFFECTS})
+    if keys and _allocate_anywhere([_tolerating_all(spec)], view) is AllocationOutcome.ALLOCATED:
+        message = f"must tolerate a taint of the devices that match: {abbreviate_names(keys)}"
+        return [_warning("GPU-D104", (*path, "requests"), message, "Add a toleration, or request other devices.")]
     message = "must be devices that one node has, found no node of this cluster that has all of them"
     return [_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
+
+
+def _tolerating_all(spec: ClaimSpec) -> ClaimSpec:
+    requests = tuple(map(_request_tolerating_all, spec.devices.requests))
+    return msgspec.structs.replace(spec, devices=msgspec.structs.replace(spec.devices, requests=requests))
+
+
+def _request_tolerating_all(request: ClaimRequest) -> ClaimRequest:
+    tolerations = (Toleration(operator="Exists"),)
+    choices = [msgspec.structs.replace(one, tolerations=tolerations) for one in request.choices]
+    if request.first_available:
+        return msgspec.structs.replace(request, first_available=tuple(choices))
+    return msgspec.structs.replace(request, exactly=choices[0] if choices else None)
 
 
 def _too_many_devices(spec: ClaimSpec, path: FieldPath) -> Iterator[PolicyFinding]:
