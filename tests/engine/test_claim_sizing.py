@@ -585,12 +585,13 @@ def test_limits_allow_a_pod_with_right_sized_claims_if_they_allow_what_was_reque
 NETWORK = (device_node("net"), resource_slice("net-0", "dra.net", "net", nodeName="net", devices=[{"name": "eth0"}]))
 FRAGILE = device_class("mig", "device.attributes['gpu.nvidia.com'].type == 'mig'")
 SIZED, NOT_SIZED = ["mig-1g-10gb mig 1", "requested gpu 0"], list[str]()
-CARDS = device_class("gpu", IS_GPU)
+CARDS, FRAGILE_CARDS = device_class("gpu", f"device.driver == '{NVIDIA}' && {IS_GPU}"), device_class("gpu", IS_GPU)
 NEW_NODES: dict[str, tuple[tuple[Json, ...], list[str]]] = {
     "no node publishes devices": ((CARDS, MIG), SIZED),
     "no class of slices": ((CARDS,), NOT_SIZED),
     "live nodes publish other devices": ((CARDS, MIG, *NETWORK), SIZED),
     "the class of slices fails on those": ((CARDS, FRAGILE, *NETWORK), NOT_SIZED),
+    "the requested class fails on those": ((FRAGILE_CARDS, MIG, *NETWORK), NOT_SIZED),
     "live nodes have requested cards": ((CARDS, MIG, *SMALL_CARD), NOT_SIZED),
 }
 
@@ -602,6 +603,44 @@ def test_devices_of_new_nodes_are_choices_where_no_live_node_has_the_requested_o
     view = api_view(make_node("cpu"), *objects, node_groups(*partitionable_gpus("gone")))
     found = apply_patch(claim(), decide_claim(claim(), view))
     assert choices_of(found)[:1] + choices_of(found)[-1:] == choices
+
+
+def live_slice(node: str, **texts: str) -> list[Json]:
+    """Return a node that publishes one slice of a card, with other attributes; an empty one is absent."""
+    found = mig_device("mig-0", "1g.10gb", "GPU-0")
+    changed = found["attributes"] | {name: {"string": text} for name, text in texts.items()}
+    found["attributes"] = {name: value for name, value in changed.items() if value != {"string": ""}}
+    return [device_node(node), resource_slice(f"{node}-0", NVIDIA, node, nodeName=node, devices=[found])]
+
+
+LIVE_SLICES: dict[str, tuple[list[Json], str, list[str]]] = {
+    "a live slice that has the attribute": (live_slice("a"), f"{ATTRIBUTES}.architecture == 'Hopper'", SIZED),
+    "one that lacks it": (live_slice("a", architecture=""), f"{ATTRIBUTES}.architecture == 'Hopper'", NOT_SIZED),
+    "one that lacks it, which the selector tests": (
+        live_slice("a", architecture=""),
+        f"'architecture' in {ATTRIBUTES} && {ATTRIBUTES}.architecture == 'Hopper'",
+        SIZED,
+    ),
+    "one of two equal slices with a text that fails": (
+        [*live_slice("a"), *live_slice("b", addressingMode="none")],
+        f"{ATTRIBUTES}.addressingMode.split('M')[1] == ''",
+        NOT_SIZED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("live", "selector", "choices"), LIVE_SLICES.values(), ids=LIVE_SLICES)
+def test_a_claim_that_waits_for_new_nodes_fails_on_no_live_slice(
+    live: list[Json], selector: str, choices: list[str]
+) -> None:
+    view = api_view(*live, CARDS, MIG, node_groups(*partitionable_gpus("gone")))
+    before = claim(**selected_by(selector))
+    decision = decide_claim(before, view)
+    after = apply_patch(before, decision)
+    assert decision.right_sizing_outcome == ("RightSized" if choices else "ExcludedBySelectors")
+    assert [one.split()[0] for one in choices_of(after)[:1]] == [one.split()[0] for one in choices[:1]]
+    outcomes = {allocate(data["spec"], view, node) for data in (before, after) for node in range(len(view.fleet.nodes))}
+    assert AllocationOutcome.FAILED not in outcomes
 
 
 def test_a_policy_that_does_not_allow_the_slices_of_new_nodes_keeps_the_request() -> None:

@@ -65,7 +65,8 @@ from webhook.model.dra.class_offers import (
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER
-from webhook.model.dra.published_devices import PublishedDevice
+from webhook.model.dra.published_devices import PublishedDevice, published_devices
+from webhook.model.dra.selector_cache import keys_told_apart
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
@@ -156,8 +157,16 @@ def size_claim(
     if right_sizing is None:
         return Decision()
     context = _ClaimContext(
-        *(request.namespace, metadata, spec, written.get("devices") or {}, path, declared, right_sizing),
-        *(policies, view, view),
+        namespace=request.namespace,
+        metadata=metadata,
+        spec=spec,
+        devices=written.get("devices") or {},
+        path=path,
+        declared=declared,
+        right_sizing=right_sizing,
+        policy_set=policies,
+        view=view,
+        publishing=_view_with_requested(spec, view),
     )
     outcome = _choose_devices(context)
     return _kept_decision(outcome, context) if isinstance(outcome, KeepRequest) else _sizing_decision(outcome, context)
@@ -191,6 +200,17 @@ def _right_sizing_of(
     return combine_policies(policies, matching & ~uncertain, 0).right_sizing
 
 
+def _view_with_requested(spec: ClaimSpec, view: ClusterView) -> ClusterView:
+    """Return the view, or that of new nodes of the settings if no live device can be what a claim requests.
+
+    It is the view where that is not known, as of a selector that fails on a live device.
+    """
+    requests = spec.devices.requests
+    requested = requests[0].exactly if len(requests) == 1 else None
+    found = _requested_devices(requested, view) if requested is not None else None
+    return (view_new_devices(view, SETTINGS) or view) if found == [] else view
+
+
 class _Sizing(NamedTuple):
     """The choices of a request, as they are written, and the smallest devices that it may get."""
 
@@ -214,15 +234,11 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     if (reason := _reason_by_others(context) or _unsizable_reason(context)) is not None:
         return reason
     requested = devices.requests[0].exactly or DeviceRequest()
-    if not _requested_devices(requested, view):
-        context = context._replace(publishing=view_new_devices(view, SETTINGS) or view)
-    found = _smaller_devices(requested, context.declared, rule.min_saving_percent, context.publishing)
-    live = class_offers(view.devices, view.fleet).matching  # selectors must have a value for the devices of today too
-    found = [one for one in found if live.get(one.device_class) is not None]
-    if not found:
+    smaller = _smaller_devices(requested, context.declared, rule.min_saving_percent, context.publishing)
+    if not (found := _without_errors(smaller, requested, context)):
         return _explain_no_choice(requested, context)
     written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
-    needed = context.declared.memory_mib or 0
+    needed = context.declared.memory_mib
     choices = [*(_write_choice(one, written, needed) for one in found), {"name": LAST_CHOICE, **written}]
     if (reason := _size_reason(choices, context.metadata)) is not None:
         return reason
@@ -271,13 +287,15 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     if (reason := _reason_by_devices(requested, view)) is not None:
         return KeepRequest(reason)
     found = _smaller_devices(requested, declared, 0, view)
-    if not found and all(device_text(each.device, "profile") for each in _requested_devices(requested, view)):
+    if not found and all(device_text(each.device, "profile") for each in _requested_devices(requested, view) or ()):
         return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
     if not found:
         unselected = msgspec.structs.replace(requested, selectors=())
         excluded = requested.selectors and _smaller_devices(unselected, declared, 0, view)
         return KeepRequest(KeepReason.SELECTORS if excluded else KeepReason.NO_OFFER, declared.text)
-    best = min(found, key=lambda one: one.size.gpu_milli)
+    if not (usable := _without_errors(found, requested, context)):
+        return KeepRequest(KeepReason.SELECTORS, "selectors of the claim or of the class fail on devices of live nodes")
+    best = min(usable, key=lambda one: one.size.gpu_milli)
     weight = f"{best.profile or 'a smaller card'} is {best.size.gpu_milli / CARD_MILLI:.2g} of a GPU"
     detail = f"{declared.text} declared, {weight}, the policy requires a saving of {required}% or more"
     return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
@@ -287,18 +305,48 @@ def _reason_by_devices(requested: DeviceRequest, view: ClusterView) -> KeepReaso
     """Return why no device that a request may get is compared with others, whatever the need."""
     if not may_hold_gpus(requested.device_class_name, view.classes):
         return KeepReason.NO_GPU_REQUEST
-    current = _requested_devices(requested, view)
+    current = _requested_devices(requested, view) or []
     if any(each.pool.driver != NVIDIA_DRIVER for each in current):
         return KeepReason.OTHER_DRIVER
     return None if current else KeepReason.NO_DEVICE
 
 
-def _requested_devices(requested: DeviceRequest, view: ClusterView) -> list[PublishedDevice]:
-    """Return the devices that a request may get; none if that is not known."""
+def _without_errors(
+    found: Sequence[_Alternative], requested: DeviceRequest, context: _ClaimContext
+) -> Sequence[_Alternative]:
+    """Return the choices whose selectors have a value for every live device.
+
+    Choices that are devices of new nodes do not show that. The scheduler evaluates the selectors of a claim on all
+    devices of the class: an error ends scheduling on all nodes, while the original request waits for a new node.
+    """
+    if context.publishing is context.view:
+        return found
+    return [one for one in found if _has_values(_expressions_of(one, requested, context), context.view)]
+
+
+def _expressions_of(one: _Alternative, requested: DeviceRequest, context: _ClaimContext) -> tuple[str, ...]:
+    """Return the selectors of a choice, in the order in which they are evaluated."""
+    selectors = (*context.view.devices.classes[one.device_class].selectors, *requested.selectors)
+    of_choice = [_selector_of(one, context.declared.memory_mib or 0)] if one.is_part else []
+    return (*[each.cel.expression for each in selectors], *of_choice)
+
+
+def _has_values(expressions: Sequence[str], view: ClusterView) -> bool:
+    """Return whether the selectors of a request are evaluated without an error on all published devices."""
+    try:
+        for each in published_devices(view.devices.pools, view.fleet, keys_told_apart(expressions)).kinds:
+            matches_all(expressions, each.pool.driver, each.device)
+    except (SelectorRuntimeError, UnmodeledExpressionError):
+        return False
+    return True
+
+
+def _requested_devices(requested: DeviceRequest, view: ClusterView) -> list[PublishedDevice] | None:
+    """Return the devices that a request may get; None if that is not known."""
     offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
     amounts = requested.capacity.requests
     if any(parse_nano_or_none(amount) is None for amount in amounts.values()):
-        return []
+        return None
     return _select_devices(offers.matching.get(requested.device_class_name), expressions, amounts)
 
 
@@ -320,7 +368,7 @@ def _smaller_devices(
     hardware = {device_hardware(each.device) for each in current}
     best: dict[str, _Alternative] = {}
     for name, matching in offers.matching.items():
-        selected = _select_devices(matching, expressions, amounts)
+        selected = _select_devices(matching, expressions, amounts) or []
         for profile, some in _by_profile(selected).items():
             size = size_of_all(some)
             is_alike = {device_hardware(each.device) for each in some} <= hardware
@@ -363,17 +411,17 @@ def _smaller_cards(
 
 def _select_devices(
     matching: ClassDevices | None, expressions: Sequence[str], amounts: Mapping[str, QuantityText]
-) -> list[PublishedDevice]:
+) -> list[PublishedDevice] | None:
     """Return the devices of a class that have some amounts of capacity and that further selectors select.
 
     None if a selector fails on some, or is not evaluated.
     """
     if matching is None:
-        return []
+        return None
     try:
         selected = [each for each in matching.devices if matches_all(expressions, each.pool.driver, each.device)]
     except (SelectorRuntimeError, UnmodeledExpressionError):
-        return []
+        return None
     return [each for each in selected if has_capacity_left(each.device, amounts, NO_AMOUNTS, NO_AMOUNTS)]
 
 
