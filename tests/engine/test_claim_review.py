@@ -26,6 +26,7 @@ from tests.example_cluster import NO_USAGE, NOW, policies_of, request_of, review
 from webhook.audit.pod_audit import audit_claims
 from webhook.documents.reader import read_documents
 from webhook.engine.decision_cache import DecisionCache
+from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
@@ -893,6 +894,17 @@ def test_while_no_node_has_devices_those_of_the_settings_count(data: Json, codes
     assert [each.code for each in findings(data, make_node("cpu"), *CLASSES, settings(2))] == codes
     machine = [] if data["kind"] == "Pod" else findings(data, make_node("cpu"), *CLASSES, machines())
     assert machine == []
+
+
+def test_the_number_of_pods_that_run_at_once_follows_changes_of_groups() -> None:
+    view = view_of(*CLUSTER, template(request()), machines(1))
+    full = view_of(machines(0)).group_sources
+    data = workload("Deployment", claiming("a"), replicas=7)
+
+    def codes(view: ClusterView) -> list[str]:
+        return [each.code for each in review(data, view=view).findings]
+
+    assert (codes(view), codes(view.with_group_sources(full)), codes(view)) == ([], ["GPU-T206"], [])
 
 
 COPIED: dict[str, tuple[str, str, list[str]]] = {

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import ast
+import tracemalloc
 from pathlib import Path
 
-from webhook.model.bounded_cache import BoundedCache, CacheBudget, request_cache
+import pytest
+
+from tests.builders import Json
+from tests.device_builders import node_groups, partitionable_gpus
+from tests.engine.test_claim_review import CLUSTER, claiming, request, template
+from tests.engine.test_workload_review import workload
+from tests.example_cluster import review, view_of
+from webhook.model.bounded_cache import BoundedCache, CacheBudget, clear_request_caches, request_cache
 
 PACKAGE = Path(__file__).parents[2] / "webhook"
 
@@ -55,6 +63,37 @@ def test_the_owner_of_a_cache_can_be_freed() -> None:
     cache: BoundedCache[str, str] = BoundedCache(8)
     del cache
     CacheBudget(0).spend(1)
+
+
+def groups_of_eight_cards(count: int) -> Json:
+    """Return settings with groups whose new nodes have eight cards each."""
+    groups = [node_groups(*partitionable_gpus(f"new-{index}", 8), name=f"new-{index}") for index in range(count)]
+    return groups[0] | {"nodeGroups": [each for one in groups for each in one["nodeGroups"]]}
+
+
+MANY = [{**request(), "name": f"request-{index}"} for index in range(32)]
+WORKLOADS: dict[str, tuple[list[Json], list[str]]] = {
+    "groups with many devices": ([template(request(count=3)), groups_of_eight_cards(2)], ["a"]),
+    "a large template that a pod names often": ([template(*MANY)], [f"claim-{index}" for index in range(100)]),
+}
+REVIEWS, MAX_HELD_BYTES = 5, 50_000
+"""Workloads, and what each may hold in caches; its request has some kilobytes."""
+
+
+@pytest.mark.parametrize(("objects", "claims"), WORKLOADS.values(), ids=WORKLOADS)
+def test_small_workloads_hold_no_devices_or_stored_templates_in_caches(objects: list[Json], claims: list[str]) -> None:
+    view = view_of(*CLUSTER, *objects)
+    review(workload("Deployment", claiming(*claims), replicas=2), view=view)
+    clear_request_caches()
+    tracemalloc.start()
+    try:
+        for replicas in range(3, 3 + REVIEWS):
+            review(workload("Deployment", claiming(*claims), replicas=replicas), view=view)
+        held, _ = tracemalloc.get_traced_memory()
+        clear_request_caches()
+        assert held - tracemalloc.get_traced_memory()[0] < REVIEWS * MAX_HELD_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_other_cache_of_a_function_is_keyed_by_no_text_of_a_request() -> None:

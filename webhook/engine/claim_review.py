@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
-from webhook.model.node_groups import nodes_with_siblings
+from webhook.model.node_groups import GroupSources, nodes_with_siblings
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import HARD_EFFECTS
 from webhook.model.pod_resources import effective_amount
@@ -199,7 +200,7 @@ def _joint_findings(context: PodContext, added: Sequence[Toleration]) -> Sequenc
         return ()
     if sum(_size_of_selectors(spec, view.classes) for spec in specs) > MAX_SELECTOR_BYTES:
         return ()
-    known, key = _known_findings(pools).values_for(view.classes), msgspec.json.encode((specs, f"{nodes:x}"))
+    known, key = _known_findings(pools).values_for(view.classes), _digest(specs, f"{nodes:x}")
     if (found := known.get(key)) is None:
         found = known.store(key, list(_lacking_together(specs, nodes, view)))
     if found and _new_nodes_have_devices(specs, view, find_new_nodes(context).allowed):
@@ -229,13 +230,11 @@ def replica_device_findings(context: PodContext, added: Sequence[Toleration] = (
     grow = says_that_groups_grow(context.policy_set)
     siblings = nodes & nodes_with_siblings(view.fleet, view.group_sources, groups_grow=grow)
     new = find_new_nodes(context)
-    groups = [new.groups[index] for index in bit_positions(new.allowed) if new.groups[index].slices]
-    added_slices = [(group.nodes_left, group.slices) for group in groups]
-    key = msgspec.json.encode((specs, f"{nodes:x}", f"{siblings:x}", added_slices, replicas))
-    known = _known_findings(pools).values_for(view.classes)
+    key = _digest(specs, f"{nodes:x}", f"{siblings:x}", f"{new.allowed:x}", replicas)
+    known = _known_replica_findings(pools, view.fleet, view.group_sources).values_for(view.classes)
     if (found := known.get(key)) is None:
         most = _count_served(specs, nodes, siblings, replicas, view)
-        if most is not None and groups:
+        if most is not None and new.allowed:
             most = _count_with_new_nodes(most, specs, new.allowed, context)
         number = f"at most {most} of" if most else "none of"
         message = (
@@ -486,6 +485,22 @@ def _known_findings(_pools: DevicePools) -> DependentCache[bytes, list[PolicyFin
     return DependentCache(MAX_KNOWN_CLAIMS)
 
 
+@derived_value()
+def _known_replica_findings(
+    _pools: DevicePools, _fleet: Fleet, _sources: GroupSources
+) -> DependentCache[bytes, list[PolicyFinding]]:
+    """Return the findings that also follow from the nodes that groups may add."""
+    return DependentCache(MAX_KNOWN_CLAIMS)
+
+
+def _digest(*parts: object) -> bytes:
+    """Return the key of a cache of findings: it is short, whatever the claims are.
+
+    The claims are made of stored templates: a small request can name many large ones, so its bytes bound no key.
+    """
+    return sha256(msgspec.json.encode(parts)).digest()
+
+
 def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath) -> list[PolicyFinding]:
     """Return everything that prevents a claim from getting devices, or that gives it larger ones than it needs.
 
@@ -495,7 +510,7 @@ def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: Fie
         path: Where the specification stands in its object.
     """
     publishing = publishing_view(view)
-    known, key = _known_findings(publishing.devices.pools).values_for(view.classes), msgspec.json.encode(spec)
+    known, key = _known_findings(publishing.devices.pools).values_for(view.classes), _digest(spec)
     if (found := known.get(key)) is None:
         found = known.store(key, _device_findings(spec, publishing))
     if not NO_NODE.isdisjoint(one.code for one in found) and _new_nodes_have_devices((spec,), view):
