@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import reduce
+from operator import itemgetter
 
 import msgspec
 
@@ -186,20 +187,25 @@ def _host_ports_by_node(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
 
 
 class GpuPods:
-    """Pods on nodes that hold GPUs of device plugins.
-
-    Attributes:
-        by_node: Their GPUs, by node and then by "namespace/name".
-    """
+    """Pods on nodes that hold GPUs of device plugins."""
 
     def __init__(self) -> None:
-        self.by_node: defaultdict[str, dict[str, PodGpuUnits]] = defaultdict(dict)
+        self._found: defaultdict[str, list[tuple[tuple[str, str, str], str, PodGpuUnits]]] = defaultdict(list)
 
     def add(self, pod: Pod) -> None:
         """Add a pod, if it is on a node and holds GPUs."""
         units = count_gpu_units(effective_requests(pod).items()) if pod.spec.node_name else {}
         if units:
-            self.by_node[pod.spec.node_name][pod_key(pod)] = PodGpuUnits(units, multi_container_requests(pod))
+            found = creation_order(pod), pod_key(pod), PodGpuUnits(units, multi_container_requests(pod))
+            self._found[pod.spec.node_name].append(found)
+
+    def on_node(self, name: str) -> dict[str, PodGpuUnits]:
+        """Return the GPUs that pods of a node hold, by "namespace/name", those of the oldest pod first."""
+        return {key: units for _, key, units in sorted(self._found.get(name, ()), key=itemgetter(0))}
+
+    def by_node(self) -> dict[str, dict[str, PodGpuUnits]]:
+        """Return them by node."""
+        return {name: self.on_node(name) for name in self._found}
 
 
 def build_scheduling_snapshot(
@@ -216,7 +222,7 @@ def build_scheduling_snapshot(
     usable = {node.metadata.name: (devices, node) for node in reports if (devices := devices_from_report(node))}
     unusable = {node.metadata.name: error for node in reports if (error := find_report_error(node))}
     devices_by_node = {
-        name: current_devices(devices, node, gpu_pods.by_node.get(name, {}), units.get(name, 0))
+        name: current_devices(devices, node, gpu_pods.on_node(name), units.get(name, 0))
         for name, (devices, node) in usable.items()
     }
     return SchedulingSnapshot(fleet, free, devices_by_node, unusable)

@@ -148,7 +148,8 @@ def _pods_by_node(gpu_pods: GpuPods) -> dict[str, list[NodePodGpus]]:
         namespace, _, name = key.partition("/")
         return NodePodGpus(namespace, name, units)
 
-    return {node: [holder(key, found.units) for key, found in pods.items()] for node, pods in gpu_pods.by_node.items()}
+    found = gpu_pods.by_node()
+    return {node: [holder(key, each.units) for key, each in pods.items()] for node, pods in found.items()}
 
 
 def _histories_by_workload(record: UsageRecord | None) -> Mapping[WorkloadKey, Sequence[UsageHistory]]:
