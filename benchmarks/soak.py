@@ -10,8 +10,9 @@ policy file that is written again every minute.
 No two pods are alike in name, uid, image and labels, nine in ten; the others are copies. Every create is reviewed by
 both routes, as an API server does.
 
-Bounds, from ten minutes after the start (of the clock that moves): memory grows by at most 1 MB per hour, no file
-descriptor stays open, every review is answered with 200. In the burst, the 99th percentile is at most 250 ms.
+Bounds, from ten minutes after the start (of the clock that moves), by least squares: memory grows by at most 1 MiB per
+hour, and the number of open file descriptors by less than one per hour. Every review is answered with 200. In the
+burst, the 99th percentile is at most 250 ms.
 
     python -m benchmarks.soak [--hours H] [--live-hours H] [--rate N]
 """
@@ -42,6 +43,9 @@ from webhook.certs.issuer import create_self_signed
 from webhook.server.handlers import API_SERVER
 
 MAX_MIB_PER_HOUR = 1.0
+MAX_FILES_PER_HOUR = 1.0
+"""Not zero: the pool of connections to the API server holds one or two more at some times than at others."""
+
 WARM_UP_SECONDS = 600.0
 CREATES_PER_SECOND = 20.0
 """The rate of pod changes that Kubernetes states its latency goals for."""
@@ -263,9 +267,9 @@ def _record(samples: list[Sample], pid: int, hours: float, spent: list[float]) -
 # Bounds
 
 
-def slope(samples: list[Sample]) -> float:
-    """Return the growth of resident memory, MiB per hour, by least squares."""
-    return linear_regression([each.hours for each in samples], [each.resident for each in samples]).slope
+def growth_per_hour(samples: list[Sample], values: list[float]) -> float:
+    """Return the growth of the values of samples per hour, by least squares."""
+    return linear_regression([each.hours for each in samples], values).slope
 
 
 def judge(name: str, samples: list[Sample]) -> bool:
@@ -273,16 +277,19 @@ def judge(name: str, samples: list[Sample]) -> bool:
     settled = [each for each in samples if each.hours * 3600 >= WARM_UP_SECONDS]
     if len(settled) < 2:
         raise SystemExit(f"{name}: too short, nothing is left after {WARM_UP_SECONDS:.0f} s of warm-up")
-    growth, first, last = slope(settled), settled[0], settled[-1]
+    first, last = settled[0], settled[-1]
+    growth = growth_per_hour(settled, [each.resident for each in settled])
+    opened = growth_per_hour(settled, [each.files for each in settled])
     hours = last.hours
     print(f"{name}: {hours:.1f} h; resident {first.resident:.1f} MiB after warm-up, {last.resident:.1f} at the end")
-    print(f"  {growth:+.2f} MiB per hour (at most {MAX_MIB_PER_HOUR:g}); files {first.files} and {last.files}")
+    print(f"  {growth:+.2f} MiB per hour (at most {MAX_MIB_PER_HOUR:g})")
+    print(f"  {opened:+.2f} files per hour (less than {MAX_FILES_PER_HOUR:g}); {first.files} and {last.files} are open")
     half = len(settled) // 2
     early, late = (sorted(each.p99 for each in part) for part in (settled[:half], settled[half:]))
     slowest = max(each.slowest for each in settled)
     print(f"  p99 {early[len(early) // 2]:.1f} ms in the first half, {late[len(late) // 2]:.1f} in the second")
     print(f"  slowest review {slowest:.0f} ms, garbage collection and reloads included")
-    return growth <= MAX_MIB_PER_HOUR and last.files <= first.files
+    return growth <= MAX_MIB_PER_HOUR and opened < MAX_FILES_PER_HOUR
 
 
 def judge_burst(spent: list[float]) -> bool:
