@@ -86,6 +86,25 @@ class PlanPart(NamedTuple):
         return self.groups, self.demands, self.limits
 
 
+class JoinedGroups:
+    """Sets of groups of nodes, by the number of one of each set: a union-find structure."""
+
+    def __init__(self, groups: int) -> None:
+        """Start with each group alone."""
+        self._parents = list(range(groups))
+
+    def root(self, number: int) -> int:
+        """Return the number that stands for the set of a group."""
+        parents = self._parents
+        while parents[number] != number:
+            parents[number] = number = parents[parents[number]]
+        return number
+
+    def join(self, number: int, other: int) -> None:
+        """Make one set of those of two groups."""
+        self._parents[self.root(number)] = self.root(other)
+
+
 def independent_parts(
     groups: Sequence[EqualNodes], demands: Sequence[UnitDemand], limits: Sequence[UnitLimit] = ()
 ) -> list[PlanPart]:
@@ -99,29 +118,23 @@ def independent_parts(
     for number, group in enumerate(groups):
         places[group.product, group.bit].append(number)
         bits[group.product] |= 1 << group.bit
-    part_of = list(range(len(groups)))
-
-    def find(number: int) -> int:
-        while part_of[number] != number:
-            part_of[number] = number = part_of[part_of[number]]
-        return number
-
+    joined = JoinedGroups(len(groups))
     first = dict[int, int]()
     for number, each in enumerate(demands):
         products = {unit.product for unit in each.units}
         reached = [(product, bit) for product in products for bit in bit_positions(bits[product] & each.nodes)]
         for place in reached:
             for group_number in places[place]:
-                part_of[find(group_number)] = find(first.setdefault(number, group_number))
+                joined.join(group_number, first.setdefault(number, group_number))
     for limit in limits:
         limited = [first[number] for number, _, _ in limit.amounts if number in first]
         for group_number in limited:
-            part_of[find(group_number)] = find(limited[0])
+            joined.join(group_number, limited[0])
     members, wanted = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for number in range(len(demands)):
-        wanted[find(first[number]) if number in first else -1].append(number)
+        wanted[joined.root(first[number]) if number in first else -1].append(number)
     for number in range(len(groups)):
-        root = find(number)
+        root = joined.root(number)
         members[root if root in wanted else -1].append(number)
     parts = [_plan_part(groups, demands, limits, members[root], wanted[root]) for root in {**members, **wanted}]
     return sorted(parts, key=lambda part: len(part.groups) * len(part.demands))
@@ -135,10 +148,8 @@ def _plan_part(
     wanted: Sequence[int],
 ) -> PlanPart:
     bits = list(dict.fromkeys(groups[number].bit for number in members))
-    own, numbers = (
-        {bit: index for index, bit in enumerate(bits)},
-        {number: place for place, number in enumerate(wanted)},
-    )
+    own = {bit: index for index, bit in enumerate(bits)}
+    numbers = {number: place for place, number in enumerate(wanted)}
     every = union_masks(1 << bit for bit in own)
     amounts = [[(numbers[each[0]], *each[1:]) for each in limit.amounts if each[0] in numbers] for limit in limits]
     return PlanPart(
