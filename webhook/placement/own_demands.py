@@ -37,6 +37,15 @@ from webhook.placement.mig import MigLayout
 NODE_SECONDS = 2.0
 """Time to plan one node alone."""
 
+SHARE_ALONE = 1 / 2
+"""Most of the time that all nodes alone may take: the programs are small, but there can be hundreds."""
+
+SHARE_TO_CHOOSE = 1 / 4
+"""Most of the time left for the layouts of the cards of own pods: the exact plan of the other pods follows."""
+
+SHARE_OF_OTHERS = 2 / 3
+"""Most of the time left then for the plan of the other pods; the rest is for the lower bounds."""
+
 
 class CardLoad(NamedTuple):
     """The slices of a card that own pods use, on nodes of a class, and whether the card could be whole instead."""
@@ -127,24 +136,24 @@ def plan_with_own_demands(
     seconds: float,
 ) -> tuple[LayoutPlan, float]:
     """Return a plan in which the own pods of nodes get the fewest cards, and the time that this took."""
-    services, spent = _serve_alone(groups, demands, own, seconds / 2)
+    services, spent = _serve_alone(groups, demands, own, seconds * SHARE_ALONE)
     common = common_demands(groups, demands, own)
-    services, more = _choose_cards(common, services, limits, (seconds - spent) / 4)
+    services, more = _choose_cards(common, services, limits, (seconds - spent) * SHARE_TO_CHOOSE)
     spent += more
     rest = RestOfNodes(common, {number: each.cards for number, each in services.items()})
-    plan, more = plan_together(rest.groups, common.demands, common.limits(limits), (seconds - spent) * 2 / 3)
+    plan, more = plan_together(rest.groups, common.demands, common.limits(limits), (seconds - spent) * SHARE_OF_OTHERS)
     spent += more
     unserved = plan.unserved.value + sum(each.unserved for each in services.values())
     used, layouts = plan.used.value + rest.used, rest.layouts(plan)
     bounds, more = _lower_bounds(common, demands, services, own, limits, unserved, seconds - spent)
     found = LayoutPlan(
-        _card_groups(groups, layouts),
-        _served_units(common, plan, services, own),
-        ObjectiveValue(unserved, min(unserved, bounds[0])),
-        ObjectiveValue(used, min(used, bounds[1])),
-        sum(_changed_cards(group, nodes) for group, nodes in zip(groups, layouts, strict=True)),
-        layouts,
-        tuple(rest.used_nodes(plan, layouts)),
+        cards=_card_groups(groups, layouts),
+        served=_served_units(common, plan, services, own),
+        unserved=ObjectiveValue(unserved, min(unserved, bounds[0])),
+        used=ObjectiveValue(used, min(used, bounds[1])),
+        changed=sum(_changed_cards(group, nodes) for group, nodes in zip(groups, layouts, strict=True)),
+        layouts=layouts,
+        used_nodes=tuple(rest.used_nodes(plan, layouts)),
     )
     return found, spent + more
 
@@ -259,62 +268,91 @@ def _choose_cards(
     A card with a single own pod stays whole where its other slices would serve none.
     """
     free = {number: each for number, each in services.items() if not common.groups[number].fixed}
-    pinned, loads = Counter[tuple[int, CardUnit]](), Counter[CardLoad]()
+    pinned, loads = _count_own_units(common, services), _count_loads(common, free)
+    program, placed = _card_program(common, pinned, loads, limits)
+    first = dict.fromkeys(program.unserved[len(common.demands) :], 1) | dict.fromkeys(placed.values(), -1)
+    solution = program.minimize([first, *islice(program.objectives(), 3)], program.start, seconds)
+    left = defaultdict[CardLoad, Counter[MigLayout]](Counter)
+    for (load, layout), index in placed.items():
+        left[load][layout] += solution.values[index]
+    return dict(services) | _distribute_layouts(common, free, left), solution.seconds
+
+
+def _count_own_units(common: CommonDemands, services: Mapping[int, OwnService]) -> Counter[tuple[int, CardUnit]]:
+    """Return the units of own pods, by the class of their nodes."""
+    found = Counter[tuple[int, CardUnit]]()
     for number, each in services.items():
-        bit = common.classes[number]
         for units in each.served:
-            pinned.update({(bit, unit): count for unit, count in units.items()})
-        loads.update(card.load(bit) for card in each.cards if card.used and number in free)
+            found.update({(common.classes[number], unit): count for unit, count in units.items()})
+    return found
+
+
+def _count_loads(common: CommonDemands, services: Mapping[int, OwnService]) -> Counter[CardLoad]:
+    """Return the partitioned cards that serve own pods, by what they have to do."""
+    return Counter(
+        card.load(common.classes[number]) for number, each in services.items() for card in each.cards if card.used
+    )
+
+
+def _card_program(
+    common: CommonDemands,
+    pinned: Mapping[tuple[int, CardUnit], int],
+    loads: Mapping[CardLoad, int],
+    limits: Sequence[UnitLimit],
+) -> tuple[LayoutProgram, dict[tuple[CardLoad, MigLayout], int]]:
+    """Return the program of all pods, and its variables of the cards of own pods by what they do and layout."""
     own = [
         UnitDemand(count, tuple(dict.fromkeys((unit, unit._replace(profile="")))), 1, 1 << bit)
         for (bit, unit), count in pinned.items()
     ]
     groups = common.merged_groups()
     program = LayoutProgram(groups, [*common.demands, *own], common.limits(limits))
-    hosts = _add_hosts(program, groups, loads)
+    placed = _add_own_cards(program, groups, loads)
     for number, (bit, unit) in enumerate(pinned, len(common.demands)):
-        _require_whole(program, hosts, number, bit, unit.profile)
-    first = dict.fromkeys(program.unserved[len(common.demands) :], 1) | dict.fromkeys(hosts.values(), -1)
-    solution = program.minimize([first, *islice(program.objectives(), 3)], program.start, seconds)
-    left = defaultdict[CardLoad, Counter[MigLayout]](Counter)
-    for (load, layout), index in hosts.items():
-        left[load][layout] += solution.values[index]
-    chosen = dict(services)
-    for number, each in free.items():
+        _require_whole(program, placed, number, bit, unit.profile)
+    return program, placed
+
+
+def _distribute_layouts(
+    common: CommonDemands, services: Mapping[int, OwnService], left: defaultdict[CardLoad, Counter[MigLayout]]
+) -> dict[int, OwnService]:
+    """Return own pods with the layouts that are left for cards with the same to do."""
+    found = dict[int, OwnService]()
+    for number, each in services.items():
         group, bit = common.groups[number], common.classes[number]
         today = Counter(group.layouts)
-        cards = tuple(_take_host(card, left[card.load(bit)], today) for card in each.cards)
-        chosen[number] = each.with_cards(group.product, cards)
-    return chosen, solution.seconds
+        cards = tuple(_take_layout(card, left[card.load(bit)], today) for card in each.cards)
+        found[number] = each.with_cards(group.product, cards)
+    return found
 
 
-def _add_hosts(
+def _add_own_cards(
     program: LayoutProgram, groups: Sequence[EqualNodes], loads: Mapping[CardLoad, int]
 ) -> dict[tuple[CardLoad, MigLayout], int]:
     """Add the cards that serve own pods, by the slices that these use, and layout."""
     pools = {group.bit: each.pool for group, each in zip(groups, program.groups, strict=True)}
-    hosts: dict[tuple[CardLoad, MigLayout], int] = {}
+    placed: dict[tuple[CardLoad, MigLayout], int] = {}
     by_card = defaultdict[int, list[int]](list)
     for load, count in loads.items():
         for (pool, layout), index in program.cards.items():
             if pool == pools[load.bit] and Counter(dict(load.used)) <= Counter(dict(layout)):
-                hosts[load, layout] = program.add_variable(count)
-                by_card[index].append(hosts[load, layout])
+                placed[load, layout] = program.add_variable(count)
+                by_card[index].append(placed[load, layout])
         if load.or_whole:
-            hosts[load, WHOLE_CARD] = program.add_variable(count)
-        program.require_sum({index: 1 for (each, _), index in hosts.items() if each == load}, upper=count)
+            placed[load, WHOLE_CARD] = program.add_variable(count)
+        program.require_sum({index: 1 for (each, _), index in placed.items() if each == load}, upper=count)
     for index, some in by_card.items():
         program.require_sum({**dict.fromkeys(some, 1), index: -1}, upper=0)
-    return hosts
+    return placed
 
 
 def _require_whole(
-    program: LayoutProgram, hosts: Mapping[tuple[CardLoad, MigLayout], int], number: int, bit: int, profile: str
+    program: LayoutProgram, placed: Mapping[tuple[CardLoad, MigLayout], int], number: int, bit: int, profile: str
 ) -> None:
     """Serve as many own pods with a whole card instead of a slice as cards stay whole for them."""
     whole = {
         index: -1
-        for (load, layout), index in hosts.items()
+        for (load, layout), index in placed.items()
         if load.bit == bit and layout == WHOLE_CARD and load.used == ((profile, 1),)
     }
     served = {index: 1 for (_, name), index in program.served[number].items() if not name}
@@ -322,7 +360,7 @@ def _require_whole(
         program.require_sum(served | whole, 0, 0)
 
 
-def _take_host(card: OwnCard, left: Counter[MigLayout], today: Counter[MigLayout]) -> OwnCard:
+def _take_layout(card: OwnCard, left: Counter[MigLayout], today: Counter[MigLayout]) -> OwnCard:
     """Return a card with one of the layouts that are left, if possible one that the node has today."""
     possible = [(today[layout] > 0, count, layout) for layout, count in left.items() if count > 0]
     layout = max(possible)[2] if possible and card.used else card.layout
