@@ -156,8 +156,8 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
         added: Tolerations that policies add to the pod.
     """
     pod, view, namespace = context.pod, context.view, context.request.namespace
-    has_devices = pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view)
-    found = list(_pod_claim_findings(pod, view, namespace)) if has_devices else []
+    is_reviewed = bool(pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view))
+    found = list(_pod_claim_findings(pod, view, namespace)) if is_reviewed else []
     found += _class_resource_findings(pod, view, namespace)
     if UNALLOCATABLE.isdisjoint(one.code for one in found):
         found += _joint_findings(context, added)

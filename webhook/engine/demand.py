@@ -25,7 +25,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.gpu_fractions import requested_fraction
-from webhook.model.gpu_resources import WHOLE_GPU, is_device_class
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, Pod
 from webhook.model.quantity import format_mib
@@ -279,5 +279,6 @@ def unmodeled_constraints(pod: Pod, view: ClusterView) -> Iterator[str]:
     if rule := rules_of_scheduler(view.schedulers, pod.spec.scheduler_name).unmodeled:
         yield f"{rule} of its scheduler"
     for one in pod.spec.containers + pod.spec.init_containers:
-        for name in filter(is_device_class, (*one.resources.requests, *one.resources.limits)):
-            yield f"resource {name}"
+        for name in (*one.resources.requests, *one.resources.limits):
+            if name.startswith(DEVICE_CLASS_PREFIX):
+                yield f"resource {name}"

@@ -47,7 +47,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.field_paths import FieldPath
-from webhook.model.gpu_resources import is_device_class
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
@@ -72,7 +72,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation) -> tuple[list[Secti
     facts: list[PolicyFinding] = []  # findings that no policy section owns
     if created and view.devices is not NO_DEVICES:
         names = context.gpu_requests.extended_names
-        if context.claimed is not NO_CLAIMED_GPUS or any(map(is_device_class, names)):
+        if context.claimed is not NO_CLAIMED_GPUS or any(name.startswith(DEVICE_CLASS_PREFIX) for name in names):
             facts += pod_device_findings(context, mutation.tolerations)
             if request.replicas > 1 and UNALLOCATABLE.isdisjoint(one.code for one in facts):
                 facts += replica_device_findings(context, mutation.tolerations)

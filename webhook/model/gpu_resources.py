@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from operator import methodcaller
 
 import msgspec
 
@@ -22,8 +20,7 @@ CARD_MILLI = 1000
 """A whole GPU, in thousandths."""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-is_device_class: Callable[[str], bool] = methodcaller("startswith", DEVICE_CLASS_PREFIX)
-"""Returns whether a resource name stands for a device class."""
+"""Prefix of the resource names that stand for device classes."""
 
 OTHER_VENDOR_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
 """Accelerators of other vendors, which are ignored."""
@@ -55,7 +52,7 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
 
 def may_take_gpus(name: str) -> bool:
     """Return whether a pod that requests a resource may get GPUs: one of the device plugin, or a device class."""
-    return is_device_class(name) or parse_gpu_resource(name) is not None
+    return name.startswith(DEVICE_CLASS_PREFIX) or parse_gpu_resource(name) is not None
 
 
 @request_cache(1024)
