@@ -247,6 +247,7 @@ def test_error_in_a_list_has_the_location_of_the_item(tmp_path: Path) -> None:
 
 FAULTS: dict[str, tuple[Json, str]] = {
     "a node without a name": ({"kind": "Node", "metadata": {}}, "metadata.name must be given"),
+    "a node with a name of two parts": ({"kind": "Node", "metadata": {"name": "a/b"}}, "must not contain /, found"),
     "metadata that is a list": ({"kind": "Node", "metadata": []}, "must be a map, found a list"),
     "a pod without a spec": ({"kind": "Pod", "metadata": {"name": "p"}}, "Object missing required field `spec`. Write"),
     "a node that is nested too deeply": (deep(2000), "is nested too deeply"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.cache.stored_objects import NamespacedObject, StoredPod
-from webhook.errors import QuantityError, SnapshotError, SourceLocation, shorten_text
+from webhook.errors import QuantityError, SnapshotError, SourceLocation, quote_text, shorten_text
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, claim_amounts
 from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.resource_slices import ResourceSlice, slice_amounts
@@ -202,6 +202,9 @@ def read_snapshot_object(raw: RawObject) -> SnapshotObject:
     if not item.metadata.name and not (isinstance(item, Pod) and item.metadata.generate_name):
         place = raw.place_at(("metadata",))
         raise SnapshotError(place, f"{kind}: metadata.name must be given, found none. Write metadata: {{name: ...}}")
+    if isinstance(item, Node) and "/" in item.metadata.name:
+        place, found = raw.place_at(("metadata", "name")), quote_text(item.metadata.name)
+        raise SnapshotError(place, f"Node: metadata.name must not contain /, found {found}. Write the name of the node")
     for path, amounts in _amounts_to_check(item):
         _check_amounts(raw, path, amounts)
     return item
