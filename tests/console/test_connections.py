@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+from tests.cli.conftest import Run
 from tests.console.test_pages import DEMO_PAGES
 from webhook.cache.bundled_files import bundled_folder
 
@@ -63,3 +65,15 @@ def test_a_connection_would_be_recorded(tmp_path: Path) -> None:
 
     assert run.returncode == 3
     assert f"connect {closed}" in log.read_text(encoding="utf-8").splitlines()
+
+
+def test_an_address_that_cannot_be_used_is_explained_with_one_that_can(rightslice: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        in_use = rightslice("ui", "--cluster", "demo", "--listen", address)
+    without_port = rightslice("ui", "--cluster", "demo", "--listen", "foo")
+
+    assert (in_use.code, without_port.code) == (2, 2)
+    assert "Address already in use" in in_use.err
+    assert "Write another port; 0 takes any that is free" in in_use.err
+    assert "must be ADDRESS:PORT, for example 127.0.0.1:8080, found 'foo'" in without_port.err

@@ -290,9 +290,9 @@ def parse_log_level(level: str) -> str:
     return level
 
 
-def parse_listen_address(text: str) -> tuple[str, int]:
+def parse_listen_address(text: str, example: str = "0.0.0.0:8081") -> tuple[str, int]:
     """Split ADDRESS:PORT; ValueError if it is something else."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise ValueError(f"--listen: must be ADDRESS:PORT, for example 0.0.0.0:8081, found {text!r}")
+        raise ValueError(f"--listen: must be ADDRESS:PORT, for example {example}, found {text!r}")
     return host.strip("[]"), int(port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from webhook.cli.console_inputs import ConsoleReader
     from webhook.console.reading import ClusterReading
 
+LISTEN = "127.0.0.1:8080"
 Listen = Annotated[
     str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address of the console; only loopback is accepted.")
 ]
@@ -38,7 +40,7 @@ def ui_command(
     prometheus: flags.Prometheus = None,
     now: flags.Now = "",
     prices: PriceFile = "",
-    listen: Listen = "127.0.0.1:8080",
+    listen: Listen = LISTEN,
     verbose: flags.Verbose = False,
 ) -> None:
     """Show a cluster in a browser on this machine.
@@ -54,7 +56,7 @@ def ui_command(
     from webhook.cli.console_inputs import ConsoleReader  # numpy and the HTTP server are slow to import
 
     try:
-        host, port = parse_listen_address(listen)
+        host, port = parse_listen_address(listen, LISTEN)
     except ValueError as error:
         exit_with_error(str(error))
     if not is_loopback(host):
@@ -80,7 +82,8 @@ def ui_command(
     try:
         asyncio.run(_serve_until_signal(reader, first, host, port, follows=chosen == LIVE))
     except OSError as error:
-        exit_with_error(f"--listen {sanitize(listen)}: {error.strerror or error}")
+        other = ". Write another port; 0 takes any that is free" if error.errno == errno.EADDRINUSE else ""
+        exit_with_error(f"--listen {sanitize(listen)}: {error.strerror or error}{other}")
 
 
 async def _serve_until_signal(
