@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from tests.cli.conftest import Run
 from tests.console.conftest import Client, page_words
 from webhook.console.reading import ClusterReading
 from webhook.report.capacity import NodeCapacity
@@ -258,3 +260,17 @@ async def test_a_card_lists_the_gpus_to_which_it_has_a_link_of_its_own(client: C
     assert all(one in linked[other] for one in range(8) for other in linked[one])
     assert "Connected directly or through other GPUs: 0,1,2,3,4,5,6,7 . The largest set" in words
     assert "connects every pair has 4 GPUs" in words
+
+
+def test_the_reason_of_a_workload_is_that_of_the_reach_in_audit(demo: ClusterReading, rightslice: Run) -> None:
+    """A policy right-sizes notebooks, and has no share that is smaller than theirs; a queue keeps the fine-tuning."""
+    reach = json.loads(rightslice("audit", "--cluster", "demo", "-o", "json", "--now", "2026-06-01T00:00:00Z").out)[
+        "reach"
+    ]
+    reasons = {key: row.keep_reason for key, row in demo.state.by_workload.items()}
+
+    assert reasons["notebooks", "Pod/jupyter-d"] == reasons["notebooks", "Pod/jupyter-a"] == "NoWholeGPU"
+    assert reasons["search", "CronJob/finetune-nightly"] == "NotAdmittedByQueue"
+    assert "NoRightSizingPolicy" not in reasons.values()
+    assert "NotAdmittedByQueue" in {each["reason"] for each in reach["kept"]}
+    assert "QueuedWorkload" not in {*reasons.values(), *(each["reason"] for each in reach["kept"])}

@@ -208,6 +208,18 @@ def evaluate_for_explain(
             yield from (msgspec.structs.replace(one, devices=devices) for one in evaluate_all([each], context))
 
 
+_KEEP_REASONS = {reason.value: reason for reason in KeepReason}
+
+
+def _keep_for(result: CheckResult, reason: KeepReason) -> CheckResult:
+    """Return the result with this reason to keep the GPUs, unless it has the reason already."""
+    outcome = result.decision.outcome
+    if isinstance(outcome, KeepRequest) and outcome.reason is reason:
+        return result
+    decision = msgspec.structs.replace(result.decision, outcome=KeepRequest(reason))
+    return msgspec.structs.replace(result, decision=decision)
+
+
 def audit_pod(
     source: SourceObject, context: EvaluationContext, unsized: PolicySet, holders: ClaimHolders | None = None
 ) -> CheckResult:
@@ -231,8 +243,10 @@ def audit_pod(
     result = evaluate_object(recreated, context_without_pod)
     fit = result.decision.outcome
     if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.requested_units):
-        result = evaluate_object(recreated, unsized_context)  # the offer saves no GPUs
+        result = _keep_for(evaluate_object(recreated, unsized_context), KeepReason.NO_WHOLE_GPU)  # it has a share
     reach = reach_of_pod(request, result.decision, measure(result.decision.requested_units), context_without_pod)
+    if reach is not None and reach.eligible and reach.outcome in _KEEP_REASONS and result.decision.keep_reason:
+        result = _keep_for(result, _KEEP_REASONS[reach.outcome])  # the reason of its queue
     result = _measure_result(result, requests, measure)
     missed = missed_admission(source.data, request.namespace, result.decision)
     change = describe_admission_change(result.decision) if missed else ""
