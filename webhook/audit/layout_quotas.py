@@ -30,11 +30,13 @@ class QuotaMatch(NamedTuple):
     """A quota that counts a pod.
 
     Attributes:
-        quota: With all that it has left, as if no planned pod used any of it.
+        quota: With its hard amount.
+        used: What all pods use of it now.
         pool: The namespaces and products of a shared quota; None for a ResourceQuota.
     """
 
     quota: DemandQuota
+    used: int
     pool: QuotaPool | None = None
 
     def amount(self, result: CheckResult, view: ClusterView) -> int:
@@ -60,12 +62,12 @@ class QuotaCollector:
         self._view, self._policies = view, {policy.name: policy for policy in policies.policies}
         self._matches: dict[tuple[str, str], tuple[QuotaMatch, ...]] = {}
         self._released = Counter[DemandQuota]()
-        self._quotas: dict[DemandQuota, None] = {}
+        self._used: dict[DemandQuota, int] = {}
 
     def add(self, result: CheckResult) -> None:
         """Add a planned pod, which no longer uses what it uses now."""
         for match in self._matches_of(result):
-            self._quotas.setdefault(match.quota)
+            self._used.setdefault(match.quota, match.used)
             self._released[match.quota] += match.amount(result, self._view)
 
     def keys(self, result: CheckResult, units: Sequence[CardUnit]) -> tuple[QuotaKey, ...]:
@@ -88,14 +90,14 @@ class QuotaCollector:
             kept: The whole cards that planned pods keep.
         """
         found = []
-        for quota in self._quotas:
+        for quota, used in self._used.items():
             keeps = sum(
                 count * max(map(quota.amount, need.units), default=0)
                 for need, count in kept.items()
                 if quota.key in need.quotas
             )
-            used = max(0, quota.used - self._released[quota])
-            found.append(quota._replace(used=0, most=max(0, quota.most - used - keeps)))
+            used_by_others = max(0, used - self._released[quota])
+            found.append(quota._replace(most=max(0, quota.most - used_by_others - keeps)))
         return tuple(found)
 
     def _matches_of(self, result: CheckResult) -> Iterator[QuotaMatch]:
@@ -110,7 +112,7 @@ class QuotaCollector:
     def _matches_of_quota(self, namespace: str, quota: ResourceQuota, result: CheckResult) -> Iterator[QuotaMatch]:
         key = (namespace, quota.metadata.name)
         if key not in self._matches:
-            self._matches[key] = tuple(QuotaMatch(each) for each in _quotas_by_resource(namespace, quota))
+            self._matches[key] = tuple(_matches_by_resource(namespace, quota))
         for match in self._matches[key]:
             if match.quota.resource != ACCOUNTING_RESOURCE or self._is_accounted(result):
                 yield match
@@ -127,7 +129,9 @@ class QuotaCollector:
         if key not in self._matches:
             self._matches[key] = tuple(
                 QuotaMatch(
-                    self._shared_quota(f"quota {each.name} of policy {name}", each.pool, each.gpu_milli), each.pool
+                    self._shared_quota(f"quota {each.name} of policy {name}", each.pool, each.gpu_milli),
+                    self._view.pool_usage(each.pool),
+                    each.pool,
                 )
                 for each in section.shared
                 if each.pool.includes_namespace(namespace, labels)
@@ -138,16 +142,17 @@ class QuotaCollector:
         labels, test = {node.labels.get(PRODUCT_LABEL, "") for node in self._view.fleet.nodes}, pool.includes_product
         products = {label[: -len(SHARED_MARK)] if label.lower().endswith(SHARED_MARK) else label for label in labels}
         counted = None if test is None else frozenset(filter(test, products))
-        return DemandQuota(name, "", most, self._view.pool_usage(pool), counted)
+        return DemandQuota(name, "", most, counted)
 
 
-def _quotas_by_resource(namespace: str, quota: ResourceQuota) -> Iterator[DemandQuota]:
+def _matches_by_resource(namespace: str, quota: ResourceQuota) -> Iterator[QuotaMatch]:
     """Yield what a ResourceQuota has of each GPU resource that it counts; amounts that cannot be read are left out."""
     hard, name = quota.status.hard or quota.spec.hard, f"ResourceQuota {namespace}/{quota.metadata.name}"
     for key in hard:
         resource = key.removeprefix(REQUESTS)
         if key.startswith(REQUESTS) and (resource == ACCOUNTING_RESOURCE or parse_gpu_resource(resource)):
             try:
-                yield DemandQuota(name, resource, parse_units(hard[key]), parse_units(quota.status.used.get(key, 0)))
+                used = parse_units(quota.status.used.get(key, 0))
+                yield QuotaMatch(DemandQuota(name, resource, parse_units(hard[key])), used)
             except QuantityError:
                 continue

@@ -100,14 +100,12 @@ class DemandQuota(NamedTuple):
         name: For example "ResourceQuota team/gpus".
         resource: The resource that it counts; "" if it counts thousandths of all GPUs.
         most: What it admits.
-        used: What pods use of that.
         products: The only products whose GPUs it counts; None for all.
     """
 
     name: str
     resource: str
     most: int
-    used: int = 0
     products: frozenset[str] | None = None
 
     def amount(self, unit: CardUnit) -> int:
