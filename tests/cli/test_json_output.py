@@ -70,6 +70,7 @@ WORKLOAD: dict[str, type] = {
     "idle": dict,
     "idleUnknownMilli": int,
     "overRequested": dict,
+    "wasted": dict,
     "denied": int,
     "warned": int,
     "unevaluated": list,

@@ -459,4 +459,4 @@ def test_an_account_that_may_not_list_budgets_gets_a_plan_that_drains_no_node(
     plan = json.loads(ran.stdout)
     assert plan["notDrained"] == {"live-a": None}
     assert plan["nodes"] == []
-    assert plan["cardsUsed"]["planned"] == 3
+    assert plan["cardsUsed"]["planned"] == plan["cardsUsed"]["today"]

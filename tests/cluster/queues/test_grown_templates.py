@@ -55,7 +55,7 @@ def pool_node(name: str, group: str) -> Json:
 
 def test_a_job_gets_slices_of_nodes_that_its_group_adds(site: Installation, pool: tuple[str, str]) -> None:
     (team, when_full), plane = pool, site.plane
-    job = queued_job("many", team, **{"rightslice.dev/gang-size": "1"})
+    job = queued_job("many", team, **{"rightslice.dev/gang-size": "1", "test/runs-on": "true"})
     job["spec"] |= {"parallelism": PODS, "completions": PODS}
     limits = limits_of(create_job(plane, job)["spec"]["template"])
     if when_full == "keep":
