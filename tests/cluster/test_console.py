@@ -111,7 +111,7 @@ def words_of_pages(url: str) -> dict[str, str]:
 def test_the_islands_are_those_that_an_agent_reports(console: str, island: str) -> None:
     """Without the report, NVLink is assumed to connect all eight GPUs of the product."""
     link = f"/node?name={island}"
-    measured = "as the node's agent reports them. Islands: 0,1,2,3 ."
+    measured = "as the node's agent reports them. Connected directly or through other GPUs: 0,1,2,3 ."
     eventually(lambda: page_words(page(f"{console}{link}")), until=lambda words: measured in words)
     assert link in page(f"{console}/nodes?island=4")
     assert link not in page(f"{console}/nodes?island=8")
