@@ -11,14 +11,13 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.nodes import NODES
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.processes import Process, free_port
+from tests.cluster.processes import Process, free_port, is_up
 from tests.controlplane.build import karpenter_program
 from tests.example_cluster import A100, MIXED
 
@@ -65,8 +64,7 @@ def run_karpenter(plane: Plane, folder: Path) -> Iterator[Process]:
         stack.enter_context(serve_operator_kinds(plane, "karpenter", *core))
         stack.enter_context(serve_operator_kinds(plane, "karpenter-kwok", "kwoknodeclasses.karpenter.kwok.sh"))
         process = _karpenter_process(plane, folder)
-        process.start()
-        stack.callback(process.kill)
+        stack.enter_context(process.run())
         _create_pools(plane)
         stack.callback(_remove_pools, plane)
         yield process
@@ -85,12 +83,7 @@ def _karpenter_process(plane: Plane, folder: Path) -> Process:
         "--disable-leader-election=true",
         "--feature-gates=NodeOverlay=true",
     ]
-    return Process("karpenter", command, folder / "karpenter.log", lambda: _is_up(f"http://127.0.0.1:{health}/readyz"))
-
-
-def _is_up(url: str) -> bool:
-    with urlopen(url, timeout=5) as response:
-        return bool(response.status == 200)
+    return Process("karpenter", command, folder / "karpenter.log", lambda: is_up(f"http://127.0.0.1:{health}/readyz"))
 
 
 def _create_pools(plane: Plane) -> None:

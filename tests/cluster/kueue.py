@@ -5,16 +5,15 @@ Jobs and JobSets are created as these webhooks would have made them: suspended, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 from tests.cluster.client import Json
 from tests.cluster.operator_crds import serve_operator_kinds
+from tests.cluster.operators import operator_process
 from tests.cluster.plane import Plane
-from tests.cluster.processes import Process, free_port, mount_namespace
+from tests.cluster.processes import mount_namespace
 from tests.controlplane.build import jobset_program, kueue_program
 from tests.controlplane.definitions import definitions
 
@@ -28,82 +27,33 @@ _IN_NAMESPACE = (
 """Kueue reads the certificate of its metrics from a fixed folder of /etc: it gets a mount namespace with its own."""
 
 
+_KUEUE_SETTINGS = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "namespace": "kueue-system",
+    "internalCertManagement": {"enable": False},
+    "featureGates": {"VisibilityOnDemand": False},
+    "clientConnection": {"qps": 500, "burst": 1000},
+    "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
+}
+_JOBSET_SETTINGS = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "internalCertManagement": {"enable": False}}
+
+
 @contextmanager
 def run_kueue(plane: Plane, folder: Path) -> Iterator[None]:
     """Run Kueue for the block, with an empty folder for its files."""
     kinds = sorted(f"{file.stem.partition('_')[2]}.kueue.x-k8s.io" for file in definitions("kueue").iterdir())
-    with serve_operator_kinds(plane, "kueue", *kinds), plane.namespace_called("kueue-system"):
-        process = _kueue_process(plane, folder)
-        process.start()
-        try:
-            yield
-        finally:
-            process.kill()
+    prefix = [*mount_namespace(), "sh", "-c", _IN_NAMESPACE, str(folder)]
+    process = operator_process(plane, kueue_program(), folder, _KUEUE_SETTINGS, prefix=prefix)
+    with serve_operator_kinds(plane, "kueue", *kinds), plane.namespace_called("kueue-system"), process.run():
+        yield
 
 
 @contextmanager
 def run_jobset(plane: Plane, folder: Path) -> Iterator[None]:
     """Run the controller of JobSets for the block, with an empty folder for its files."""
-    with serve_operator_kinds(plane, "jobset", "jobsets.jobset.x-k8s.io"), plane.namespace_called("jobset-system"):
-        process = _jobset_process(plane, folder)
-        process.start()
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def _jobset_process(plane: Plane, folder: Path) -> Process:
-    health, config = free_port(), folder / "config.json"
-    for name in ("crt", "key"):
-        (folder / f"tls.{name}").write_bytes((plane.ca.parent / f"server.{name}").read_bytes())
-    settings = {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-        "metrics": {"bindAddress": "0"},
-        "webhook": {"host": "127.0.0.1", "port": free_port(), "certDir": str(folder)},
-        "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
-    }
-    config.write_text(json.dumps(settings), encoding="utf-8")
-    command = [str(jobset_program()), f"--config={config}", f"--kubeconfig={plane.kubeconfig}"]
-    return Process("jobset", command, folder / "jobset.log", lambda: _is_up(f"http://127.0.0.1:{health}/readyz"))
-
-
-def _kueue_process(plane: Plane, folder: Path) -> Process:
-    health = free_port()
-    credentials = plane.ca.parent
-    for name in ("crt", "key"):
-        (folder / f"tls.{name}").write_bytes((credentials / f"server.{name}").read_bytes())
-    (folder / "ca.crt").write_bytes(plane.ca.read_bytes())
-    config = folder / "config.json"
-    config.write_text(json.dumps(configuration(health, folder)), encoding="utf-8")
-    program = [str(kueue_program()), f"--config={config}", f"--kubeconfig={plane.kubeconfig}"]
-    command = [*mount_namespace(), "sh", "-c", _IN_NAMESPACE, str(folder), *program]
-    return Process("kueue", command, folder / "kueue.log", lambda: _is_up(f"http://127.0.0.1:{health}/readyz"))
-
-
-def configuration(health: int, folder: Path) -> Json:
-    """Return Kueue's Configuration."""
-    return {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "namespace": "kueue-system",
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-        "metrics": {"bindAddress": "0"},
-        "webhook": {"host": "127.0.0.1", "port": free_port(), "certDir": str(folder)},
-        "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
-        "featureGates": {"VisibilityOnDemand": False},
-        "clientConnection": {"qps": 500, "burst": 1000},
-        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
-    }
-
-
-def _is_up(url: str) -> bool:
-    with urlopen(url, timeout=5) as response:
-        return bool(response.status == 200)
+    kinds, process = "jobsets.jobset.x-k8s.io", operator_process(plane, jobset_program(), folder, _JOBSET_SETTINGS)
+    with serve_operator_kinds(plane, "jobset", kinds), plane.namespace_called("jobset-system"), process.run():
+        yield
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.cluster import commands
 from tests.cluster.client import Client
 from tests.cluster.credentials import make_credentials
 from tests.cluster.polling import eventually
-from tests.cluster.processes import Process, free_port
+from tests.cluster.processes import Process, free_port, is_up
 
 STAGES = Path(__file__).with_name("stages.yaml")
 
@@ -71,7 +70,7 @@ class Plane:
         manager = commands.controller_manager(programs["kube-controller-manager"], credentials, gates)
         scheduler = commands.scheduler(programs["kube-scheduler"], self._scheduler_config, gates)
         kwok = commands.kwok(programs["kwok"], credentials, [STAGES])
-        self.etcd = self._process("etcd", etcd, lambda: _is_up(f"http://127.0.0.1:{etcd_port}/readyz"))
+        self.etcd = self._process("etcd", etcd, lambda: is_up(f"http://127.0.0.1:{etcd_port}/readyz"))
         self.apiserver = self._process("kube-apiserver", [*server, *apiserver_flags], self._serves)
         self.controllers = self._process("kube-controller-manager", manager)
         self.scheduler = self._process("kube-scheduler", scheduler)
@@ -201,9 +200,3 @@ class Plane:
 
     def _serves(self) -> bool:
         return self.api.is_ready()
-
-
-def _is_up(url: str) -> bool:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
-        status: int = answer.status
-    return status == 200

@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cluster.polling import eventually
@@ -44,6 +45,12 @@ def free_port() -> int:
             UNUSED_PORTS.discard(port)
             return port
     raise OSError("no free port")
+
+
+def is_up(url: str) -> bool:
+    """Return whether a program answers a probe with 200. It may raise OSError before it listens."""
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as response:
+        return bool(response.status == 200)
 
 
 class Process:
@@ -88,6 +95,15 @@ class Process:
         """
         self.launch()
         self.wait(within)
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Run it for the block, from when it is ready, and kill it afterwards."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.kill()
 
     def launch(self) -> None:
         """Start it without waiting."""

@@ -14,7 +14,7 @@ from webhook.errors import QuantityError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU, parse_gpu_resource
-from webhook.model.node_labels import PRODUCT_LABEL, SHARED_MARK
+from webhook.model.node_labels import PRODUCT_LABEL, without_shared_mark
 from webhook.model.objects import ResourceQuota
 from webhook.model.pools import QuotaPool, weigh_on_node
 from webhook.model.quantity import parse_units
@@ -102,9 +102,10 @@ class QuotaCollector:
 
     def _matches_of(self, result: CheckResult) -> Iterator[QuotaMatch]:
         """Yield the quotas that count a pod."""
-        details, namespace = result.pod_details, result.namespace
-        for quota in self._view.quotas(namespace) if details is not None else ():
-            if details is not None and quota.metadata.name in details.quotas:
+        namespace = result.namespace
+        counting = result.pod_details.quotas if result.pod_details is not None else ()
+        for quota in self._view.quotas(namespace) if counting else ():
+            if quota.metadata.name in counting:
                 yield from self._matches_of_quota(namespace, quota, result)
         for name in result.decision.policies:
             yield from self._matches_of_policy(namespace, name)
@@ -140,7 +141,7 @@ class QuotaCollector:
 
     def _shared_quota(self, name: str, pool: QuotaPool, most: int) -> DemandQuota:
         labels, test = {node.labels.get(PRODUCT_LABEL, "") for node in self._view.fleet.nodes}, pool.includes_product
-        products = {label[: -len(SHARED_MARK)] if label.lower().endswith(SHARED_MARK) else label for label in labels}
+        products = set(map(without_shared_mark, labels))
         counted = None if test is None else frozenset(filter(test, products))
         return DemandQuota(name, "", most, counted)
 

@@ -216,7 +216,7 @@ def _smallest_choice(
     with_enough_memory = [offer for offer in allowed if _has_enough_memory(offer, need)]
     covering = with_enough_memory
     if need.compute_milli is not None:
-        covering = [offer for offer in with_enough_memory if offer.compute_milli >= need.compute_milli]
+        covering = [offer for offer in with_enough_memory if covers_need(offer, need)]
         if covering[:1] != with_enough_memory[:1]:
             need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
     kept: KeepRequest | None = None

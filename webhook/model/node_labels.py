@@ -298,6 +298,15 @@ def card_product(product: str) -> str:
     return product.lower().removesuffix(SHARED_MARK).partition(MIG_MARK)[0]
 
 
+def without_shared_mark(product: str) -> str:
+    """Return the label without the mark of shared GPUs, as it is written.
+
+    >>> without_shared_mark("NVIDIA-L40S-SHARED"), without_shared_mark("NVIDIA-L40S")
+    ('NVIDIA-L40S', 'NVIDIA-L40S')
+    """
+    return product[: -len(SHARED_MARK)] if product.lower().endswith(SHARED_MARK) else product
+
+
 def card_memory_mib(product: str) -> int | None:
     """Return the memory of a whole card in MiB, the lowest known total of this product; None if unknown."""
     return _PRODUCTS.get(normalized_product(product), (None, None))[0]

@@ -15,7 +15,7 @@ from webhook.errors import abbreviate_names
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.node_labels import PRODUCT_LABEL, SHARED_MARK, parse_count
+from webhook.model.node_labels import PRODUCT_LABEL, parse_count, without_shared_mark
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.placement.devices import GPU_COUNT_LABEL
@@ -207,7 +207,7 @@ def _is_plannable(resource: str, offer: GpuOffer, profiles: Container[str]) -> b
 def _node_layout(fleet: Fleet, index: int, *, sharing: bool) -> NodeLayout | None:
     node = fleet.nodes[index]
     label = node.labels.get(PRODUCT_LABEL, "")
-    product = label[: -len(SHARED_MARK)] if sharing and label.lower().endswith(SHARED_MARK) else label
+    product = without_shared_mark(label) if sharing else label
     geometry, counts = mig_geometry(product), Counter[str]()
     if geometry is None and not (sharing and product):
         return None
