@@ -13,12 +13,14 @@ from tests.cluster.client import Json
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.operators import operator_process
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.processes import mount_namespace
 from tests.controlplane.build import jobset_program, kueue_program
 from tests.controlplane.definitions import definitions
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
 KINDS = {"resourceflavors": "ResourceFlavor", "clusterqueues": "ClusterQueue", "localqueues": "LocalQueue"}
+QUEUE_PARTS = ("clusterqueues", "resourceflavors")
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 
 _IN_NAMESPACE = (
@@ -46,6 +48,8 @@ def run_kueue(plane: Plane, folder: Path) -> Iterator[None]:
     process = operator_process(plane, kueue_program(), folder, _KUEUE_SETTINGS, prefix=prefix)
     with serve_operator_kinds(plane, "kueue", *kinds), plane.namespace_called("kueue-system"), process.run():
         yield
+        # It releases what is being deleted; without it, their definitions could not be deleted.
+        eventually(lambda: not any(plane.api.get(f"{API}/{kind}")["items"] for kind in QUEUE_PARTS))
 
 
 @contextmanager

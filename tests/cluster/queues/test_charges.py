@@ -61,9 +61,9 @@ def queued_jobset(name: str, team: str) -> Json:
     }
 
 
-def create_job(plane: Plane, job: Json) -> Json:
+def create_job(plane: Plane, job: Json, **params: str) -> Json:
     """Create a Job, and return it as stored."""
-    return plane.api.create(f"/apis/batch/v1/namespaces/{job['metadata']['namespace']}/jobs", job)
+    return plane.api.create(f"/apis/batch/v1/namespaces/{job['metadata']['namespace']}/jobs", job, **params)
 
 
 def admitted_amounts(plane: Plane, team: str) -> Json:

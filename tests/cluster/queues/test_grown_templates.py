@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.client import Json
 from tests.cluster.installation import Installation
-from tests.cluster.kueue import GPU, SLICE, serve_queue
+from tests.cluster.kueue import API, GPU, SLICE, serve_queue
 from tests.cluster.nodes import NODES, add_nodes, demo_nodes, remove_nodes
 from tests.cluster.polling import eventually
 from tests.cluster.queues.conftest import POLICIES, policy_of
@@ -37,8 +37,10 @@ def pool(site: Installation, request: pytest.FixtureRequest) -> Iterator[tuple[s
         eventually(lambda: plane.api.get(path).get("status", {}).get("conditions"))
         yield name, request.param
         plane.api.delete(path)
-        plane.api.delete(f"/api/v1/namespaces/{name}")
-        plane.api.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds="0")
+        # Kueue releases the queue once no Workload uses it.
+        plane.api.delete(f"/apis/batch/v1/namespaces/{name}/jobs", propagationPolicy="Background")
+        eventually(lambda: not plane.api.get(f"{API}/namespaces/{name}/workloads")["items"])
+    plane.api.delete(f"/api/v1/namespaces/{name}")
     remove_nodes(plane, [*added, f"{name}-1"] if request.param == "grow" else added)
 
 
@@ -57,12 +59,14 @@ def test_a_job_gets_slices_of_nodes_that_its_group_adds(site: Installation, pool
     (team, when_full), plane = pool, site.plane
     job = queued_job("many", team, **{"rightslice.dev/gang-size": "1", "test/runs-on": "true"})
     job["spec"] |= {"parallelism": PODS, "completions": PODS}
-    limits = limits_of(create_job(plane, job)["spec"]["template"])
     if when_full == "keep":
-        assert limits == {GPU: "1"}
+        assert limits_of(create_job(plane, job)["spec"]["template"]) == {GPU: "1"}
         return
 
-    assert limits == {SLICE: "1"}
+    # The webhook learns of the node, the queue and the policy by watches.
+    tried = lambda: limits_of(create_job(plane, job, dryRun="All")["spec"]["template"])  # noqa: E731 - used at once
+    eventually(tried, until=lambda limits: limits == {SLICE: "1"})
+    assert limits_of(create_job(plane, job)["spec"]["template"]) == {SLICE: "1"}
     charged = eventually(lambda: admitted_amounts(plane, team), within=120)
     assert charged == {"many": {"cpu": str(PODS), SLICE: str(PODS)}}
     assert eventually(lambda: bound_pods(site, team), until=lambda bound: bound == SLOTS, within=120)
