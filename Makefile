@@ -170,9 +170,10 @@ clean: ## Remove everything that make and the tools created
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 	find webhook tests benchmarks -name __pycache__ -type d -exec rm -rf {} +
 
-$(VENV)/.run: $(VENV)/.made requirements/run.txt requirements/build.txt pyproject.toml
+# With every extra: a page of the console plans layouts with HiGHS.
+$(VENV)/.run: $(VENV)/.made requirements/all.txt requirements/build.txt pyproject.toml
 	@echo "Installing the dependencies of rightslice into $(VENV)" >&2
-	@$(LOCKED) --requirement requirements/run.txt --requirement requirements/build.txt
+	@$(LOCKED) --requirement requirements/all.txt --requirement requirements/build.txt
 	@$(ITSELF)
 	@touch $@
 

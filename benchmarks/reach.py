@@ -25,7 +25,6 @@ from benchmarks.decide import manifests, pods_of, request_of
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
-from webhook.engine.owned_pods import is_daemon_pod
 from webhook.errors import SourceLocation
 from webhook.model.batch import gang_sign
 from webhook.model.cluster_view import ClusterView
@@ -34,7 +33,7 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pod_volumes import pod_volumes
-from webhook.model.pods import Pod, parse_pod
+from webhook.model.pods import Pod, is_daemon_pod, parse_pod
 from webhook.model.quantity import parse_nano
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies

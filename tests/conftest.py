@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.browser.fixtures import browser
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
-from tests.controlplane.programs import HAS_C_COMPILER
+from tests.controlplane.programs import HAS_GCC
 from tests.distribution import MixedScheduling
 from tests.filters.scheduler import device_scheduler, scheduler_filters
 from tests.usage.fixtures import prometheus
@@ -67,12 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The other tests cover the core alone, and measuring doubles the CPU that comparisons with kube-scheduler need.
 
-    Leave out tests that need a GPU unless requested, and those that need a C compiler where there is none.
+    Leave out tests that need a GPU unless requested, and those that need gcc where there is none.
     """
     if "gpu" not in config.option.markexpr:
         config.stash[GPU_TESTS] = leave_out("gpu", config, items)
-    if not HAS_C_COMPILER:
-        leave_out("c_compiler", config, items)
+    if not HAS_GCC:
+        leave_out("gcc", config, items)
     for item in items:
         if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or item.nodeid.startswith("tests/cluster/"):
             item.add_marker(pytest.mark.cluster)
@@ -112,5 +112,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(
             f"{left} tests of a real NVIDIA GPU were not run; where there is one: pytest -m gpu"
         )
-    if not HAS_C_COMPILER:
-        terminalreporter.write_line("tests with mig-parted's own code were not run: they need a C compiler")
+    if not HAS_GCC:
+        terminalreporter.write_line("tests with mig-parted's own code were not run: they need gcc")

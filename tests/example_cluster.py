@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jsonpatch
 
 from tests.builders import Json, PodMaker, make_namespace, make_node
+from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
@@ -67,6 +69,11 @@ def mig_node(name: str = "mig", small: int = 7, large: int = 2) -> Json:
 def view_of(*objects: Json) -> ClusterView:
     """Return a view of these objects, as a snapshot file would give it."""
     return view_of_objects((item, SourceLocation("test.yaml", 1, 1)) for item in objects)
+
+
+def parse_documents(objects: Iterable[Json]) -> Iterator[SourceObject | SkippedDocument]:
+    """Parse objects as the documents of one file."""
+    return parse_objects("file.yaml", "\n---\n".join(map(json.dumps, objects)).encode())
 
 
 def policy(spec: str, name: str = "test") -> str:

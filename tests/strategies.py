@@ -97,7 +97,9 @@ def variables() -> st.SearchStrategy[Json]:
 
 def contexts() -> st.SearchStrategy[Json]:
     """Draw security contexts."""
-    names = st.lists(st.sampled_from(["SYS_ADMIN", "cap_sys_admin", "ALL", "NET_ADMIN", ""]), max_size=2)
+    names = st.lists(
+        st.sampled_from(["SYS_ADMIN", "cap_sys_admin", "ALL", "SYS_RAWIO", "SYS_PTRACE", "NET_ADMIN", ""]), max_size=2
+    )
     return objects(
         privileged=st.booleans(),
         allowPrivilegeEscalation=st.booleans(),

@@ -23,7 +23,10 @@ A denied pod is not an error: it is a `Decision` with findings.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from errno import errorcode
+from ssl import SSLError
 from typing import NamedTuple
 
 
@@ -161,6 +164,18 @@ def abbreviate_names(names: Sequence[str], most: int = 3) -> str:
     """Return the first of some names for a message, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def read_problem(error: OSError) -> str:
+    """Return why a file or folder was not read, as the end of a sentence about it."""
+    return f"cannot be read: {error.strerror or error}"
+
+
+def connection_problem(error: Exception) -> str:
+    """Return why a connection failed: in the words of the operating system, or those of the error."""
+    inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    number = 0 if isinstance(inner, SSLError) else getattr(inner, "errno", None) or 0
+    return os.strerror(number).lower() if number in errorcode else str(inner) or type(inner).__name__
 
 
 def quote_text(value: object, limit: int = 60) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from webhook.errors import quote_text
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 
 CLUSTER_DRAIN_SECONDS = 10.0
@@ -74,7 +75,9 @@ class ServerSettings(BaseSettings):
     def _check_listen(cls, value: str) -> str:
         host, colon, port = value.rpartition(":")
         if not colon or not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
-            raise ValueError("must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443")
+            raise ValueError(
+                f"must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443, found {quote_text(value)}"
+            )
         return value
 
     @model_validator(mode="before")
@@ -224,7 +227,8 @@ class WebhookSettings(ServerSettings):
         if ways > 1:
             raise ValueError("must have only one of --tls-cert and --tls-key, --managed-tls, and --self-signed")
         if not ways or files == 1:
-            raise ValueError("must have --tls-cert and --tls-key, or --managed-tls, or --self-signed")
+            found = "one of the two files" if files else "none of them"
+            raise ValueError(f"must have --tls-cert and --tls-key, or --managed-tls, or --self-signed, found {found}")
         if self.tls_names and not self.manages_tls:
             raise _combination_error("--tls-names requires --managed-tls or --tls-secret")
         return self

@@ -54,6 +54,10 @@ REJECTED: dict[str, tuple[Json, str]] = {
         claim(exactly() | choices({"name": "a", **GPU})),
         "spec.devices.requests[0]: {}Invalid value: exactly one of `exactly`",
     ),
+    "administrative access of a choice": (
+        claim(choices({"name": "a", **GPU, "adminAccess": True})),
+        "spec.devices.requests[0].firstAvailable[0].adminAccess: must be a known field",
+    ),
     "a misspelled field of a request": (
         claim({"name": "g", "firstavailable": [{"name": "a", **GPU}]}),
         "spec.devices.requests[0].firstavailable: must be a known field",
@@ -80,7 +84,7 @@ REJECTED: dict[str, tuple[Json, str]] = {
     ),
     "a request without a class": (
         claim({"name": "g", "exactly": {"count": 1}}),
-        "spec.devices.requests[0].exactly.deviceClassName: {}Required value",
+        "spec.devices.requests[0].exactly.deviceClassName: {}Required value. Write the name of a device class",
     ),
     "a class in upper case": (claim(exactly(deviceClassName="GPU")), "exactly.deviceClassName: {}"),
     "a request without a name": (

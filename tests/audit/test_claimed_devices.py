@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.builders import Json
-from tests.device_builders import allocated, resource_claim
-from tests.engine.test_claim_review import CLUSTER, MEMORY, claim, pod_with_claim, request, template
+from tests.builders import Json, make_namespace, make_node, make_pod
+from tests.device_builders import NVIDIA, allocated, resource_claim, resource_slice
+from tests.engine.test_claim_review import A10, CLUSTER, MEMORY, claim, pod_with_claim, request, template
 from tests.engine.test_claim_sizing import GPUS, api_view, sized_claim, stored
 from tests.engine.test_claim_sizing import claim as gpu_claim
 from tests.engine.test_class_offers import CLASSES
 from tests.engine.test_fit import sizing
 from tests.engine.test_workload_review import workload
-from tests.example_cluster import NOW, policies_of, policy, view_of
+from tests.example_cluster import NOW, parse_documents, policies_of, policy, view_of
 from webhook.audit.evaluate import EvaluationContext
-from webhook.audit.object_files import parse_objects
 from webhook.audit.pod_audit import evaluate_for_explain
 from webhook.report.explain import explain_lines
 
@@ -54,8 +51,7 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
 def devices_of(objects: list[Json], *cluster: Json) -> list[str]:
     """Return the devices of the first of some objects, as `explain` prints them."""
     context = EvaluationContext(policies_of(), view_of(*cluster), NOW, namespace="team")
-    text = "\n---\n".join(map(json.dumps, objects))
-    first = next(iter(evaluate_for_explain(parse_objects("file", text.encode()), context)))
+    first = next(iter(evaluate_for_explain(parse_documents(objects), context)))
     lines = list(explain_lines(first))
     return [line[12:] for line in lines if line[:12].strip() == "Devices" or line.startswith(" " * 12)]
 
@@ -65,11 +61,48 @@ def test_devices_are_explained(objects: list[Json], devices: list[str]) -> None:
     assert devices_of(objects, *CLUSTER) == devices
 
 
+def test_a_device_that_a_pod_requests_by_the_name_of_its_class_is_listed() -> None:
+    name = "deviceclass.resource.kubernetes.io/gpu"
+    context = EvaluationContext(policies_of(), api_view(*GPUS, *CLASSES), NOW, namespace="team")
+    [result] = evaluate_for_explain(parse_documents([make_pod().requests(name, "1").build()]), context)
+    assert f"  Requests  0 GPUs; main: {name} 1" in list(explain_lines(result))
+
+
+SIZED_TEMPLATE = gpu_claim(kind="ResourceClaimTemplate", about={"name": "c"})
+PART, CARD = "1g.10gb of NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3"
+CHANGES: dict[str, tuple[list[Json], list[str]]] = {
+    "a claim": ([gpu_claim()], [f"{PART} for gpu/mig-1g-10gb", f"without right-sizing: {CARD} for gpu"]),
+    "a pod beside its template": (
+        [NAMED.build(), SIZED_TEMPLATE],
+        [f"{PART} for gpu/mig-1g-10gb", f"without right-sizing: {CARD} for gpu"],
+    ),
+    "a pod that gets a class": (
+        [make_pod().namespace("team").gpus(1).needs("8Gi").build()],
+        [f"{PART} for container-0-request-0", f"without right-sizing: {CARD} for container-0-request-0"],
+    ),
+    "a claim that keeps its request": ([gpu_claim(count=2)], ["none (cannot allocate all claims)"]),
+}
+
+
+@pytest.mark.parametrize(("objects", "devices"), CHANGES.values(), ids=CHANGES)
+def test_the_devices_are_those_of_the_changed_object(objects: list[Json], devices: list[str]) -> None:
+    view = view_of(make_namespace("team"), *GPUS, *CLASSES)
+    context = EvaluationContext(policies_of(policy(sizing())), view, NOW, namespace="team")
+    first = next(iter(evaluate_for_explain(parse_documents(objects), context)))
+    assert [line.partition(" on ")[0] for line in first.devices] == devices
+
+
 def test_devices_in_use_are_left_out() -> None:
     in_use = [resource_claim(f"c{i}", allocated("h100", f"gpu-{i}")) for i in range(2)]
     assert devices_of([claim(request(LARGE))], *CLUSTER, *in_use) == [
         "none (cannot allocate all claims) on 2 nodes (h100, a10)"
     ]
+
+
+def test_an_error_on_one_node_ends_scheduling_on_all() -> None:
+    incomplete = resource_slice("a", NVIDIA, "a", 2, nodeName="a", devices=[A10])
+    lines = devices_of([claim(request(allocationMode="All"))], *CLUSTER, make_node("a", {}), incomplete)
+    assert lines[-1].endswith("is currently being updated: this ends scheduling on all nodes) on 1 node (a)")
 
 
 def test_nothing_is_said_without_devices() -> None:
@@ -96,7 +129,8 @@ EXPLAINED: dict[str, tuple[Json, list[str]]] = {
         [
             "Requests  gpu: 1 of class gpu",
             "Needs     8Gi declared",
-            "Outcome   right-sized to small (0.14 of a GPU) (test)",
+            "Outcome   right-sized to 1g.10gb, 9850Mi of class small (0.14 of a GPU) (test)",
+            "Offer     class small on NVIDIA-H100-80GB-HBM3: 1g.10gb, 9850Mi, hardware isolation, 1 node",
         ],
     ),
     "a right-sized claim that is applied again": (sized_claim(), RECORD),
@@ -124,7 +158,7 @@ EXPLAINED: dict[str, tuple[Json, list[str]]] = {
 @pytest.mark.parametrize(("data", "lines"), EXPLAINED.values(), ids=EXPLAINED)
 def test_right_sizing_of_a_claim_is_explained(data: Json, lines: list[str]) -> None:
     context = EvaluationContext(policies_of(policy(sizing())), api_view(*GPUS, *CLASSES), NOW, namespace="team")
-    (result,) = evaluate_for_explain(parse_objects("file", json.dumps(data).encode()), context)
+    (result,) = evaluate_for_explain(parse_documents([data]), context)
     found = [line.strip() for line in explain_lines(result)]
     assert [line for line in found if line in lines] == lines
     assert not [line for line in found if " pod" in line or "0 GPUs" in line]

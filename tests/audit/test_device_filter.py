@@ -53,7 +53,16 @@ def claiming(**source: str) -> Json:
 BY_TEMPLATE = claiming(resourceClaimTemplateName="t")
 BY_NAME = claiming(resourceClaimName="c")
 WHOLE = make_pod().gpus(1).build()
+PART = make_pod().requests("amd.com/part", "1").build()
+WITH_PARTS = [*CLUSTER, device_class("part", f"device.driver == '{NVIDIA}' && {TYPE} == 'mig'", "amd.com/part")]
 SMALL = make_pod().requests("deviceclass.resource.kubernetes.io/mig", "1").build()
+
+TAINT = {"key": "health", "value": "bad", "effect": "NoSchedule"}
+TAINTED = [
+    *CLASSES,
+    make_node("cards", {}),
+    resource_slice("cards", NVIDIA, "cards", nodeName="cards", devices=[card("gpu-0") | {"taints": [TAINT]}]),
+]
 
 PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
     "a claim of a template": (BY_TEMPLATE, [*CLUSTER, template("t", "mig")], ["cut"], ""),
@@ -68,7 +77,13 @@ PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
         BY_TEMPLATE,
         [*CLUSTER, template("t", "gpu", 2)],
         [],
-        "it has too few free devices that match the pod's claims",
+        "it has too few free devices that match the pod's claims and whose taints these tolerate",
+    ),
+    "a claim for the only card, which has a taint": (
+        BY_TEMPLATE,
+        [*TAINTED, template("t", "gpu")],
+        [],
+        "and whose taints these tolerate",
     ),
     "an attribute that devices of one node lack": (
         BY_TEMPLATE,
@@ -94,6 +109,7 @@ PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
         "device class missing does not exist",
     ),
     "an extended resource of a class": (WHOLE, CLUSTER, ["cards", "cut"], ""),
+    "a name that a class serves, and no device plugin": (PART, WITH_PARTS, ["cut"], ""),
     "the implicit name of a class": (SMALL, CLUSTER, ["cut"], ""),
     "the implicit name of a class that does not exist": (
         make_pod().requests("deviceclass.resource.kubernetes.io/missing", "1").build(),
@@ -177,6 +193,7 @@ SIMULATED: dict[str, tuple[Json, int, list[Json], tuple[int, int, int], dict[str
         {"cannot allocate all claims": 1},
     ),
     "cards by the name of the device plugin": (WHOLE, 3, CLUSTER, (2, 2000, 3000), {"cannot allocate all claims": 1}),
+    "devices by a name that no device plugin has": (PART, 2, WITH_PARTS, (2, 286, 286), {}),
     "one claim that all replicas use": (BY_NAME, 3, [*CLUSTER, resource_claim("c")], (3, 1000, 1000), {}),
     "a card that another claim has": (
         BY_TEMPLATE,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from webhook.audit.object_files import document_files, read_content, skipped_paths
+from webhook.audit.object_files import SkippedDocument, document_files, read_content, read_objects
 
 POD = "apiVersion: v1\nkind: Pod\n"
 
@@ -25,6 +26,15 @@ def names(folder: Path, files: list[str]) -> list[str]:
     return [str(Path(file).relative_to(folder)) for file in files]
 
 
+def skipped(path: Path) -> list[tuple[str, str, bool]]:
+    found = read_objects([str(path)])
+    return [
+        (each.location.file, each.reason, each.invalid)
+        for each in found
+        if isinstance(each, SkippedDocument) and not each.reason.startswith("not a Kubernetes object")
+    ]
+
+
 LINKS = {
     "round.yaml": ("round.yaml", "a symlink loop"),
     "round": ("round", "a symlink loop"),
@@ -39,20 +49,20 @@ def test_skipped_symlink_has_a_reason(folder: Path, link: str) -> None:
     target, reason = LINKS[link]
     (folder / link).symlink_to(target)
     assert names(folder, document_files(str(folder))) == ["a.yaml", "sub/b.json"]
-    assert list(skipped_paths(str(folder))) == [(str(folder / link), reason)]
+    assert skipped(folder) == [(str(folder / link), reason, False)]
 
 
 def test_pipe_in_a_folder_is_skipped_with_a_reason(folder: Path) -> None:
     os.mkfifo(folder / "p.yaml")
-    assert list(skipped_paths(str(folder))) == [(str(folder / "p.yaml"), "not a regular file")]
+    assert skipped(folder) == [(str(folder / "p.yaml"), "not a regular file", False)]
 
 
 def test_symlinks_to_files_and_hidden_files_are_not_reported(folder: Path) -> None:
     (folder / "c.yaml").symlink_to("a.yaml")
     (folder / ".#a.yaml").symlink_to("somebody@edits")
     assert names(folder, document_files(str(folder))) == ["a.yaml", "c.yaml", "sub/b.json"]
-    assert list(skipped_paths(str(folder))) == []
-    assert list(skipped_paths(str(folder / "a.yaml"))) == []
+    assert skipped(folder) == []
+    assert skipped(folder / "a.yaml") == []
 
 
 def test_named_pipe_is_rejected_without_waiting(tmp_path: Path) -> None:
@@ -76,3 +86,9 @@ def test_pipe_from_the_shell_is_read() -> None:
 
 def test_at_most_the_given_number_of_bytes_is_read(folder: Path) -> None:
     assert read_content(str(folder / "a.yaml"), 10) == POD.encode()[:10]
+
+
+def test_socket_in_a_folder_is_skipped_with_a_reason(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "s.yaml"))
+    assert skipped(folder) == [(str(folder / "s.yaml"), "not a regular file", False)]

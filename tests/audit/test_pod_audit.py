@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import make_namespace, make_node, make_pod
 from tests.device_builders import allocated, partitionable_gpus, resource_claim
+from tests.engine.test_class_offers import CLASSES as DEVICE_CLASSES
 from webhook.audit.adjusted_view import with_namespace_labels, with_only_namespace_labels, without_pod_usage
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
@@ -455,6 +456,18 @@ def test_pods_hold_the_devices_of_their_claims_and_fit_the_quota_that_they_fill(
         ("a", 143, ()),
         ("b", 0, ()),
     ]
+    assert results[0].decision.keep_reason == "ClaimedGPUs"
+
+
+def test_a_pod_with_a_gpu_by_the_name_of_a_class_keeps_it_for_that_reason() -> None:
+    name = "deviceclass.resource.kubernetes.io/gpu"
+    made = resource_claim("made", allocated("n", "gpu-0"))
+    pod = make_pod("a").requests(name, "1").needs("8Gi").spec(nodeName="n").build()
+    pod["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": "made"}}
+    sizing = SHARED_QUOTA.replace("quotas: {shared: [{name: lab, gpuMilli: 143}]}", "rightSizing: {}")
+    cluster = [make_node("n", {}), *partitionable_gpus("n"), make_namespace("team"), *DEVICE_CLASSES, made]
+    [result] = run_audit(*cluster, pod, policy=sizing)
+    assert (result.decision.gpu_milli_before, result.decision.keep_reason) == (1000, "RequestedByDeviceClass")
 
 
 CLAIM = {"name": "g", "resourceClaimName": "c"}

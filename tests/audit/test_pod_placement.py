@@ -9,6 +9,8 @@ import orjson
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.engine.test_queued_templates import LOCAL_QUEUE, QUOTAS, cluster_queue, flavor
+from tests.engine.test_queued_templates import job as queued_job
 from tests.example_cluster import mig_node, policies_of, policy, view_of, whole_node
 from tests.placement.clusters import (
     BRIDGED,
@@ -20,6 +22,8 @@ from tests.placement.clusters import (
     running_gpu_pod,
     with_gpu_conditions,
 )
+from tests.usage_builders import observed_usage, workload_usage
+from webhook.audit.admission import admitted_pods
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_placement import node_filter_reasons, place_pods
@@ -698,3 +702,41 @@ def test_place_applies_the_configuration_of_the_scheduler() -> None:
 
     assert (nodes(found), found.unevaluated) == (["a"], ("plugin Capacity",))
     assert (sorted(nodes(other)), other.unevaluated) == (["a", "b"], ())
+
+
+def test_the_pods_of_a_template_that_is_right_sized_under_a_queue_are_placed_with_their_slices() -> None:
+    objects = (flavor(), cluster_queue(QUOTAS), LOCAL_QUEUE)
+    sizing = policy("mode: enforce\nrightSizing: {templates: enforce}")
+    queued = queued_job(parallelism=3, completions=3)
+    found = place_pod(queued, whole_node(), mig_node(), *objects, policies=sizing)
+
+    assert found.request.resource == "nvidia.com/mig-1g.10gb"
+    assert found.replicas == 3
+    assert nodes(found) == ["mig"]
+
+
+def cron_job(queued: Json) -> Json:
+    """Return a CronJob whose Jobs are like a Job."""
+    about = {"name": "nightly", "namespace": "team"}
+    template = {"metadata": {"labels": queued["metadata"]["labels"]}, "spec": queued["spec"]}
+    spec = {"schedule": "0 3 * * *", "jobTemplate": template}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": about, "spec": spec}
+
+
+def test_the_pods_of_a_cron_job_are_placed_as_those_of_its_next_job() -> None:
+    objects = (whole_node(), mig_node(), flavor(), cluster_queue(QUOTAS), LOCAL_QUEUE)
+    sizing = policy("mode: enforce\nrightSizing: {templates: enforce}")
+    found = place_pod(cron_job(queued_job(parallelism=3, completions=3)), *objects, policies=sizing)
+
+    assert placement_lines(found)[0].startswith("Pod team/nightly-*")
+    assert (found.request.resource, found.replicas, nodes(found)) == ("nvidia.com/mig-1g.10gb", 3, ["mig"])
+
+
+def test_the_usage_of_earlier_runs_counts_for_a_cron_job() -> None:
+    usage = workload_usage("CronJob/nightly", main=observed_usage(6000))
+    policies = policies_of(policy("mode: enforce\nrightSizing: {evidence: [observed]}"))
+    context = EvaluationContext(policies, view_of(whole_node(), mig_node()), NOW, usage)
+    data = cron_job(queued_job(make_pod().gpus(1), labels={}))
+    entries = [each for each in parse_objects("x.json", orjson.dumps(data)) if isinstance(each, SourceObject)]
+    (admitted,) = [one for each in entries for one in admitted_pods(each, context)]
+    assert admitted.checked.decision.needed_mib

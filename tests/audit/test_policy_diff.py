@@ -9,8 +9,10 @@ import orjson
 
 from tests.audit.test_pod_audit import NODE, context_of, running
 from tests.builders import Json, make_pod
+from tests.console.conftest import demo_flags
 from tests.example_cluster import policies_of, policy
-from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
+from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects, read_objects
+from webhook.audit.pod_audit import audit_pod, compare_pod, is_active_pod, without_right_sizing
 from webhook.audit.policy_diff import (
     PodPolicyDiff,
     WorkloadPolicyDiff,
@@ -19,7 +21,9 @@ from webhook.audit.policy_diff import (
     policy_diff_table,
     policy_diffs_by_workload,
 )
+from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
+from webhook.cli.console_inputs import ConsoleReader
 from webhook.errors import SourceLocation
 from webhook.report.results import CheckResult
 
@@ -128,3 +132,35 @@ def test_gpus_of_an_admitted_and_patched_pod_count_once() -> None:
 def test_table_names_a_few_and_counts_the_rest() -> None:
     lines = list(policy_diff_table([], policy_diffs_by_workload(one(f"Job/{i}", "allowed") for i in range(9))))
     assert lines[1].endswith("team/Job/4 GPU-L103, 4 more")
+
+
+def test_a_comparison_decides_as_the_audit_does() -> None:
+    """Of every pod of the example cluster, of its static twin, and of a pod that is invalid."""
+    context = ConsoleReader(demo_flags()).read().context
+    unsized = without_right_sizing(context.policies)
+    pods = [
+        each
+        for each in read_objects([str(bundled_folder("examples") / "cluster")])
+        if isinstance(each, SourceObject) and is_active_pod(each.data)
+    ]
+    pods += [msgspec.structs.replace(each, data=static_twin(each.data)) for each in pods]
+    pods.append(msgspec.structs.replace(pods[0], data=pods[0].data | {"spec": 1}))
+
+    saving = 0
+    for each in pods:
+        [compared], audited = compare_pod(each, [context], [unsized]), audit_pod(each, context, unsized)
+        assert decision_of(compared) == decision_of(audited)
+        saving += compared.decision.gpu_milli_after < compared.decision.gpu_milli_before
+    assert saving
+
+
+def static_twin(pod: Json) -> Json:
+    annotations = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+    return pod | {"metadata": pod["metadata"] | {"annotations": annotations}}
+
+
+def decision_of(result: CheckResult) -> tuple[object, ...]:
+    """Return what a comparison uses."""
+    decision = result.decision
+    saved = decision.gpu_milli_before - decision.gpu_milli_after
+    return result.verdict, result.namespace, result.workload, result.findings, decision.patch, saved

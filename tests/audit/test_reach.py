@@ -54,7 +54,7 @@ def running(name: str = "p", gpus: int = 1) -> PodMaker:
 KEPT = {
     "no policy right-sizes its namespace": (running().namespace("other"), "enforce", "NoRightSizingPolicy"),
     "its policy only audits": (running(), "audit", "AuditMode"),
-    "a queue starts it": (running().label("kueue.x-k8s.io/queue-name", "q"), "enforce", "QueuedWorkload"),
+    "a queue starts it": (running().label("kueue.x-k8s.io/queue-name", "q"), "enforce", "QueuedPod"),
     "it opts out": (running().annotate("rightslice.dev/keep", "true"), "enforce", "OptedOut"),
     "a gate holds it": (running().spec(schedulingGates=[{"name": "g"}]), "enforce", "SchedulingGated"),
 }
@@ -122,7 +122,7 @@ def test_right_sized_pods_are_counted_and_pods_without_gpus_are_not() -> None:
     reach = reach_of(WHOLE, SLICES, running().build(), make_pod("cpu").build())
     assert reach is not None
     assert (reach.eligible, reach.right_sized, reach.kept, reach.ineligible) == (1, 1, (), ())
-    assert str(reach) == "1 of 1 eligible pod right-sized (100.0%)"
+    assert str(reach) == "1 of 1 eligible pod right-sized (100.0%), each evaluated alone"
 
 
 def test_partitions_are_advised_for_pods_for_which_no_slice_is_free() -> None:
@@ -220,7 +220,10 @@ def test_lines_and_document_have_the_same_figures() -> None:
     reach = reach_of(WHOLE, SLICES, running().namespace("other").build(), running("q", 2).build())
     assert reach is not None
     lines = list(reach_lines(reach))
-    assert lines[:2] == ["Reach: 0 of 1 eligible pod right-sized (0.0%)", "Not eligible: 1 MultipleGPUs"]
+    assert lines[:2] == [
+        "Reach: 0 of 1 eligible pod right-sized (0.0%), each evaluated alone",
+        "Not eligible: 1 MultipleGPUs",
+    ]
     assert "NoRightSizingPolicy" in lines[3]
     document = reach_document(reach)
     assert (document["eligiblePods"], document["rightSizedPods"]) == (1, 0)

@@ -22,6 +22,27 @@ const found = [...document.querySelectorAll(SELECTOR)];
 return [found.length, found.filter((each) => lines(each) > 1).map((each) => each.textContent)];
 """
 
+HIDDEN_NAMES = """
+const names = [];
+for (const table of document.querySelectorAll(".scroll")) {
+  table.scrollLeft = table.scrollWidth;
+  const last = table.querySelector("tbody tr > :last-child").getBoundingClientRect();
+  if (last.right > innerWidth + 1) names.push("the last column: " + last.right);
+  for (const name of table.querySelectorAll("tbody th, thead th.sticky")) {
+    const range = document.createRange();
+    range.selectNodeContents(name);
+    const { left, right, top, bottom } = range.getBoundingClientRect();
+    name.scrollIntoView({ block: "center", inline: "nearest" });
+    const box = range.getBoundingClientRect();
+    const seen = document.elementFromPoint(box.left + 2, (box.top + box.bottom) / 2);
+    const isSeen = seen && (name.contains(seen) || seen.contains(name));
+    const isNarrow = right - left < innerWidth * 0.6;
+    if (left < 0 || right > innerWidth || !isNarrow || !isSeen) names.push(`${name.textContent}: ${left} to ${right}`);
+  }
+}
+return names;
+"""
+
 
 def find_layout_errors(page: BrowserPage) -> list[str]:
     """Return a sentence for each error of the page as it is shown now."""
@@ -42,3 +63,9 @@ def find_broken_texts(page: BrowserPage, selector: str) -> tuple[int, list[str]]
     """Return the number of elements that match a selector, and the texts of those that take several lines."""
     number, broken = page.evaluate(LINES.replace("SELECTOR", json.dumps(selector)))
     return number, broken
+
+
+def find_hidden_names(page: BrowserPage) -> list[str]:
+    """Return what is out of view when each table is scrolled to its end: names of rows, and last columns."""
+    hidden: list[str] = page.evaluate(HIDDEN_NAMES)
+    return hidden

@@ -83,6 +83,7 @@ def pod(
     made: str = "",
     *,
     terminating: bool = False,
+    owner: str = "Job",
 ) -> Json:
     """Return a pod, on a node unless `on` is ""; it may exclude others from nodes by a label, or by a host port.
 
@@ -104,7 +105,7 @@ def pod(
         maker.label("app", app)
     if terminating:
         maker.data["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return maker.spec(nodeName=on, resourceClaims=claims).build() | {
+    return maker.owned_by(owner, "owner").spec(nodeName=on, resourceClaims=claims).build() | {
         "status": {"phase": phase, "nominatedNodeName": nominated, "resourceClaimStatuses": statuses}
     }
 
@@ -230,6 +231,7 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for in_use in [view.nodes_with_ports_in_use((HostPort(number, "TCP", ALL_INTERFACES),))]
         },
         "pod_classes": view.pod_classes,
+        "beside_lasting": view.free_beside_lasting,
         "beside_devices": {fleet.nodes[i].name: free for i, free in view.free_beside_devices.items()},
         "pending_devices": view.devices.pending,
         "pools_of_nodes": {
@@ -285,6 +287,7 @@ PODS = st.builds(
     st.sampled_from(["", "", "x", "y"]),
     st.sampled_from(["", "", "x", "y"]),
     terminating=st.booleans(),
+    owner=st.sampled_from(["Job", "Job", "DaemonSet"]),
 )
 OBJECTS = {
     "nodes": NODES,
@@ -396,6 +399,19 @@ async def test_node_groups_are_found_before_a_review_needs_them(monkeypatch: pyt
         with monkeypatch.context() as patches:
             patches.setattr(node_groups, "find_node_groups", None)
             assert [each.name for each in harness.view.view_new_nodes().fleet.nodes] == ["new node of g"]
+
+
+async def test_a_new_node_of_a_group_has_what_daemon_sets_leave() -> None:
+    harness = make_harness()
+    harness.write("nodes", "upsert", node("a", labels={"eks.amazonaws.com/nodegroup": "g"}))
+    await harness.publisher.publish()
+    daemon = make_pod("d").owned_by("DaemonSet", "d").requests("cpu", "32").spec(nodeName="a").build()
+    fits = []
+    for operation in ("remove", "upsert", "remove"):
+        harness.write("pods", operation, daemon)
+        await harness.publisher.publish()
+        fits.append(harness.view.view_new_nodes().has_free_node(GPU, 1, 1, 40_000, 0))
+    assert fits == [True, False, True]
 
 
 async def test_what_is_written_about_groups_stays_the_same_object_while_only_nodes_change() -> None:

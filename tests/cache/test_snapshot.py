@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.builders import Json, make_namespace, make_node, make_pod
 from webhook.cache.snapshot import read_snapshot, view_of_objects
 from webhook.errors import SnapshotError, SourceLocation
 from webhook.model.cluster_view import ClusterView
+from webhook.model.pods import parse_pod
 
 GPU = "nvidia.com/gpu"
 NODE = make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-L4"}, **{GPU: 4})
@@ -168,7 +170,7 @@ def test_queues_of_both_versions_of_kueue_are_read(version: str) -> None:
     assert queues.serves("team")
     queue = queues.find("team", "q")
     assert queue is not None
-    choice = queue.choose_flavors(GPU, 1)
+    choice = queue.choose_flavors(GPU, 1, parse_pod(make_pod().build()))
     assert choice is not None
     assert [each.metadata.name for each in choice.flavors] == ["f"]
 
@@ -189,6 +191,44 @@ def test_pods_without_names_are_distinct() -> None:
     pod = _bound("p")
     pod["metadata"] = {"generateName": "p-"}
     assert _free(_view(NODE, pod, pod)) == 2
+
+
+KUEUE_BAD = {
+    "an unknown strategy": (
+        {"transformations": [{"input": GPU, "strategy": "Drop"}]},
+        "resources.transformations[0].strategy: must be Replace or Retain, found 'Drop'",
+    ),
+    "a misspelled key": ({"transformation": []}, "resources.transformation: must be one of quotaCheckStrategy, "),
+    "a misspelled key of a transformation": (
+        {"transformations": [{"input": GPU, "output": {}}]},
+        "resources.transformations[0].output: must be one of input, strategy, multiplyBy, outputs, found 'output'",
+    ),
+    "a wrong amount": (
+        {"transformations": [{"input": GPU, "outputs": {"x": "abc"}}]},
+        "resources.transformations[0].outputs.x: must be a quantity",
+    ),
+    "an unknown check of quotas": (
+        {"quotaCheckStrategy": "None"},
+        "resources.quotaCheckStrategy: must be BlockUndeclared or IgnoreUndeclared, found 'None'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("section", "message"), KUEUE_BAD.values(), ids=KUEUE_BAD)
+def test_a_configuration_with_which_kueue_would_not_start_is_an_error(section: Json, message: str) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        _view({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "resources": section})
+    assert message in str(caught.value)
+
+
+def test_a_quota_that_is_no_quantity_is_an_error() -> None:
+    flavors = [{"name": "f", "resources": [{"name": GPU, "nominalQuota": "lots"}]}]
+    spec = {"resourceGroups": [_group(flavors)]}
+    with pytest.raises(SnapshotError) as caught:
+        _view({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec})
+    path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+    assert f"ClusterQueue q: {path}: must be a quantity" in str(caught.value)
+    assert "'lots'" in str(caught.value)
 
 
 BAD = {
@@ -294,9 +334,7 @@ def test_invalid_yaml_is_a_snapshot_error(tmp_path: Path) -> None:
 
 
 def test_unreadable_file(tmp_path: Path) -> None:
-    folder = tmp_path / "folder.yaml"
-    folder.mkdir()
-    _file(folder, NODE, name="a.yaml")
+    os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(SnapshotError, match="must be readable"):
         read_snapshot(str(tmp_path))
 

@@ -129,6 +129,30 @@ def test_a_damaged_secret_is_repaired_while_the_certificate_stays_trusted(leader
     assert leader.reconcile().errors == ()
 
 
+def test_a_secret_that_a_stalled_replica_creates_again_keeps_the_old_certificate_trusted(cluster: Cluster) -> None:
+    """The replica read the webhook configurations before they had bundles, and the Secret after it was deleted."""
+    leader, stalled = Replica(cluster, leads=True), Replica(cluster)
+    for _ in range(4):
+        stalled.advance()
+    leader.settle()
+    served = leader.served
+    assert served is not None
+    cluster.objects.pop(SECRET.path)
+    while not stalled.advance():
+        pass
+    assert cluster.state is not None, "the stalled replica has created it"
+    assert served.signed_by not in cluster.state.authorities
+
+    for _ in range(2):
+        while not leader.advance():
+            assert cluster.trusted_everywhere(served.signed_by)
+    leader.settle()
+    cluster.pass_time(BUNDLE_SETTLE_TIME)
+    leader.settle()
+    assert cluster.trusted_everywhere(served.signed_by)
+    assert cluster.trusted_everywhere(cluster.leaf.signed_by)
+
+
 def test_an_empty_secret_is_filled(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name, "annotations": {"own": "yes"}}, "type": "Opaque"})
     Replica(cluster, leads=True).settle()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from webhook.cli.main import COMPLETION_VARIABLE, build_app_for
+from webhook.cli.main import COMMANDS, COMPLETION_VARIABLE, build_app, build_app_for
 
 FILES = Path(__file__).parent / "files"
 JUNE = "2026-06-01T00:00:00Z"
@@ -21,6 +23,20 @@ class CommandResult:
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
+
+
+def all_commands() -> Iterator[tuple[list[str], Any, Any]]:
+    """Yield the words that call each command of the program, the command, and its context."""
+    yield from _commands_of(get_command(build_app(list(COMMANDS))), [], None)
+
+
+def _commands_of(command: Any, words: list[str], parent: Any) -> Iterator[tuple[list[str], Any, Any]]:
+    context = command.context_class(command, parent=parent, info_name=words[-1] if words else "rightslice")
+    inner = getattr(command, "commands", {})
+    if not inner or command.invoke_without_command:
+        yield words, command, context
+    for name in inner:
+        yield from _commands_of(command.get_command(context, name), [*words, name], context)
 
 
 Run = Callable[..., CommandResult]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.browser.driver import BrowserProcess
 from tests.builders import make_node, make_pod
-from tests.cli.conftest import FILES, INPUTS, Run
+from tests.cli.conftest import FILES, INPUTS, JUNE, Run
 from tests.conftest import ROOT
 from tests.device_builders import partitionable_gpus
 from tests.engine.test_claim_review import CLASSES, claim, request, template
@@ -54,7 +56,7 @@ def test_since_excludes_older_pods(rightslice: Run, tmp_path: Path) -> None:
         "name: render, namespace: batch", 'name: render, namespace: batch, creationTimestamp: "2026-05-01T00:00:00Z"'
     )
     (tmp_path / "c.yaml").write_text(aged)
-    audit = ("audit", str(tmp_path / "c.yaml"), "--policies", "policies", "--now", "2026-06-01T00:00:00Z", "-o", "json")
+    audit = ("audit", str(tmp_path / "c.yaml"), "--policies", "policies", "--now", JUNE, "-o", "json")
 
     def names(*flags: str) -> set[str]:
         return {each["name"] for each in json.loads(rightslice(*audit, *flags).out)["objects"]}
@@ -186,7 +188,7 @@ def test_an_empty_folder_means_no_policies(rightslice: Run, tmp_path: Path) -> N
 def test_rightsize_reports_a_namespace_without_workloads(rightslice: Run) -> None:
     result = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
     assert result.code == 0
-    assert "note: no active pods in namespace nosuch\n" in result.err
+    assert "note: no active pods in namespace nosuch; the namespace does not exist\n" in result.err
 
 
 DUPLICATES = {
@@ -278,3 +280,31 @@ def test_rightsize_has_the_same_outcome_in_csv_and_json(rightslice: Run) -> None
     outcomes = {(each["namespace"], each["workload"]): each["outcome"] for each in workloads}
     assert len(rows) > 1
     assert {(row["namespace"], row["workload"]): row["outcome"] for row in rows} == outcomes
+
+
+NEEDS = {
+    "rightsize": ("rightsize", "--cluster", "demo"),
+    "explain": ("explain", "search/playground-0", "--cluster", "demo"),
+}
+
+
+@pytest.mark.parametrize("command", NEEDS.values(), ids=NEEDS)
+def test_a_need_far_above_the_peak_is_explained(rightslice: Run, command: tuple[str, ...]) -> None:
+    result = rightslice(*command).out
+
+    assert "windows of 72 h of its workload; its own peak is 1460Mi, but its recent usage is too little" in result
+
+
+def test_policy_diff_uses_the_usage_of_the_example_cluster(rightslice: Run, tmp_path: Path) -> None:
+    """As check and audit do: a trial that is enforced saves what the audit says it would."""
+    shutil.copytree(ROOT / "policies", tmp_path / "new")
+    file = tmp_path / "new" / "right-sizing-trial.yaml"
+    file.write_text(re.sub("mode: audit", "mode: enforce", file.read_text()))
+
+    result = rightslice(
+        "policy", "diff", str(ROOT / "policies"), str(tmp_path / "new"), "--cluster", "demo", "--now", JUNE
+    )
+
+    assert "patched differently  2 pods  search/Deployment/ranker (2)" in result.out
+    assert "1.43 less for pods that are patched differently" in result.out
+    assert "three weeks of example usage" in result.err

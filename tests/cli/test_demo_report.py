@@ -100,6 +100,12 @@ def test_a_fix_that_the_server_omitted_is_printed() -> None:
     assert lines[3] == "    spec: must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
 
 
+def test_a_fix_that_the_server_sent_as_the_next_warning_is_printed_once() -> None:
+    message, fix = "[GPU-L102] spec: must be one of 1, 2, 4, 8 (found 3).", "[GPU-L102] Write 4, or 2."
+    lines = list(demo_lines(one(warnings=(message, fix))))
+    assert lines == list(demo_lines(one(warnings=(message,))))
+
+
 def test_totals_count_allowed_pods() -> None:
     every = [one(patched=RIGHT_SIZED, gpu_milli_after=1000), one(denied=DENIAL), one()]
     every += [one(kind="Deployment"), one(kind="ResourceClaim")]

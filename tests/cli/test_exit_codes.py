@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.conftest import FILES, INPUTS, JUNE, Run
 from tests.kube.scripted import kubeconfig
@@ -515,6 +516,14 @@ def test_undo_reports_a_lost_record(original: str, rightslice: Run) -> None:
     assert "Pod default/p was right-sized to nvidia.com/mig-1g.10gb; its original request is unknown" in result.err
     alone = rightslice("undo", "-f", "-", stdin=list_of(sized_pod(original)))
     assert (alone.code, alone.out) == (1, "")
+
+
+def test_undo_prints_which_object_requested_what(rightslice: Run) -> None:
+    text = rightslice("undo", "-f", "-", stdin=list_of(sized_pod())).out
+    (found,) = json.loads(rightslice("undo", "-f", "-", "-o", "json", stdin=list_of(sized_pod())).out)["objects"]
+
+    assert (found["kind"], found["namespace"], found["name"]) == ("Pod", "default", "p")
+    assert found["fields"] == yaml.safe_load(text)
 
 
 def test_undo_of_a_recorded_pod_succeeds(rightslice: Run) -> None:

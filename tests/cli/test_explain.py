@@ -9,6 +9,7 @@ import jsonpatch
 import pytest
 
 from tests.cli.conftest import FILES, INPUTS, JUNE, Run
+from webhook.model.codes import CODES
 from webhook.model.defaulting import default_object
 
 GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yaml", "--now", JUNE)
@@ -120,3 +121,22 @@ def test_a_pod_that_requests_no_gpu_is_not_said_to_lack_a_policy(rightslice: Run
     result = rightslice("explain", "-f", "-", *GUARD, stdin=REACHES_GPUS)
     assert "GPU-S101" in result.out
     assert "Outcome   it requests no GPU\n" in result.out
+
+
+def test_an_evaluation_is_printed_with_the_fields_of_check(rightslice: Run) -> None:
+    explained, checked = (rightslice(name, "-f", "deploy", *INPUTS, "-o", "json").out for name in ("explain", "check"))
+    found = json.loads(explained)
+
+    assert found == json.loads(checked)
+    assert len(found["objects"]) > 1
+
+
+def test_the_page_of_a_code_and_of_a_reason_is_printed_as_data(rightslice: Run) -> None:
+    code, reason, every = (
+        json.loads(rightslice("explain", *names, "-o", "json").out) for names in (["gpu-l102"], ["multiplegpus"], [])
+    )
+
+    assert (code["code"], code["fix"]) == ("GPU-L102", CODES["GPU-L102"].fix)
+    assert (reason["code"], reason["title"]) == ("MultipleGPUs", "the pod keeps its GPU request")
+    assert [each["code"] for each in every["codes"]] == list(CODES)
+    assert every == json.loads(rightslice("explain", "--all", "-o", "json").out)

@@ -47,7 +47,9 @@ def write_policy(folder: Path, name: str = "teams", **rule: Any) -> str:
     return str(path)
 
 
-def test_usage_is_compared_with_the_weights_of_the_policy(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+def test_allocated_time_is_compared_with_the_weights_of_the_policy(
+    rightslice: Run, cluster: str, tmp_path: Path
+) -> None:
     policy = write_policy(tmp_path, shares=[{"name": "vision", "weight": 3}])
     result = rightslice("fairshare", "--cluster", cluster, "--policies", policy, "--now", NOW, "-o", "json")
     shares = json.loads(result.out)
@@ -55,8 +57,8 @@ def test_usage_is_compared_with_the_weights_of_the_policy(rightslice: Run, clust
     assert result.code == 0
     assert (shares["policy"], shares["by"], shares["halfLifeHours"]) == ("teams", "namespace", 8760)
     nlp, vision = shares["groups"]
-    assert [nlp["name"], nlp["usedMilli"], nlp["entitledMilli"], nlp["excessMilli"]] == ["nlp", 600, 250, 350]
-    assert [vision["name"], vision["usedMilli"], vision["entitledMilli"], vision["excessMilli"]] == [
+    assert [nlp["name"], nlp["allocatedTimeMilli"], nlp["entitledMilli"], nlp["excessMilli"]] == ["nlp", 600, 250, 350]
+    assert [vision["name"], vision["allocatedTimeMilli"], vision["entitledMilli"], vision["excessMilli"]] == [
         *("vision", 400, 750, -350)
     ]
     assert [nlp["gpuMilliAllocated"], vision["gpuMilliAllocated"]] == [1000, 2000]
@@ -81,7 +83,9 @@ def test_a_duplicate_pod_counts_once(rightslice: Run, cluster: str, tmp_path: Pa
 def test_the_table_starts_with_groups_over_their_share(rightslice: Run, cluster: str) -> None:
     message, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
     assert message == "No policy has fairShare: equal shares per namespace; half-life 168 h"
-    assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "ALLOCATED"]
+    assert [each.strip() for each in head.split("  ") if each] == [
+        *("NAMESPACE", "GPU-HOURS", "ALLOCATED TIME", "SHARE", "OVER", "ALLOCATED")
+    ]
     assert (first.split()[0], first.split()[3:]) == ("nlp", ["50.0%", "+9.8%", "1"])
     assert (second.split()[0], second.split()[3:]) == ("vision", ["50.0%", "-9.8%", "2"])
 
@@ -90,7 +94,7 @@ def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Pat
     flags = ("--cluster", cluster, "--policies", write_policy(tmp_path, by="queue"), "--now", NOW)
     assert rightslice("fairshare", *flags).out.splitlines()[1].startswith("QUEUE ")
     (row,) = csv.DictReader(StringIO(rightslice("fairshare", *flags, "-o", "csv").out))
-    assert (row["name"], row["used_milli"], row["excess_milli"], row["gpu_milli_allocated"]) == (
+    assert (row["name"], row["allocated_time_milli"], row["excess_milli"], row["gpu_milli_allocated"]) == (
         "nightly",
         "1000",
         "0",

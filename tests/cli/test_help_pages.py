@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
+import yaml
 
-from tests.cli.conftest import INPUTS, Run
+from tests.cli.conftest import INPUTS, Run, all_commands
 from tests.conftest import ROOT
+from webhook import __version__
 from webhook.cli.help_pages import EXAMPLES
-from webhook.cli.main import COMMANDS, COMPLETION_VARIABLE, build_app
+from webhook.cli.main import COMPLETION_VARIABLE
 
-
-def commands() -> Iterator[tuple[str, Any, Any]]:
-    """Yield the names of each command, the command, and its context."""
-    pending: list[tuple[str, Any, Any]] = [("", get_command(build_app(list(COMMANDS))), None)]
-    while pending:
-        names, command, parent = pending.pop()
-        context = command.context_class(command, parent=parent, info_name=names.rpartition(" ")[2] or "rightslice")
-        children = getattr(command, "commands", {})
-        pending += [(f"{names} {name}".strip(), command.get_command(context, name), context) for name in children]
-        if not children or (names and command.invoke_without_command):
-            yield names, command, context
-
-
-ALL_COMMANDS = {names: (command, context) for names, command, context in commands()}
+ALL_COMMANDS = {" ".join(words): (command, context) for words, command, context in all_commands()}
 
 
 def test_every_command_has_examples() -> None:
@@ -131,7 +118,11 @@ def test_files_are_arguments_or_given_with_f(
 
 MISTAKES = {
     "a misspelled flag": ("audit --clustr demo", "unknown flag: --clustr. Did you mean --cluster?", "audit"),
-    "a flag that the command lacks": ("doctor -n x", "unknown flag: -n. Its flags: --output, --no-color", "doctor"),
+    "a flag that the command lacks": (
+        "doctor -n x",
+        "unknown flag: -n. Its flags: --sort-by, --no-headers, --output",
+        "doctor",
+    ),
     "a misspelled command": ("audt", "no such command 'audt'. Did you mean 'audit', 'layout'?", ""),
     "a misspelled command of a group": ("policy lst", "no such command 'lst'. Did you mean 'list'?", "policy"),
     "an unknown choice": ("audit --fail-on no", "--fail-on: must be one of deny, warn, skipped, never", "audit"),
@@ -184,3 +175,11 @@ def test_without_a_folder_of_tests_the_error_says_what_to_name(
 
     assert result.code == 2
     assert "Name the folder of your tests: rightslice test DIR" in result.err
+
+
+def test_the_version_is_printed_in_the_fields_of_kubectl() -> None:
+    found = [output_of(["version", "-o", form]) for form in ("json", "yaml", "jsonpath={.clientVersion.gitVersion}")]
+
+    assert json.loads(found[0]) == yaml.safe_load(found[1]) == {"clientVersion": {"gitVersion": __version__}}
+    assert found[2] == __version__
+    assert output_of(["version"]) == f"rightslice {__version__}\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import INPUTS, Run
+from tests.cli.conftest import INPUTS, JUNE, Run
 from tests.conftest import ROOT
 from webhook.model.codes import CODES
 
@@ -182,9 +182,7 @@ PRICES: dict[str, type] = {"currency": str, "source": str, "rates": list, "notes
 
 @pytest.mark.parametrize(("command", "rates"), [(("audit", "--since", "9999d"), 0), (("rightsize",), 1)])
 def test_costs_without_utilization_have_their_prices(rightslice: Run, command: tuple[str, ...], rates: int) -> None:
-    result = rightslice(
-        command[0], "cluster.yaml", *INPUTS[:2], *command[1:], "-o", "json", "--now", "2026-06-01T00:00:00Z"
-    )
+    result = rightslice(command[0], "cluster.yaml", *INPUTS[:2], *command[1:], "-o", "json", "--now", JUNE)
     prices = json.loads(result.out)["prices"]
     assert_shape(prices, PRICES)
     assert prices["source"].startswith("example prices, not yours")

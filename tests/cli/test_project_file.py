@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import FILES
+from tests.cli.conftest import FILES, all_commands
 from tests.conftest import ROOT
+from webhook.cli.project_file import FLAGS, default_flags
 
 POD = """\
 apiVersion: v1
@@ -115,11 +116,34 @@ def test_policy_list_and_show_read_the_policies_of_the_file(deploy: Path, argume
 
 
 SNAPSHOT = "apiVersion: v1\nkind: Node\nmetadata: {name: gpu-1}\nstatus: {allocatable: {nvidia.com/gpu: 1}}\n"
+NODES_TRACE = "sn,cpu_milli,memory_mib,gpu,model\nnode-1,96000,393216,8,A100\n"
+PODS_TRACE = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+pod-1,12000,16384,1,500,,LS,Running,0,100,0
+"""
+KUEUE_CONFIG = """\
+# Add to the Configuration of Kueue (config.kueue.x-k8s.io/v1beta2), and restart it:
+resources:
+  transformations:
+    - input: nvidia.com/gpu
+      strategy: Replace
+      outputs:
+        example.com/gpu-milli: 1000
+# Then cover example.com/gpu-milli in ClusterQueues: 1000 is a whole GPU.
+"""
 ON_THE_CLUSTER = {
     "capacity": (["capacity", "-o", "name"], "node/gpu-1\n"),
     "capacity of a machine": (["capacity", "--links", str(FILES / "room/dgx-1.txt"), "-o", "name"], ""),
     "lint": (["lint"], ""),
     "lint of a file": (["lint", "pod.yaml"], ""),
+    "simulate": (["simulate", "-f", "pod.yaml", "-o", "name"], "pod/a\n"),
+    "simulate of a trace": (
+        ["simulate", "--nodes", "nodes.csv", "--pods", "pods.csv", "-o", "jsonpath={..placed}"],
+        "1",
+    ),
+    "policy diff": (["policy", "diff", "../../policies", "../../policies", "-o", "name"], ""),
+    "policy lint": (["policy", "lint", "../../policies"], ""),
+    "kueue config": (["kueue", "config"], KUEUE_CONFIG),
 }
 
 
@@ -127,13 +151,40 @@ ON_THE_CLUSTER = {
 def test_the_cluster_of_the_file_is_read_where_no_other_input_is_named(
     deploy: Path, arguments: list[str], out: str
 ) -> None:
-    write_defaults(deploy, "cluster: cluster.yaml\n")
+    write_defaults(deploy, "policies: [policies]\ncluster: cluster.yaml\n")
     (deploy.parents[1] / "cluster.yaml").write_text(SNAPSHOT)
-    command = [sys.executable, "-m", "webhook.cli", *arguments]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=deploy, env={"PYTHONPATH": str(ROOT)}
-    )
+    (deploy / "nodes.csv").write_text(NODES_TRACE)
+    (deploy / "pods.csv").write_text(PODS_TRACE)
+    ran = run(deploy, *arguments)
     assert (ran.returncode, ran.stdout.strip("\n"), "current context" in ran.stderr) == (0, out.strip("\n"), False)
+
+
+POLICY_TEST = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicyTest
+metadata: {name: pairs}
+policies: [pairs.yaml]
+cases: [{name: three GPUs are a warning, pod: ../apps/deploy/pod.yaml, expect: {allowed: true}}]
+"""
+
+
+def test_policy_tests_are_those_beside_the_policies_of_the_file(deploy: Path) -> None:
+    file = write_defaults(deploy, "policies: [policies]\n")
+    (file.parent / "policies" / "pairs-test.yaml").write_text(POLICY_TEST)
+    ran = run(deploy, "test", "-o", "jsonpath={..name}")
+    assert (ran.returncode, ran.stdout) == (0, "three GPUs are a warning"), ran.stderr
+
+
+def test_every_command_with_such_flags_has_the_defaults_of_the_file(deploy: Path) -> None:
+    file = write_defaults(deploy, "policies: [policies]\ncluster: demo\n")
+    ignored = []
+    for words, command, _ in all_commands():
+        if {flag for each in command.params for flag in each.opts} & FLAGS:
+            defaults = default_flags(command, words, file, ["train-0"])
+            for word in words:
+                defaults = defaults.get(word, {})
+            ignored += [" ".join(words)] if not defaults else []
+    assert ignored == ["serve webhook", "serve extender"]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +192,9 @@ def test_the_cluster_of_the_file_is_read_where_no_other_input_is_named(
     [
         (
             "policys: [a]\n",
-            ":1:1  error  policys: must be a field of this file, found 'policys'. Did you mean policies?",
+            ":1:1: policys: must be a field of this file, found 'policys'. Did you mean policies?",
         ),
-        ("failOn: always\n", ":1:9  error  failOn: must be deny, warn, skipped or never, found 'always'"),
+        ("failOn: always\n", ":1:9: failOn: must be deny, warn, skipped or never, found 'always'"),
         ("- policies\n", ": must contain one map. Write policies: [policies/]"),
         ("policies: [\n", ":2:1: "),
     ],
@@ -153,3 +204,42 @@ def test_an_invalid_file_ends_the_command_with_the_place(deploy: Path, text: str
     ran = check(deploy)
     assert f"{file}{message}" in ran.stderr
     assert ran.returncode == 2
+
+
+BROKEN = "policies: [\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("version", "-o", "json"),
+        ("explain",),
+        ("explain", "gpu-l102"),
+        ("explain", "MultipleGPUs", "-o", "json"),
+        ("explain", "--all"),
+        ("completion", "bash"),
+        ("help", "check"),
+        ("policy", "show", "pairs", "--policies", "../../policies"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_needs_nothing_of_the_file_works_if_it_is_broken(
+    deploy: Path, arguments: tuple[str, ...]
+) -> None:
+    write_defaults(deploy, BROKEN)
+    ran = run(deploy, *arguments)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("explain", "train-0"), ("explain", "-f", "pod.yaml"), ("test",), ("check", "pod.yaml", "--cluster", "demo")],
+    ids=" ".join,
+)
+def test_a_command_that_uses_the_file_names_the_place_where_it_is_broken(
+    deploy: Path, arguments: tuple[str, ...]
+) -> None:
+    file = write_defaults(deploy, BROKEN)
+    ran = run(deploy, *arguments)
+    assert ran.returncode == 2
+    assert f"error: {file}:2:1: " in ran.stderr

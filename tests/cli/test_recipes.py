@@ -226,7 +226,7 @@ CORPUS = {
         "kueue",
         "job-kueue-sample-job-*",
         "--policies policy.yaml --cluster cluster.yaml",
-        {"QueuedWorkload": 1},
+        {"QueueNotFound": 1},
         {**DECLARED, "research-*": "*"},
     ),
     "kueue: a job that declares no need keeps its GPUs": CorpusCase(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import INPUTS, Run
-from webhook.cli.commands import audit, capacity, check, fairshare, layout, policy, rightsize
 from webhook.cli.output import JSONPATH
 
 REPORTS = {
@@ -15,20 +14,8 @@ REPORTS = {
     "fairshare": ("fairshare", "--cluster", "demo", "--policies", "policies"),
     "capacity": ("capacity", "--cluster", "room/cluster.yaml"),
     "policy list": ("policy", "list", "--policies", "policies"),
+    "lint": ("lint", "--cluster", "demo"),
 }
-FORMATS = (
-    check.FORMATS,
-    audit.FORMATS,
-    rightsize.FORMATS,
-    fairshare.FORMATS,
-    capacity.FORMATS,
-    policy.LIST_FORMATS,
-    layout.STATUS_FORMATS,
-)
-
-
-def test_every_report_with_rows_has_the_formats_of_kubectl() -> None:
-    assert all({"table", "wide", "name", "json", "yaml"} <= set(formats) for formats in FORMATS)
 
 
 @pytest.mark.parametrize("command", REPORTS.values(), ids=REPORTS)
@@ -86,6 +73,12 @@ def test_one_node_has_no_rows(rightslice: Run, flags: tuple[str, ...]) -> None:
     result = rightslice("capacity", "hgx-1", "--cluster", "room/cluster.yaml", *flags)
     assert (result.code, result.out) == (2, "")
     assert "NODE: describes one machine, which has no rows" in result.err
+
+
+def test_an_unknown_column_is_answered_with_the_columns_and_fields_of_a_row(rightslice: Run) -> None:
+    result = rightslice(*REPORTS["capacity"], "--sort-by", ".size")
+    assert "Columns: NODE, " in result.err
+    assert "Fields: .name, " in result.err
 
 
 @pytest.mark.parametrize(

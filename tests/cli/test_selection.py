@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import INPUTS, Run
+from tests.builders import make_pod
+from tests.cli.conftest import INPUTS, JUNE, Run
+from tests.policy.policy_texts import policy_text
 from webhook.cli.selection import ObjectSelection, parse_label_selector
 
 LABELS: dict[str, dict[str, str]] = {
@@ -73,6 +75,8 @@ spec: {containers: [{name: main, image: a, resources: {limits: {nvidia.com/gpu: 
 """
 PODS = "---\n".join(POD % each for each in (("a", "one", "web"), ("b", "one", "db"), ("c", "two", "web")))
 
+IN_NOSUCH = "in namespace nosuch; the namespace does not exist"
+
 CHOICES = {
     "all by default": ((), "a b c"),
     "one namespace": (("-n", "one"), "a b"),
@@ -92,6 +96,44 @@ def test_reports_on_pods_are_of_the_selected_ones(
     workloads = [each["workload"] for each in json.loads(result.out)["workloads"]]
     assert sorted(workloads) == [f"Pod/{name}" for name in names.split()]
     assert ("note: no active pods" in result.err) is not bool(names)
+
+
+NOTHING = {
+    "audit: no such namespace": (("audit", "-n", "nosuch"), f"no active pods {IN_NOSUCH}"),
+    "rightsize: no such namespace": (("rightsize", "-n", "nosuch"), f"no active pods {IN_NOSUCH}"),
+    "fairshare: no such namespace": (("fairshare", "-n", "nosuch"), f"no GPU time {IN_NOSUCH}"),
+    "fairshare: no such label": (("fairshare", "-l", "a=b"), "no GPU time with labels a=b"),
+    "policy diff: no such namespace": (
+        ("policy", "diff", "policies", "policies", "-n", "nosuch"),
+        f"no active pods {IN_NOSUCH}",
+    ),
+    "policy diff: no such label": (
+        ("policy", "diff", "policies", "policies", "-l", "a=b"),
+        "no active pods with labels a=b",
+    ),
+    "audit: a namespace of the cluster": (("audit", "-n", "kube-system"), "no active pods in namespace kube-system"),
+    "lint: no such label": (("lint", "-l", "a=b"), "none of 6 objects with labels a=b"),
+    "explain: no such label in a file": (
+        ("explain", "-f", "workload.yaml", "-l", "a=b"),
+        "none of 1 object with labels a=b",
+    ),
+    "place: no such label in a file": (("place", "workload.yaml", "-l", "a=b"), "none of 1 object with labels a=b"),
+    "simulate: no such label in a file": (
+        ("simulate", "-f", "workload.yaml", "-l", "a=b"),
+        "none of 1 object with labels a=b",
+    ),
+}
+"""A command that selects nothing of the demo cluster, and its note."""
+
+
+@pytest.mark.parametrize(("call", "note"), NOTHING.values(), ids=NOTHING)
+def test_a_selection_of_nothing_is_noted(rightslice: Run, call: tuple[str, ...], note: str) -> None:
+    assert f"note: {note}" in rightslice(*call, "--cluster", "demo").err.splitlines()
+
+
+def test_whether_a_namespace_exists_is_unknown_without_namespaces(rightslice: Run) -> None:
+    result = rightslice("audit", "-", "-n", "nosuch", stdin=PODS)
+    assert "note: no active pods in namespace nosuch" in result.err.splitlines()
 
 
 def test_a_page_on_some_pods_says_which(rightslice: Run, tmp_path: Path) -> None:
@@ -119,11 +161,52 @@ def test_objects_of_files_are_selected_by_their_labels(rightslice: Run) -> None:
 
 
 def test_one_row_of_fair_shares_is_that_among_all(rightslice: Run) -> None:
-    flags = ("fairshare", "--cluster", "demo", "--now", "2026-06-01T00:00:00Z", "-o")
+    flags = ("fairshare", "--cluster", "demo", "--now", JUNE, "-o")
     every = json.loads(rightslice(*flags, "json").out)["groups"]
     (row,) = json.loads(rightslice(*flags, "json", "-n", "batch").out)["groups"]
     assert row in every
     assert len(every) > 1
+
+
+def test_shares_of_namespaces_with_a_label_are_those_among_all(rightslice: Run) -> None:
+    flags = ("fairshare", "--cluster", "demo", "--now", JUNE, "-o")
+    every = json.loads(rightslice(*flags, "json").out)["groups"]
+    some = json.loads(rightslice(*flags, "json", "-l", "rightslice.dev/tier=research").out)["groups"]
+    assert [each["name"] for each in some] == ["team-nlp", "team-vision"]
+    assert [each for each in every if each in some] == some
+
+
+def test_shares_of_queues_are_not_selected_as_namespaces(rightslice: Run, tmp_path: Path) -> None:
+    (tmp_path / "queues.yaml").write_text(policy_text("queues", fairShare={"by": "queue"}))
+    result = rightslice("fairshare", "--cluster", "demo", "--policies", str(tmp_path), "-l", "a")
+    assert result.code == 2
+    assert "-n and -l: select namespaces, found a fairShare by queue. Leave them out" in result.err
+
+
+def test_the_needs_of_one_namespace_are_those_of_the_plan_for_all(rightslice: Run) -> None:
+    plan = ("layout", "--cluster", "demo", "--now", JUNE, "-o", "json")
+    every, some = (json.loads(rightslice(*plan, *flags).out) for flags in (("--by-namespace",), ("-n", "notebooks")))
+    assert {each["namespace"] for each in some["demand"]} == {"notebooks"}
+    assert some["demand"] == [each for each in every["demand"] if each["namespace"] == "notebooks"]
+    assert some["cardsUsed"] == every["cardsUsed"]
+    nothing = rightslice(*plan, "-n", "nosuch").err.splitlines()
+    assert f"note: no needs besides whole cards that running pods keep {IN_NOSUCH}" in nothing
+
+
+def test_selected_pods_of_a_cluster_and_of_files_are_placed(rightslice: Run) -> None:
+    shown = ("--cluster", "demo", "-o", "jsonpath={..object}")
+    placed = rightslice("place", "-n", "team-vision", "-l", "app=embed", *shown)
+    assert placed.out.split()[1::2] == [f"team-vision/embed-{number}" for number in range(3)]
+    assert rightslice("place", "-", "-l", "tier=web", *shown, stdin=PODS).out.split()[1::2] == ["one/a", "two/c"]
+
+
+def test_selected_objects_of_files_are_simulated_in_the_namespace(rightslice: Run) -> None:
+    pod = make_pod("a").gpus(99).label("tier", "web").build()
+    pod["metadata"].pop("namespace", None)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod, make_pod("b").gpus(99).build()]})
+    flags = ("simulate", "--cluster", "demo", "-f", "-", "-l", "tier=web", "-n", "research", "-o")
+    result = rightslice(*flags, "jsonpath={range .unplacedObjects[*]}{.namespace}/{.name}{end}", stdin=text)
+    assert result.out == "research/a", result.err
 
 
 def test_only_selected_quotas_and_limit_ranges_are_linted(rightslice: Run) -> None:

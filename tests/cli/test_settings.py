@@ -22,11 +22,11 @@ CASES = {
     ),
     "an address without a port": (
         {"listen": "localhost"},
-        "--listen: must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443",
+        "--listen: must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443, found 'localhost'",
     ),
     "a certificate without a key": (
         {"tls_cert": "a.pem"},
-        "flags: must have --tls-cert and --tls-key, or --managed-tls, or --self-signed",
+        "flags: must have --tls-cert and --tls-key, or --managed-tls, or --self-signed, found one of the two files",
     ),
 }
 

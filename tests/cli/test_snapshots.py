@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.conftest import INPUTS, Run
+from tests.cli.conftest import INPUTS, JUNE, Run
 
 SMALL = ("--cluster", "room/cluster.yaml")
-GUARDED = ("--policies", "room/policy.yaml", "--now", "2026-06-01T00:00:00Z")
+GUARDED = ("--policies", "room/policy.yaml", "--now", JUNE)
 
 COMMANDS = {
     "check, table": ("check", "deploy", "odd", *INPUTS),
@@ -21,7 +21,7 @@ COMMANDS = {
     "check, JUnit": ("check", "deploy", "odd", *INPUTS, "-o", "junit"),
     "check, GitHub": ("check", "deploy", "bad", *INPUTS, "-o", "github"),
     "check, unreadable files": ("check", "bad", *INPUTS),
-    "audit, table": ("audit", "cluster.yaml", "--policies", "policies", "--now", "2026-06-01T00:00:00Z"),
+    "audit, table": ("audit", "cluster.yaml", "--policies", "policies", "--now", JUNE),
     "audit, right-sizing in audit mode": ("audit", "cluster.yaml", "--policies", "trial"),
     "audit, JSON": ("audit", "cluster.yaml", *INPUTS, "-o", "json"),
     "audit, by workload as CSV": ("audit", "cluster.yaml", *INPUTS[:2], "-o", "csv"),

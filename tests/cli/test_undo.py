@@ -12,15 +12,16 @@ from tests.engine.decisions import NODES, SIZING
 from tests.engine.test_claim_sizing import GPUS, api_view, claim, decide_claim
 from tests.engine.test_class_offers import CLASSES
 from tests.example_cluster import apply_patch, review, whole_node
-from webhook.cli.commands.undo import original_yaml
+from webhook.cli.commands.undo import OriginalRequest, original_request
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 
 
 def undone(pod: Json) -> Any:
-    text = original_yaml(pod)
-    assert isinstance(text, str)
-    return yaml.safe_load(text)
+    found = original_request(pod)
+    assert isinstance(found, OriginalRequest)
+    assert yaml.safe_load(str(found)) == found.fields
+    return found.fields
 
 
 def resources(pod: Json, name: str) -> Any:
@@ -56,7 +57,7 @@ def test_a_slice_selected_by_node_affinity_alone_is_described() -> None:
     after = apply_patch(written, review(written, SIZING, nodes=[node, whole_node()]))
     assert resources(after, "main") == resources(written, "main")
     assert undone(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
-    assert "only selected nodes where it is a slice" in str(original_yaml(after))
+    assert "only selected nodes where it is a slice" in str(original_request(after))
 
 
 RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "resource": ""}'
@@ -70,7 +71,7 @@ UNCHANGED_PODS = {
 
 @pytest.mark.parametrize("pod", UNCHANGED_PODS.values(), ids=UNCHANGED_PODS)
 def test_there_is_nothing_to_undo(pod: Any) -> None:
-    assert original_yaml(pod.build()) == ""
+    assert original_request(pod.build()) is None
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
@@ -84,7 +85,7 @@ def test_the_original_request_of_a_claim_is_restored(kind: str) -> None:
 def test_a_claim_whose_record_was_changed_has_an_unknown_original() -> None:
     after = apply_patch(claim(), decide_claim(claim(), api_view(*GPUS, *CLASSES)))
     after["metadata"]["annotations"]["rightslice.dev/original-resources"] = "{}"
-    assert "ResourceClaim team/claim was right-sized" in str(original_yaml(after))
+    assert "ResourceClaim team/claim was right-sized" in str(original_request(after))
 
 
 def test_the_original_request_of_a_pod_with_a_device_class_is_restored() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,7 +114,8 @@ def _draw_panel(panel: dict[str, Any], box: Box, lines: Sequence[Line], start: f
         yield from _draw_bars(inner, lines, defaults)
     else:
         stacked = "stacking" in defaults.get("custom", {})
-        yield from _draw_lines(inner, _stack(lines) if stacked else lines, defaults["unit"], start, end)
+        opacity = defaults["custom"].get("fillOpacity", 0) / 100
+        yield from _draw_lines(inner, _stack(lines) if stacked else lines, defaults["unit"], start, end, opacity)
 
 
 def _draw_number(box: Box, lines: Sequence[Line], defaults: dict[str, Any]) -> Iterator[str]:
@@ -146,9 +148,11 @@ def _stack(lines: Sequence[Line]) -> list[Line]:
     return stacked
 
 
-def _draw_lines(box: Box, lines: Sequence[Line], unit: str, start: float, end: float) -> Iterator[str]:
+def _draw_lines(box: Box, lines: Sequence[Line], unit: str, start: float, end: float, fill: float) -> Iterator[str]:
+    """Draw lines and their names; with an opacity above 0, the band between each line and the one before is filled."""
     high = max((value for line in lines for _, value in line.points), default=0) or 1
-    left, bottom = box.x + 60, box.y + box.height - LEGEND
+    names = list(_place_names(lines, box.width - 64))
+    left, bottom = box.x + 60, box.y + box.height - LEGEND * (1 + max((row for _, _, row in names), default=0))
     width, height = box.width - 64, bottom - box.y - 6
 
     def at(moment: float, value: float) -> str:
@@ -158,15 +162,31 @@ def _draw_lines(box: Box, lines: Sequence[Line], unit: str, start: float, end: f
         y = bottom - part * height
         yield f'<line class="grid" x1="{left}" y1="{y:.1f}" x2="{left + width}" y2="{y:.1f}"/>'
         yield _text(left - 6, y + 4, in_unit(part * high, unit), "axis", "end")
-    x = left
-    for index, line in enumerate(lines[: len(COLORS)]):
-        color = COLORS[index]
+    below = [(start, 0.0), (end, 0.0)]
+    for line, color in zip(lines, cycle(COLORS), strict=False):
         points = " ".join(at(*point) for point in line.points)
+        if fill and line.points:
+            band = " ".join(at(*point) for point in reversed(below))
+            yield f'<polygon points="{points} {band}" fill="{color}" fill-opacity="{fill}"/>'
+            below = list(line.points)
         yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>'
-        if line.name and x < left + width - 60:
-            yield f'<rect x="{x:.0f}" y="{bottom + 6}" width="8" height="8" fill="{color}"/>'
-            yield _text(x + 12, bottom + 14, line.name)
-            x += 26 + 6 * len(line.name)
+    for (name, x, row), color in zip(names, cycle(COLORS), strict=False):
+        if not name:
+            continue
+        y = bottom + 6 + LEGEND * row
+        yield f'<rect x="{left + x:.0f}" y="{y:.1f}" width="8" height="8" fill="{color}"/>'
+        yield _text(left + x + 12, y + 8, name)
+
+
+def _place_names(lines: Sequence[Line], width: float) -> Iterator[tuple[str, float, int]]:
+    """Yield each name with its place: how far right, and in which row of the legend."""
+    x, row = 0.0, 0
+    for line in lines:
+        size = 26 + 6 * len(line.name)
+        if x and x + size > width:
+            x, row = 0.0, row + 1
+        yield line.name, x, row
+        x += size
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import ssl
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.conftest import ROOT
 from tests.house.checkout import read_checkout_file
@@ -183,6 +184,12 @@ def install_from_page(
     finally:
         installation.replica.kill()
         asyncio.run(installation.uninstall())
+
+
+def rightslice(plane: Plane, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as the admin of the plane."""
+    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={plane.kubeconfig}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
 def with_local_address(manifest: Json, port: int) -> Json:

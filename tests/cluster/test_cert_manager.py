@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,13 +15,13 @@ import pytest
 from tests.builders import make_pod
 from tests.cluster.certmanager import CertManagerStub, MountedSecret
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.credentials import kubeconfig
-from tests.cluster.installation import is_ready, with_local_address
+from tests.cluster.installation import is_ready, rightslice, with_local_address
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
-from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import ContinuousCaller
+from tests.cluster.test_install import local_command, write_account_kubeconfig
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
 from tests.server.managed_site import served_certificate
@@ -85,8 +83,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cer
         manager.issue(AUTHORITY)
         manager.issue(SERVING)
         mount = MountedSecret(plane, SECRET, folder / "tls")
-        token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
-        (folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
+        write_account_kubeconfig(plane, folder)
         replica = Process("rightslice", command(objects, folder, port), folder / "log", lambda: is_ready(port))
         try:
             replica.start()
@@ -125,9 +122,7 @@ def command(objects: list[Json], folder: Path, port: int) -> list[str]:
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     [mount] = [item["mountPath"] for item in container["volumeMounts"] if item["name"] == "tls"]
     arguments = [argument.replace(mount, str(folder / "tls")) for argument in container["args"]]
-    arguments = [argument for argument in arguments if not argument.startswith(("--listen=", "--policies="))]
-    local = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
-    return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", sys.executable, "-m", "webhook.cli", *arguments, *local]
+    return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", *local_command({"args": arguments}, folder, port)]
 
 
 def test_no_call_fails_when_cert_manager_renews_the_certificate_or_ca(site: CertManagerSite) -> None:
@@ -185,11 +180,6 @@ def test_doctor_accepts_the_certificate(site: CertManagerSite) -> None:
 
 def test_no_request_is_forbidden(site: CertManagerSite) -> None:
     assert "forbidden" not in site.replica.log.read_text(encoding="utf-8")
-
-
-def rightslice(plane: Plane, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={plane.kubeconfig}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
 def test_install_refuses_to_add_its_own_certificates(site: CertManagerSite) -> None:

@@ -1,4 +1,4 @@
-"""The Helm chart on a real API server: it installs the objects that kubectl installs from the manifests."""
+"""The Helm chart renders the objects that kubectl builds from the manifests."""
 
 from __future__ import annotations
 
@@ -14,42 +14,29 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.charts import CHART, RELEASE_LABELS, helm_template, render, run_helm
 from tests.cluster.client import Json
 from tests.cluster.installation import copy_manifests
 from tests.cluster.plane import Plane
 from tests.cluster.test_manifests import kustomize_build
 from tests.conftest import ROOT
-from tests.controlplane.build import helm_program
 from tests.house.checkout import read_checkout_file
 from tests.release.__main__ import write_chart
+from tests.upgrade.earlier_version import export_earlier
 from webhook import __version__
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import display_name
 from webhook.settings import WebhookSettings
 from webhook.well_known import SYSTEM_NAMESPACE
 
-CHART = ROOT / "charts" / "rightslice"
-HELM_SECONDS = 600
 
-
-def helm(plane: Plane, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run Helm in the namespace of the chart."""
-    done = subprocess.run(
-        [str(helm_program()), *arguments, f"--namespace={SYSTEM_NAMESPACE}"],
-        env=plane.kubectl_environment(),
-        capture_output=True,
-        text=True,
-        timeout=HELM_SECONDS,
-        check=False,
-    )
+def helm(
+    plane: Plane, *arguments: str, check: bool = True, namespace: str = SYSTEM_NAMESPACE
+) -> subprocess.CompletedProcess[str]:
+    """Run Helm as the admin, in the namespace of the release."""
+    done = run_helm(*arguments, namespace=namespace, env=plane.kubectl_environment())
     assert not check or done.returncode == 0, f"helm {' '.join(arguments)}: {done.stderr}{done.stdout}"
     return done
-
-
-def render(plane: Plane, *flags: str, chart: Path = CHART) -> list[Json]:
-    """Return the objects of the chart."""
-    text = helm(plane, "template", "rightslice", str(chart), *flags).stdout
-    return [document.data for document in read_documents(text, "chart", aliases=True)]
 
 
 def documented(command: str, chart: Path, page: str = "docs/install.md") -> list[str]:
@@ -84,17 +71,21 @@ PRESETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def by_display_name(objects: list[Json]) -> dict[str, Json]:
     """Return objects by kind, namespace and name, without the suffix of a generated name.
 
-    Two differences are intended: Helm creates the namespace of the release, and an autoscaler sets the replicas.
+    Four differences are intended: Helm creates the namespace of the release, an uninstall keeps that of the agent, an
+    autoscaler sets the replicas, and the objects of a release have its labels.
     Kustomize gives admission policies the namespace of the agent, which an API server ignores.
     """
-    text = re.sub(r"(rightslice-scheduler)-\w{10}\b", r"\1", json.dumps(objects))
-    copies = json.loads(text)
+    copies = json.loads(normalized(objects))
     for item in copies:
         if item["kind"].startswith("ValidatingAdmissionPolicy"):
             item["metadata"].pop("namespace", None)
+        labels = item["metadata"].pop("labels", {})
+        if kept := {key: value for key, value in labels.items() if key not in RELEASE_LABELS}:
+            item["metadata"]["labels"] = kept
     named = {display_name(item): item for item in copies}
     assert len(named) == len(objects)
     named.pop(f"Namespace {SYSTEM_NAMESPACE}", None)
+    named.get("Namespace rightslice-agent", {"metadata": {}})["metadata"].pop("annotations", None)
     for scaler in [item for item in named.values() if item["kind"] == "HorizontalPodAutoscaler"]:
         named[f"Deployment {SYSTEM_NAMESPACE}/{scaler['metadata']['name']}"]["spec"].pop("replicas", None)
     return named
@@ -106,7 +97,7 @@ def test_the_chart_renders_what_kustomize_builds(
 ) -> None:
     built = [item for folder in folders for item in kustomize_build(plane, folder)]
 
-    rendered, expected = by_display_name(render(plane, NOT_KEPT, *flags)), by_display_name(built)
+    rendered, expected = by_display_name(render(NOT_KEPT, *flags)), by_display_name(built)
 
     assert rendered.keys() == expected.keys()
     assert {name: item for name, item in rendered.items() if item != expected[name]} == {}
@@ -131,7 +122,7 @@ def test_the_chart_renders_the_components_of_kustomize(
     built = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
     expected = [document.data for document in read_documents(built, "built", aliases=True)]
 
-    rendered = render(plane, NOT_KEPT, ENFORCE, *flags)
+    rendered = render(NOT_KEPT, ENFORCE, *flags)
 
     assert by_display_name(rendered) == by_display_name(expected)
 
@@ -165,7 +156,7 @@ VALUES: dict[str, tuple[str, str, Json]] = {
     "resources": (
         "webhook.resources.limits.memory=2Gi",
         "Deployment rightslice-system/rightslice",
-        {"resources": {"limits": {"memory": "2Gi"}}},
+        {"resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}}},
     ),
     "a runtime class of the agent": (
         "agent.enabled=true,agent.runtimeClassName=nvidia",
@@ -185,7 +176,7 @@ VALUES: dict[str, tuple[str, str, Json]] = {
     "another Prometheus": (
         "prometheus.enabled=true,prometheus.url=https://metrics.observability.svc",
         "NetworkPolicy rightslice-system/rightslice-prometheus",
-        {"kubernetes.io/metadata.name": "observability", "port": 443},
+        {"kubernetes.io/metadata.name": "observability"},
     ),
     "labels of a monitor": (
         "monitoring.serviceMonitor.enabled=true,monitoring.serviceMonitor.labels.release=prom",
@@ -202,8 +193,8 @@ VALUES: dict[str, tuple[str, str, Json]] = {
 
 
 @pytest.mark.parametrize(("values", "name", "fields"), VALUES.values(), ids=VALUES)
-def test_a_value_changes_its_object(plane: Plane, values: str, name: str, fields: Json) -> None:
-    item = by_display_name(render(plane, f"--set={values}", "--kube-version=v1.35.4-gke.100"))[name]
+def test_a_value_changes_its_object(values: str, name: str, fields: Json) -> None:
+    item = by_display_name(render(f"--set={values}", "--kube-version=v1.35.4-gke.100"))[name]
 
     found: Json = {}
     for part in parts_of(item):
@@ -219,10 +210,10 @@ def parts_of(item: object) -> Iterator[Json]:
         yield from parts_of(part)
 
 
-def test_files_among_the_values_are_mounted_where_the_settings_name_them(plane: Plane, tmp_path: Path) -> None:
+def test_files_among_the_values_are_mounted_where_the_settings_name_them(tmp_path: Path) -> None:
     files = {name: json.dumps({"kind": name}) for name in ("kueue_config", "node_groups", "scheduler_config")}
     (tmp_path / "values.json").write_text(json.dumps({"webhook": {"files": files}}))
-    objects = {display_name(item): item for item in render(plane, f"--values={tmp_path / 'values.json'}")}
+    objects = {display_name(item): item for item in render(f"--values={tmp_path / 'values.json'}")}
 
     pod = objects[f"Deployment {SYSTEM_NAMESPACE}/rightslice"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -244,47 +235,58 @@ OMITTED = {
 
 
 @pytest.mark.parametrize(("values", "kind"), OMITTED.values(), ids=OMITTED)
-def test_a_value_omits_a_kind(plane: Plane, values: str, kind: str) -> None:
-    assert kind in {item["kind"] for item in render(plane, "--set=agent.enabled=true")}
-    assert kind not in {item["kind"] for item in render(plane, f"--set={values}")}
+def test_a_value_omits_a_kind(values: str, kind: str) -> None:
+    assert kind in {item["kind"] for item in render("--set=agent.enabled=true")}
+    assert kind not in {item["kind"] for item in render(f"--set={values}")}
 
 
-INVALID = {
-    "an unknown mode": ("mode=enforced", "at '/mode': value must be one of 'audit', 'enforce'"),
-    "a misspelled value": ("webhok.resources=1", "additional properties 'webhok' not allowed"),
-    "a misspelled setting": ("webhook.settings.log_lvl=debug", "additional properties 'log_lvl' not allowed"),
-    "a setting that is out of bounds": ("webhook.settings.prometheus_days=365", "maximum: got 365, want 90"),
-    "a file that no flag names": ("webhook.files.prices=1", "at '/webhook/files': additional properties 'prices'"),
-    "a text for a switch": ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
-    "an unknown field of a policy": ("policies.x.securty=1", "at '/policies/x': additional properties 'securty'"),
-    "an unknown mode of a policy": ("policies.x.mode=on", "at '/policies/x/mode': value must be one of 'enforce'"),
-    "a second policy of a name": ("policies.guard.mode=audit", "Write another name, or guard.enabled=false"),
-    "a URL without namespace": ("prometheus.url=http://prometheus:9090", "at '/prometheus/url'"),
+EVERYTHING = (
+    "agent.enabled=true,extender.enabled=true,scheduler.enabled=true,prometheus.enabled=true,certManager.enabled=true,"
+    "monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true,dashboards.enabled=true"
+)
+
+
+@pytest.mark.parametrize("values", [EVERYTHING, "mode=enforce,tracing.enabled=true"])
+def test_another_namespace_replaces_the_usual_one_everywhere(values: str) -> None:
+    flags = (f"--set={values}", "--kube-version=1.36.3")
+    usual, other = (render(*flags, namespace=name) for name in (SYSTEM_NAMESPACE, "gpu-tools"))
+
+    [deployment] = [item for item in other if display_name(item) == "Deployment gpu-tools/rightslice"]
+    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    environment.remove({"name": "RIGHTSLICE_NAMESPACE", "value": "gpu-tools"})
+    assert normalized(other) == normalized(usual).replace(SYSTEM_NAMESPACE, "gpu-tools")
+
+
+def normalized(objects: list[Json]) -> str:
+    """Return objects as text, without the digests in names and the line breaks in long expressions."""
+    return re.sub(r"(rightslice-scheduler)-\w{10}\b", r"\1", json.dumps(objects, sort_keys=True))
+
+
+RESERVED = {
+    "that of the API server": ("kube-system", "must have a namespace of its own"),
+    "that of everybody": ("default", "must have a namespace of its own"),
+    "that of the agents": ("rightslice-agent", "must have a namespace of its own"),
+    "a number": ("2026", "must not be a number or a YAML constant"),
+    "a constant": ("null", "must not be a number or a YAML constant"),
 }
 
 
-@pytest.mark.parametrize(("values", "message"), INVALID.values(), ids=INVALID)
-def test_an_invalid_value_is_rejected_with_its_place(plane: Plane, values: str, message: str) -> None:
-    done = helm(plane, "template", "rightslice", str(CHART), f"--set={values}", check=False)
+@pytest.mark.parametrize(("namespace", "error"), RESERVED.values(), ids=RESERVED)
+def test_a_namespace_that_cannot_be_that_of_the_release_is_rejected(namespace: str, error: str) -> None:
+    done = helm_template(namespace=namespace)
 
     assert done.returncode != 0
-    assert message in done.stderr
+    assert error in done.stderr
+    assert f"found {namespace}. Write --namespace rightslice-system --create-namespace" in done.stderr
 
 
-def test_another_namespace_is_rejected(plane: Plane) -> None:
-    command = [str(helm_program()), "template", "rightslice", str(CHART), "--namespace=gpu"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HELM_SECONDS, check=False)
-
-    assert "must be rightslice-system, found gpu. Write --namespace rightslice-system" in done.stderr
-
-
-def test_shipped_policies_can_be_values(plane: Plane, tmp_path: Path) -> None:
+def test_shipped_policies_can_be_values(tmp_path: Path) -> None:
     files = sorted((ROOT / "policies").glob("*.yaml"))
     shipped = [each.data for file in files for each in read_documents(file.read_bytes(), file.name, aliases=True)]
     specs = {item["metadata"]["name"]: item["spec"] for item in shipped if item["kind"] == "GPUPolicy"}
     (tmp_path / "values.json").write_text(json.dumps({"guard": {"enabled": False}, "policies": specs}))
 
-    objects = by_display_name(render(plane, f"--values={tmp_path / 'values.json'}"))
+    objects = by_display_name(render(f"--values={tmp_path / 'values.json'}"))
 
     data = objects[f"ConfigMap {SYSTEM_NAMESPACE}/rightslice-policies"]["data"]
     written = {name: yaml.safe_load(text) for name, text in data.items()}
@@ -294,12 +296,12 @@ def test_shipped_policies_can_be_values(plane: Plane, tmp_path: Path) -> None:
     }
 
 
-def test_the_documented_values_are_accepted(plane: Plane, tmp_path: Path) -> None:
+def test_the_documented_values_are_accepted(tmp_path: Path) -> None:
     page = read_checkout_file("docs/install.md").partition("## With Helm")[2].partition("\n## ")[0]
     [values] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "values.yaml").write_text(values)
 
-    data = by_display_name(render(plane, f"--values={tmp_path / 'values.yaml'}"))[
+    data = by_display_name(render(f"--values={tmp_path / 'values.yaml'}"))[
         f"ConfigMap {SYSTEM_NAMESPACE}/rightslice-policies"
     ]["data"]
     assert yaml.safe_load(data["research.yaml"])["spec"] == yaml.safe_load(values)["policies"]["research"]
@@ -311,7 +313,7 @@ def test_the_packed_chart_is_that_of_helm_package_and_renders_the_same(plane: Pl
     ours, by_helm = (folder / f"rightslice-{__version__}.tgz" for folder in (tmp_path, tmp_path / "by-helm"))
 
     assert contents(ours) == contents(by_helm)
-    assert render(plane, ENFORCE, chart=ours) == render(plane, ENFORCE)
+    assert render(ENFORCE, chart=ours) == render(ENFORCE)
 
 
 def contents(archive: Path) -> dict[str, bytes]:
@@ -321,14 +323,33 @@ def contents(archive: Path) -> dict[str, bytes]:
         return {name: file.read() for name, file in files.items() if file and name != "rightslice/Chart.yaml"}
 
 
-def test_the_page_of_artifact_hub_lists_the_kinds(plane: Plane) -> None:
+def test_the_page_of_artifact_hub_lists_the_kinds() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     listed = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
-    defined = [item for item in render(plane) if item["kind"] == "CustomResourceDefinition"]
+    defined = [item for item in render() if item["kind"] == "CustomResourceDefinition"]
 
     assert {(each["kind"], each["name"], each["version"]) for each in listed} == {
         (item["spec"]["names"]["kind"], item["metadata"]["name"], item["spec"]["versions"][0]["name"])
         for item in defined
+    }
+
+
+def test_an_upgrade_changes_no_field_that_the_api_server_keeps(tmp_path: Path) -> None:
+    """Selectors of workloads, and the roles of bindings: Helm would fail, or delete and create the object."""
+    flags = ("--set=agent.enabled=true,extender.enabled=true,scheduler.enabled=true", "--kube-version=1.36.3")
+    before = immutable_fields(render(*flags, chart=export_earlier(tmp_path) / "charts" / "rightslice"))
+    after = immutable_fields(render(*flags))
+
+    assert sum(name.startswith(("Deployment", "DaemonSet")) for name in before) == 4
+    assert {name: after.get(name) for name in before} == before
+
+
+def immutable_fields(objects: list[Json]) -> dict[str, Json]:
+    """Return the field of each workload and binding that no update can change, by the object's name."""
+    return {
+        display_name(item): item["spec"]["selector"] if "roleRef" not in item else item["roleRef"]
+        for item in objects
+        if item["kind"] in ("Deployment", "DaemonSet") or "roleRef" in item
     }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,22 +13,24 @@ import pytest
 import yaml
 
 from tests.builders import make_pod
+from tests.cluster.charts import CHART, render
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.installation import (
     ALL_MANIFESTS,
     copy_manifests,
     dry_run_succeeds,
     fetch_page,
+    rightslice,
     with_local_address,
 )
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
-from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import ContinuousCaller
-from tests.cluster.test_chart import CHART, ENFORCE, documented, helm, render
-from tests.cluster.test_install import command, write_account_kubeconfig
+from tests.cluster.test_chart import ENFORCE, EVERYTHING, documented, helm
+from tests.cluster.test_install import command, local_command, write_account_kubeconfig
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
 from tests.upgrade.earlier_version import find_earlier
@@ -44,6 +44,7 @@ from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
 PODS = "/api/v1/namespaces/default/pods"
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+BACKSTOP = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
 ADDRESSES = ("base/service.yaml", "admission/webhooks.yaml")
 """Files of the manifests that say where the API server calls the webhook."""
 
@@ -209,15 +210,20 @@ def test_no_create_fails_during_an_upgrade_and_a_rollback(site: ReleasedSite) ->
 
 def test_doctor_finds_nothing_to_fix(site: ReleasedSite) -> None:
     helm(site.plane, *documented("upgrade", site.current))
-    doctor = [sys.executable, "-m", "webhook.cli", "doctor", "-o", "json", f"--kubeconfig={site.plane.kubeconfig}"]
+
+    assert problems_found(site.plane) == []
+
+
+def problems_found(plane: Plane) -> list[Json]:
+    """Return the problems that doctor reports, once it reports none, else at last."""
 
     def problems() -> list[Json]:
-        done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-        found = [line for line in json.loads(done.stdout) if line["state"] in ("warn", "fail")]
+        found = json.loads(rightslice(plane, "doctor", "-o", "json").stdout)
         # The API server counts since its start, also calls that other tests made fail.
-        return [line for line in found if "failed open" not in line["summary"]]
+        bad = [line for line in found if line["state"] in ("warn", "fail")]
+        return [line for line in bad if "failed open" not in line["summary"]]
 
-    assert eventually(problems, until=lambda found: not found) == []
+    return eventually(problems, until=lambda found: not found)
 
 
 def test_an_upgrade_to_audit_mode_denies_nothing(site: ReleasedSite) -> None:
@@ -243,8 +249,7 @@ def test_a_policy_among_the_values_reaches_the_replicas(site: ReleasedSite) -> N
 
 
 def test_the_command_refuses_to_change_a_release(site: ReleasedSite) -> None:
-    install = [sys.executable, "-m", "webhook.cli", "install", f"--kubeconfig={site.plane.kubeconfig}"]
-    done = subprocess.run(install, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    done = rightslice(site.plane, "install")
 
     assert done.returncode == 2
     assert "must not belong to Helm, found release rightslice. Use helm upgrade rightslice CHART" in done.stderr
@@ -252,7 +257,7 @@ def test_the_command_refuses_to_change_a_release(site: ReleasedSite) -> None:
 
 def test_uninstall_keeps_policies_and_a_second_installation_uses_them(site: ReleasedSite) -> None:
     plane = site.plane
-    objects = render(plane, chart=site.current)
+    objects = render(chart=site.current)
     site.replica.kill()
 
     kept = helm(plane, "uninstall", "rightslice", "--wait").stdout
@@ -278,29 +283,83 @@ def test_everything_can_be_installed_and_removed(site: ReleasedSite) -> None:
         for owner in ("deployment/rightslice", "deployment/rightslice-extender", "deployment/rightslice-scheduler"):
             plane.kubectl("rollout", "status", owner, "-n", SYSTEM_NAMESPACE, "--timeout=110s")
         plane.kubectl("rollout", "status", "daemonset/rightslice-agent", "-n", AGENT_NAMESPACE, "--timeout=110s")
-        objects = render(plane, f"--set={EVERYTHING}")
+        objects = render(f"--set={EVERYTHING}")
         missing = [display_name(item) for item in objects if not plane.api.exists(api_path(item))]
         helm(plane, "uninstall", "rightslice", "--wait")
         left = {item["kind"] for item in objects if plane.api.exists(api_path(item))}
+        plane.kubectl("delete", "namespace", AGENT_NAMESPACE)
 
     assert missing == []
-    assert left == {"CustomResourceDefinition"}
+    assert left == {"CustomResourceDefinition", "Namespace"}
     assert [line for line in install.stderr.splitlines() if "symbolic link" not in line] == []
 
 
-EVERYTHING = (
-    "agent.enabled=true,extender.enabled=true,scheduler.enabled=true,prometheus.enabled=true,certManager.enabled=true,"
-    "monitoring.serviceMonitor.enabled=true,monitoring.alerts.enabled=true,dashboards.enabled=true"
-)
+OTHER = "gpu-tools"
+
+
+@pytest.fixture
+def other_release(site: ReleasedSite, tmp_path: Path) -> Iterator[ReleasedSite]:
+    """Install the chart into another namespace, and start a replica with the command and the account of its pods."""
+    plane, port = site.plane, free_port()
+    helm(plane, "uninstall", "rightslice", "--wait", "--ignore-not-found")
+    site.replica.kill()
+    chart = copy_chart(tmp_path / "chart", port, __version__)
+    install = ["install", "rightslice", str(chart), "--create-namespace", "--take-ownership", "--force-conflicts"]
+    try:
+        output = helm(plane, *install, ENFORCE, namespace=OTHER).stdout
+        write_account_kubeconfig(plane, tmp_path, OTHER)
+        deployment = plane.api.get(f"/apis/apps/v1/namespaces/{OTHER}/deployments/rightslice")
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        environment = [f"{each['name']}={each['value']}" for each in container["env"]]
+        replica = Process(
+            "rightslice",
+            ["env", *environment, *local_command(container, tmp_path, port)],
+            tmp_path / "log",
+            lambda: fetch_page(port, "/readyz"),
+        )
+        with replica.run():
+            released = ReleasedSite(plane, replica, chart, chart, output)
+            eventually(released.answers)
+            yield released
+    finally:
+        helm(plane, "uninstall", "rightslice", "--wait", "--ignore-not-found", namespace=OTHER)
+        plane.api.delete(f"/api/v1/namespaces/{OTHER}")
+
+
+def test_a_release_in_another_namespace_serves_and_is_found(other_release: ReleasedSite) -> None:
+    plane = other_release.plane
+    assert f"kubectl label namespace {OTHER} pod-security.kubernetes.io/enforce=restricted" in other_release.output
+    eventually(other_release.is_denied)
+    assert plane.api.exists(f"/api/v1/namespaces/{OTHER}/secrets/rightslice-tls")
+    assert plane.api.exists(f"/apis/coordination.k8s.io/v1/namespaces/{OTHER}/leases/rightslice")
+    assert problems_found(plane) == []
+    assert "policies: guard" in rightslice(plane, "audit", "--verbose", "-o", "name").stderr
+    for name in ("install", "uninstall"):
+        refused = rightslice(plane, name)
+        assert refused.returncode == 2
+        assert (
+            f"helm uninstall {'rightslice' if name == 'install' else 'RELEASE'} --namespace {OTHER}" in refused.stderr
+        )
+    objects = render(ENFORCE, chart=other_release.current, namespace=OTHER)
+    helm(plane, "uninstall", "rightslice", "--wait", namespace=OTHER)
+    left = {item["kind"] for item in objects if plane.api.exists(api_path(item))}
+    assert left == {"CustomResourceDefinition"}
 
 
 def test_helm_takes_over_what_kubectl_installed(site: ReleasedSite) -> None:
     plane = site.plane
-    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests/overlays/audit-only"))
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests/overlays/enforce"))
     install = ["install", "rightslice", str(CHART), "--set=image.tag=1.2.3"]
 
     refused = helm(plane, *install, check=False)
+    plane.kubectl("delete", "validatingadmissionpolicybinding", "rightslice-pods")
     helm(plane, *install, "--take-ownership", "--force-conflicts")
+    actions = [plane.api.get(BACKSTOP)["spec"]["validationActions"]]
+    for mode in ("enforce", "audit"):
+        upgrade = ["upgrade", "rightslice", str(CHART), "--reset-then-reuse-values", f"--set=mode={mode}"]
+        helm(plane, *upgrade, "--force-conflicts")
+        actions.append(plane.api.get(BACKSTOP)["spec"]["validationActions"])
 
     assert "invalid ownership metadata" in refused.stderr
     assert site.image() == "rightslice:1.2.3"
+    assert actions == [["Audit"], ["Deny"], ["Audit"]]

@@ -15,6 +15,7 @@ from tests.agent.scripted_process import GPUS
 from tests.cluster.monitored_site import MonitoredSite, run_monitored_site
 from tests.cluster.nodes import demo_nodes
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.test_commands import rightslice
 from tests.house.checkout import read_checkout_file
 from tests.manifests.dashboards import DASHBOARDS
@@ -86,14 +87,21 @@ def answer(prometheus: Prometheus, expression: str) -> list[float]:
     return [float(series["value"][1]) for series in prometheus.instant_query(expression)]
 
 
+def answers_under_load(site: MonitoredSite, name: str) -> dict[Question, list[float]]:
+    """Return the answers to all queries of a dashboard. A rate needs two scrapes: load is sent until there are."""
+    values = variable_values(site.prometheus, DOCUMENTS[name])
+
+    def ask() -> dict[Question, list[float]]:
+        site.send_load()
+        return {each: answer(site.prometheus, each.expression) for each in questions(name, values)}
+
+    return eventually(ask, until=lambda answers: all(answers.values()))
+
+
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_query_has_an_answer(site: MonitoredSite, name: str) -> None:
-    values = variable_values(site.prometheus, DOCUMENTS[name])
-    site.send_load()
+    answers = answers_under_load(site, name)
 
-    answers = {question: answer(site.prometheus, question.expression) for question in questions(name, values)}
-
-    assert [question.title for question, found in answers.items() if not found] == []
     assert [(question.title, found) for question, found in answers.items() if not all(map(math.isfinite, found))] == []
     assert [(question.title, found) for question, found in answers.items() if min(found) < 0] == []
 
@@ -104,11 +112,14 @@ FAULTS = {"rightslice_internal_errors_total", "rightslice_rollout_halted"}
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_metric_has_data(site: MonitoredSite, name: str) -> None:
-    """Also where a panel would show 0 without it."""
+    """Also where a panel would show 0 without it. A scrape that fails on a busy machine hides them until the next."""
     text = json.dumps(DOCUMENTS[name])
     metrics = set(re.findall(r"\b(?:rightslice|apiserver|process)_\w+", text)) - FAULTS
 
-    assert [metric for metric in sorted(metrics) if not site.prometheus.instant_query(metric)] == []
+    def without_data() -> list[str]:
+        return [metric for metric in sorted(metrics) if not site.prometheus.instant_query(metric)]
+
+    assert eventually(without_data, until=lambda missing: not missing) == []
 
 
 def is_share(value: float) -> bool:
@@ -143,7 +154,7 @@ EXPECTED: Mapping[str, Callable[[float], bool]] = {
     "By observed usage": is_share,
     "Containers with known usage": equals(1),
     "Age of the usage data": lambda value: value < 3600,
-    "Failed open": is_positive,
+    "Failed open": lambda value: value > 0 and value.is_integer(),
     "Replicas with old policies": equals(0),
     "Oldest cluster view": lambda value: value < 60,
 }
@@ -151,13 +162,11 @@ EXPECTED: Mapping[str, Callable[[float], bool]] = {
 
 
 def test_numbers_are_right(site: MonitoredSite) -> None:
-    site.send_load()
     found: dict[str, float] = {}
-    for name, document in DOCUMENTS.items():
-        values = variable_values(site.prometheus, document)
-        for question in questions(name, values):
+    for name in DOCUMENTS:
+        for question, answered in answers_under_load(site, name).items():
             if question.title in EXPECTED:
-                [found[question.title]] = answer(site.prometheus, question.expression)
+                [found[question.title]] = answered
 
     assert found.keys() == EXPECTED.keys()
     assert {title: value for title, value in found.items() if not EXPECTED[title](value)} == {}

@@ -397,6 +397,35 @@ def test_one_node_must_have_the_devices_of_all_claims_of_a_pod(
     assert (found.code, found.path) == ("GPU-D104", ("spec", "resourceClaims"))
 
 
+def test_a_pod_waits_while_another_pod_uses_its_claim_on_a_node_that_it_may_not_use(
+    plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    """The scheduler releases the devices once no pod uses the claim, and allocates others."""
+    prefix, pods = f"gpus-{namespace[-6:]}", f"/api/v1/namespaces/{namespace}/pods"
+    published = [one for i in range(2) for one in cards(f"{prefix}-{i}")]
+    publish(published)
+    claims = f"{API}/namespaces/{namespace}/resourceclaims"
+    plane.api.create(claims, {"metadata": {"name": "shared"}, **template("shared", exactly(GPU))["spec"]})
+    submitted = [_pod_with_shared_claim(namespace, f"{prefix}-{i}") for i in range(2)]
+    plane.api.create(pods, submitted[0])
+    eventually(partial(plane.api.get, f"{pods}/{prefix}-0"), until=_node)
+    plane.api.create(pods, submitted[1])
+    read_second = partial(plane.api.get, f"{pods}/{prefix}-1")
+    eventually(read_second, until=lambda found: "resourceclaim not available on the node" in _message(found))
+    stored = plane.api.get(f"{claims}/shared") | {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
+    nodes = [make_node(one["spec"]["nodeName"]) for one in published]
+    found = [review(pod, view=view_of(*CLASSES, *nodes, *published, stored)).findings for pod in submitted]
+    assert [[each.code for each in some] for some in found] == [[], ["GPU-D104"]]
+    plane.api.delete(f"{pods}/{prefix}-0", gracePeriodSeconds="0")
+    assert _node(eventually(read_second, until=_node)) == f"{prefix}-1"
+
+
+def _pod_with_shared_claim(namespace: str, node: str) -> Json:
+    """Return a pod for a node, with a claim that others may use too."""
+    pod = make_pod(node).namespace(namespace).spec(nodeSelector={"kubernetes.io/hostname": node})
+    return pod.spec(resourceClaims=[{"name": "gpus", "resourceClaimName": "shared"}]).build()
+
+
 def _kinds(published: Sequence[Json]) -> Mapping[str, str]:
     """Return the profile or type of each device by its name."""
     return {device["name"]: _kind(device) for each in published for device in each["spec"].get("devices", ())}
@@ -672,7 +701,7 @@ def codes_printed(site: Installation, namespace: str, wish: Wish) -> list[str]:
     data = template("gpus", wish) if wish.requests else pod_with_limits(namespace, "dry-run", wish)
     flags = ("--dry-run=server", "--namespace", namespace)
     done = site.plane.kubectl("create", *flags, "-f", "-", stdin=json.dumps(data), check=False)
-    return re.findall(r"\[(GPU-D\d+)\]", done.stderr)
+    return list(dict.fromkeys(re.findall(r"\[(GPU-D\d+)\]", done.stderr)))  # a fix may have a line of its own
 
 
 def _message(pod: Json) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
@@ -19,10 +18,10 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installation import dry_run_succeeds, with_local_address
+from tests.cluster.installation import dry_run_succeeds, rightslice, with_local_address
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.prometheus_operator import scrape_service
 from tests.conftest import ROOT
@@ -99,16 +98,21 @@ async def install_all(plane: Plane, objects: list[Json], replica: Process, port:
         await install_manifests(api, objects, record, seconds=90)
 
 
-def write_account_kubeconfig(plane: Plane) -> None:
-    """Write the kubeconfig of the service account."""
-    token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
-    (plane.folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
+def write_account_kubeconfig(plane: Plane, folder: Path | None = None, namespace: str = SYSTEM_NAMESPACE) -> None:
+    """Write the kubeconfig of the service account into a folder, by default that of the plane."""
+    token = plane.kubectl("create", "token", "rightslice", f"--namespace={namespace}").stdout.strip()
+    ((folder or plane.folder) / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
 
 
 def command(folder: Path, port: int) -> list[str]:
-    """Return the Deployment's command with another address, kubeconfig and policy folder."""
+    """Return the local command of the Deployment."""
     [deployment] = [item for item in shipped_manifests(InstallMode.ENFORCE) if item["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return local_command(container, folder, port)
+
+
+def local_command(container: Json, folder: Path, port: int) -> list[str]:
+    """Return the command of a container with another address, kubeconfig and policy folder."""
     arguments = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
     local = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
     return [sys.executable, "-m", "webhook.cli", *arguments, *local]
@@ -373,8 +377,7 @@ def doctor_results(site: InstalledSite) -> list[Json]:
     add_nodes(plane, [make_node("bare", {}, **{"nvidia.com/gpu": 8})])
     with pytest.raises(RefusedError, match="failed calling webhook"):
         plane.api.create(GPU_POD, make_pod("held").namespace("default").gpus(1).build(), dryRun="All")
-    doctor = [sys.executable, "-m", "webhook.cli", "doctor", "-o", "json", f"--kubeconfig={plane.kubeconfig}"]
-    done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    done = rightslice(plane, "doctor", "-o", "json")
     assert done.returncode == 1, done.stderr
     found: list[Json] = json.loads(done.stdout)
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,9 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cluster.client import Json
-from tests.cluster.installation import ALL_MANIFESTS
+from tests.cluster.installation import ALL_MANIFESTS, rightslice
 from tests.cluster.plane import Plane
-from tests.cluster.polling import COMMAND_SECONDS, eventually
+from tests.cluster.polling import eventually
 from tests.conftest import ROOT
 from webhook.certs.issuer import create_self_signed
 from webhook.installing.apply import TLS_SECRET_PATH, apply_object, uninstall_manifests
@@ -48,10 +46,7 @@ async def apply_all(plane: Plane, objects: list[Json]) -> None:
 
 def install(plane: Plane, *flags: str) -> str:
     """Return the output of the command. No replica becomes ready, so it times out before it applies the webhooks."""
-    command = [sys.executable, "-m", "webhook.cli", "install", f"--kubeconfig={plane.kubeconfig}", "--timeout=1"]
-    done = subprocess.run(
-        [*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
-    )
+    done = rightslice(plane, "install", "--timeout=1", *flags)
     assert "a replica that is ready" in done.stderr or "Nothing was stored" in done.stdout, done.stderr
     return done.stdout
 

@@ -70,7 +70,7 @@ def test_pods_of_the_second_scheduler_are_offered_every_node(plane: Plane) -> No
     assert profile == {"schedulerName": SECOND_SCHEDULER_NAME, "percentageOfNodesToScore": 100}
 
 
-@pytest.mark.parametrize(("folder", "count"), [("scheduler/extender", 7), ("scheduler/second", 14)])
+@pytest.mark.parametrize(("folder", "count"), [("scheduler/extender", 7), ("scheduler/second", 16)])
 def test_the_manifests_are_accepted_without_warnings(
     plane: Plane, system_namespace: None, folder: str, count: int
 ) -> None:

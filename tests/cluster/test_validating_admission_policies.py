@@ -14,7 +14,7 @@ from tests.cluster.recording_webhook import apply_admission_objects
 from tests.cluster.test_crds import EXCEPTIONS, served
 from tests.policy.policy_texts import exception_text
 from webhook.documents.reader import read_documents
-from webhook.manifests.backstop import OPT_OUT_LABEL, backstop_policies
+from webhook.manifests.backstop import OPT_OUT_LABEL, SHARE_LABEL, backstop_policies
 from webhook.well_known import SYSTEM_NAMESPACE
 
 __all__ = ["served"]
@@ -213,7 +213,7 @@ def test_debug_containers_are_checked_and_existing_containers_are_not(guarded_pl
         debug("greedy", env=[DEVICES])
 
 
-def test_only_policy_admins_may_exclude_a_namespace(guarded_plane: Plane) -> None:
+def test_only_policy_admins_may_exclude_a_namespace_or_change_its_shared_quota(guarded_plane: Plane) -> None:
     someone = ("--as=someone", "--as-group=system:authenticated")
     guarded_plane.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
     guarded_plane.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
@@ -231,6 +231,9 @@ def test_only_policy_admins_may_exclude_a_namespace(guarded_plane: Plane) -> Non
             "create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server", *someone, check=False
         )
         labeled = guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off", *someone, check=False)
+        guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{SHARE_LABEL}=research")
+        left = guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{SHARE_LABEL}-", *someone, check=False)
+        guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{SHARE_LABEL}-")
     finally:
         guarded_plane.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
 
@@ -238,6 +241,7 @@ def test_only_policy_admins_may_exclude_a_namespace(guarded_plane: Plane) -> Non
     assert other_namespace.returncode == 0, other_namespace.stderr
     assert "must not have this name" in excluded.stderr
     assert f"must not change the label {OPT_OUT_LABEL}" in labeled.stderr
+    assert f"must not change the label {SHARE_LABEL}" in left.stderr
 
     guarded_plane.kubectl("create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server")
     guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off")

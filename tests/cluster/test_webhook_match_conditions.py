@@ -13,8 +13,9 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API
-from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
+from tests.cluster.recording_webhook import RecordingWebhook, object_name, register_recording_webhook
 from webhook.manifests.cel_conditions import MAX_ENTRIES
+from webhook.model.annotations import GPU_MEMORY_ANNOTATION
 from webhook.model.claims import MADE_CLAIM_ANNOTATIONS
 from webhook.policy.workload_kinds import WORKLOAD_KINDS
 from webhook.well_known import EXCLUDED_NAMESPACES
@@ -296,10 +297,18 @@ def test_new_claims_of_users_are_sent_and_those_made_for_pods_are_not(
     assert hooks.paths_called_for(metadata["name"]) == set()
 
 
-def test_new_claim_templates_are_sent(plane: Plane, hooks: RecordingWebhook) -> None:
-    template = {"metadata": {"name": "template"}, "spec": {"spec": {"devices": {"requests": [request("gpus")]}}}}
+NEED = {"annotations": {GPU_MEMORY_ANNOTATION: "8Gi"}}
+
+
+@pytest.mark.parametrize(("about", "given", "calls"), [({}, {}, 1), (NEED, {}, 2), ({}, {"metadata": NEED}, 2)])
+def test_new_claim_templates_are_reviewed_and_right_sized_if_they_declare_a_need(
+    plane: Plane, hooks: RecordingWebhook, about: Json, given: Json, calls: int
+) -> None:
+    name = f"template-{next(COUNTER)}"
+    spec = {"spec": {"devices": {"requests": [request("gpus")]}}, **given}
+    template = {"metadata": {"name": name, **about}, "spec": spec}
     plane.api.create(f"{API}/namespaces/{NAMESPACE}/resourceclaimtemplates", template, dryRun="All")
-    assert hooks.paths_called_for("template") == {"claims"}
+    assert [path for path, request in hooks.reviews if object_name(request) == name] == ["/claims"] * calls
 
 
 def request(device_class: str) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import queue
 import threading
 import time
@@ -11,15 +12,17 @@ from contextlib import contextmanager
 from itertools import islice
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 
 from tests.browser.driver import BrowserPage, BrowserProcess
-from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_layout_errors_by_width
+from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_hidden_names, find_layout_errors_by_width
 from tests.conftest import ROOT
 from tests.console.test_pages import DEMO_PAGES
 from webhook.console.listener import serve_console
 from webhook.console.reading import ClusterReading, NewestReading
 from webhook.report.layout import ClusterLayout
+from webhook.report.workloads import WorkloadReport
 
 PAGES = DEMO_PAGES | {
     "filtered workloads": "/workloads?namespace=notebooks",
@@ -78,9 +81,31 @@ def test_names_and_numbers_of_tables_are_on_one_line(browser: BrowserProcess, ad
         page.go(address + path)
         for width in WIDTHS:
             page.show(width=width)
-            number, broken = find_broken_texts(page, "tbody th, tbody td:not(.long)")
+            number, broken = find_broken_texts(page, "tbody th, tbody td:not(.long, .code), tbody code")
             assert number > 80
             assert broken == []
+
+
+TIGHT_NAMES = """
+const width = (each) => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return range.getBoundingClientRect().width;
+};
+const slots = [...document.querySelectorAll(".card b")];
+return [slots.length, slots.filter((each) => width(each) > each.clientWidth - 2).map((each) => each.textContent)];
+"""
+
+
+def test_the_name_of_an_instance_is_inside_its_slots(browser: BrowserProcess, address: str) -> None:
+    """The border of a free instance is two pixels wide."""
+    with browser.open() as page:
+        page.go(f"{address}/node?name=a100-mixed-1")
+        for width in WIDTHS:
+            page.show(width=width)
+            number, tight = page.evaluate(TIGHT_NAMES)
+            assert number > 16
+            assert tight == []
 
 
 SCROLLED_TABLES = """
@@ -94,6 +119,31 @@ def test_tables_fit_on_the_screen_of_a_laptop(browser: BrowserProcess, address: 
     with browser.open(width=1280) as page:
         page.go(address + path)
         assert page.evaluate(SCROLLED_TABLES) == []
+
+
+def test_a_name_of_253_letters_leaves_room_for_the_other_columns(browser: BrowserProcess, demo: ClusterReading) -> None:
+    """Names of Kubernetes have no spaces; the rest of the table is as wide as without it."""
+    first, *others = demo.state.workloads
+    long = msgspec.structs.replace(first, name=f"Deployment/{'w' * 253}")
+    state = msgspec.structs.replace(
+        demo.state,
+        workloads=(long, *others),
+        pods={**demo.state.pods, (long.namespace, long.name): ()},
+    )
+    with (
+        served_console(NewestReading(demo._replace(state=state))) as address,
+        browser.open(width=1280) as page,
+    ):
+        page.go(f"{address}/workloads")
+        assert page.evaluate(SCROLLED_TABLES) == []
+        assert find_layout_errors_by_width(page) == {}
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_the_first_column_stays_on_a_narrow_screen(browser: BrowserProcess, address: str, path: str) -> None:
+    with browser.open(width=390) as page:
+        page.go(address + path)
+        assert find_hidden_names(page) == []
 
 
 RECORD_FOCUS = """
@@ -176,7 +226,7 @@ def test_a_pod_is_tried_by_keyboard_alone(browser: BrowserProcess, address: str)
         page.type(THREE_GPUS)
         press_tab_until(page, "form button:not([type=button])")
         page.press("Enter")
-        page.wait("return document.readyState === 'complete' && document.querySelectorAll('main pre').length > 1")
+        page.wait("return document.readyState === 'complete' && document.title.startsWith('Result of the trial')")
         assert "GPU-L102" in page.evaluate("return document.querySelector('main').textContent")
         assert page.evaluate("return document.title") == "Result of the trial - Rightslice"
         assert page.evaluate("return document.activeElement.id") == "result"
@@ -184,6 +234,32 @@ def test_a_pod_is_tried_by_keyboard_alone(browser: BrowserProcess, address: str)
         assert find_layout_errors_by_width(page) == {}
         assert page.accessibility_violations() == []
         assert page.errors == []
+
+
+def test_before_and_after_are_beside_each_other_where_they_fit(browser: BrowserProcess, address: str) -> None:
+    """What is compared is at the same height in two columns, or below each other on a narrow screen."""
+    policy = (ROOT / "policies/team-limits.yaml").read_text(encoding="utf-8")
+    places = """return [...document.querySelectorAll('.versions > section')].map((version) =>
+      [...version.querySelectorAll('h3, h4')].map((each) => each.getBoundingClientRect()).map(({ x, y }) => [x, y]))"""
+    with browser.open() as page:
+        page.go(f"{address}/try")
+        fill = "document.querySelector('#{}').value = {}"
+        page.evaluate(fill.format("objects", json.dumps(THREE_GPUS)))
+        page.evaluate(fill.format("policies", json.dumps(policy)))
+        page.evaluate("document.querySelector('form.trial').submit()")
+        page.wait("return document.readyState === 'complete' && document.title.startsWith('Result of the trial')")
+        for width in WIDTHS:
+            page.show(width=width)
+            before, after = page.evaluate(places)
+            assert len(before) == len(after) == 4
+            if width < 768:
+                assert [x for x, _ in before] == [x for x, _ in after]
+                assert before[-1][1] < after[0][1]
+            else:
+                assert [y for _, y in before] == [y for _, y in after]
+                assert before[0][0] + width / 3 < after[0][0]
+        assert find_layout_errors_by_width(page) == {}
+        assert page.accessibility_violations() == []
 
 
 def test_a_trial_of_nothing_keeps_the_form_and_says_why(browser: BrowserProcess, address: str) -> None:
@@ -200,6 +276,10 @@ def test_a_trial_of_nothing_keeps_the_form_and_says_why(browser: BrowserProcess,
         assert page.accessibility_violations() == []
 
 
+ANNOUNCED = "return document.querySelector('[role=status]').textContent"
+"""What a screen reader is told."""
+
+
 def test_a_new_reading_appears_and_keeps_the_focus(browser: BrowserProcess, demo: ClusterReading) -> None:
     """Waits for the period of the script, five seconds."""
     reading = NewestReading(demo)
@@ -211,6 +291,47 @@ def test_a_new_reading_appears_and_keeps_the_focus(browser: BrowserProcess, demo
         reading.problem, reading.tag = "the API server does not answer", "newer"
         page.wait("return document.querySelector('#reading').textContent.includes('does not answer')")
         assert page.evaluate(focused) == before
+        assert "does not answer" in page.evaluate(ANNOUNCED)
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_the_focus_stays_on_its_link_when_rows_come_and_go(
+    browser: BrowserProcess, demo: ClusterReading, is_removed: bool
+) -> None:
+    """A workload appears above the one in focus; that one stays, or ends, and then no other link has the focus."""
+    first, second, *others = demo.state.workloads
+    reading = NewestReading(with_workloads(demo, [second, *others]))
+    focused = "return document.activeElement.getAttribute('href') ?? document.activeElement.id"
+    with served_console(reading) as address, browser.open() as page:
+        page.go(f"{address}/workloads")
+        press_tab_until(page, "tbody a")
+        before = page.evaluate(focused)
+        reading.current = with_workloads(demo, [first, *([] if is_removed else [second]), *others])
+        reading.tag = "newer"
+        page.wait(f"return document.querySelector('tbody th').textContent === {first.name!r}")
+        assert second.name in before
+        assert page.evaluate(focused) == ("content" if is_removed else before)
+
+
+def test_a_new_reading_appears_while_a_filter_is_written(browser: BrowserProcess, demo: ClusterReading) -> None:
+    written = "const field = document.activeElement; return [field.id, field.value, field.selectionStart]"
+    first, *others = demo.state.workloads
+    reading = NewestReading(with_workloads(demo, others))
+    with served_console(reading) as address, browser.open() as page:
+        page.go(f"{address}/workloads")
+        press_tab_until(page, "#filter-namespace")
+        page.type("sear")
+        page.press("ArrowLeft")
+        reading.current, reading.tag = demo, "newer"
+        page.wait(f"return document.querySelector('tbody th').textContent === {first.name!r}")
+        assert page.evaluate(written) == ["filter-namespace", "sear", 3]
+        page.type("x")
+        page.press("Enter")
+        page.wait("return location.search.includes('namespace=seaxr') && document.readyState === 'complete'")
+
+
+def with_workloads(demo: ClusterReading, rows: list[WorkloadReport]) -> ClusterReading:
+    return demo._replace(state=msgspec.structs.replace(demo.state, workloads=tuple(rows)))
 
 
 def test_a_page_says_that_the_console_has_ended(browser: BrowserProcess, demo: ClusterReading) -> None:
@@ -219,6 +340,7 @@ def test_a_page_says_that_the_console_has_ended(browser: BrowserProcess, demo: C
             page.go(f"{address}/workloads")
         page.wait("return document.querySelector('#reading').textContent.includes('It may have ended')")
         assert page.evaluate("return document.querySelectorAll('tbody tr').length") > 1
+        assert "It may have ended" in page.evaluate(ANNOUNCED)
 
 
 def test_a_page_says_that_its_node_was_removed(browser: BrowserProcess, demo: ClusterReading) -> None:

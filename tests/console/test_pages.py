@@ -10,13 +10,18 @@ import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from tests.builders import make_node
 from tests.cli.conftest import Run
 from tests.console.conftest import Client, page_words
+from tests.placement.clusters import placement_input
 from webhook.console.reading import ClusterReading
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.report.capacity import NodeCapacity
 from webhook.report.console.next_steps import next_steps
+from webhook.report.console.nodes import node_page
 from webhook.report.console.query import PageQuery
 from webhook.report.console.state import ConsoleState
+from webhook.report.console.usage_band import BandPoint, UsageBand, band_chart
 from webhook.report.console.workloads import workload_page, workloads_page
 from webhook.report.text import sanitize
 
@@ -33,7 +38,8 @@ DEMO_PAGES = {
     "quotas and ranges": "/quotas",
     "a quota that other names bypass": "/quota?namespace=ml-infra&kind=ResourceQuota&name=gpus",
     "the form of a trial": "/try?name=team-limits",
-    "a node with slices and no agent": "/node?name=a100-mixed-1",
+    "a node whose agent reports its slices": "/node?name=a100-mixed-1",
+    "a node with slices and no agent": "/node?name=a100-mixed-2",
     "a node with shares": "/node?name=l4-mps-1",
     "a node with devices of ResourceSlices": "/node?name=dra-1",
 }
@@ -100,6 +106,33 @@ async def test_filters_select_and_sorting_orders(client: Client) -> None:
     assert await names("q=nothing-has-this-name") == []
 
 
+PARTS = {
+    "a namespace": ("/workloads?namespace=TEAM&sort=pods", "Namespace", "TEAM", ["team-nlp", "team-vision"]),
+    "a finding": ("/workloads?code=T302", "Finding", "T302", ["GPU-T302"]),
+    "a policy": ("/workloads?policy=sizing", "Policy", "sizing", ["right-sizing", "right-sizing-trial"]),
+    "a namespace of findings": ("/findings?namespace=infra", "Namespace", "infra", ["ml-infra"]),
+    "a namespace of quotas": ("/quotas?namespace=nlp", "Namespace", "nlp", ["team-nlp"]),
+}
+
+
+@pytest.mark.parametrize(("path", "label", "part", "names"), PARTS.values(), ids=PARTS)
+async def test_a_part_of_a_name_leads_to_the_names_that_contain_it(
+    client: Client, path: str, label: str, part: str, names: list[str]
+) -> None:
+    page = await client.get(path)
+
+    assert f"{label}: must be a whole name, found {part}. Those with it: {' '.join(names)}" in page.words
+    links = re.findall(r'<a href="([^"]*)">([^<]*)</a>', page.text.partition("Those with it:")[2].partition("</p>")[0])
+    assert [name for _, name in links] == names
+    for link, _ in links:
+        assert 'scope="row"' in (await client.get(link.replace("&amp;", "&"))).text
+
+
+async def test_a_name_that_nothing_contains_has_no_links(client: Client) -> None:
+    assert "found none-such. None contains it." in (await client.get("/workloads?namespace=none-such")).words
+    assert "must be a whole name" not in (await client.get("/workloads?namespace=search&q=none-such")).words
+
+
 async def test_the_filter_of_islands_says_which_nodes_are_left_out(client: Client) -> None:
     """Without an agent it is unknown which four of the eight GPUs are free, and not all of them are connected."""
     found = (await client.get("/nodes?island=4")).text
@@ -119,6 +152,30 @@ async def test_findings_lead_to_their_workloads(client: Client) -> None:
     assert "Deployment/ranker" in (await client.get(link)).text
     assert "GPU-R102" not in (await client.get("/findings?code=R102&mode=deny")).text
     assert "GPU-R102" not in (await client.get("/findings?code=R102&namespace=batch")).text
+
+
+async def listed_workloads(client: Client, link: str) -> int:
+    """Return the number of rows of a list."""
+    return (await client.get(link.replace("&amp;", "&"))).text.count('<th scope="row">')
+
+
+async def test_the_link_of_a_finding_lists_the_workloads_that_it_counts(client: Client, demo: ClusterReading) -> None:
+    page = (await client.get("/findings")).text
+    links = re.findall(r'<th scope="row"><a href="([^"]*)">', page)
+    counted = [len(each.group.findings) for each in demo.findings if not each.of_claims]
+
+    assert {"mode=warn", "mode=note"} <= {link.rpartition("&amp;")[2] for link in links}
+    assert [await listed_workloads(client, link) for link in links] == counted
+
+
+async def test_the_link_of_a_policy_lists_the_workloads_that_it_counts(client: Client, demo: ClusterReading) -> None:
+    """One that matches pods without GPUs too."""
+    page = (await client.get("/policy?name=guard")).text
+    [link] = re.findall(r'<a href="([^"]*)">The workloads that it matches', page)
+    [number] = re.findall(r"Matches<b>([0-9]+)</b>", page)
+
+    assert int(number) == len(demo.state.workloads)
+    assert await listed_workloads(client, link) == int(number)
 
 
 async def test_a_policy_leads_to_the_workloads_that_it_matches(client: Client) -> None:
@@ -142,6 +199,26 @@ async def test_quotas_that_do_not_do_what_they_say_have_a_corrected_object(clien
     assert "defaults" not in misleading.partition("<tbody")[2]
     assert "GPU-L301" in page
     assert "kind: LimitRange" in page.partition("<pre")[2]
+
+
+async def test_a_column_of_links_cannot_be_sorted_by(client: Client) -> None:
+    answer = await client.get("/policies")
+
+    assert 'href="/policies?sort=rollout"' in answer.text
+    assert "sort=trial" not in answer.text
+    assert (await client.get("/policies?sort=trial")).status == 400
+
+
+@pytest.mark.parametrize("spread", [0, 10, 2_000])
+def test_a_band_is_seen_behind_its_middle_however_narrow_it_is(spread: int) -> None:
+    points = tuple(BandPoint(3600 * i, 40_000 - spread, 40_000, 40_000 + spread) for i in range(9))
+
+    chart = band_chart(UsageBand("main", 2, 81_559, points, 3600))
+
+    [outline] = re.findall(r'class="range" points="([^"]*)"', chart)
+    heights = [float(each.partition(",")[2]) for each in outline.split()]
+    expected = max(6.0, 2 * spread / 81_559 * 150)
+    assert max(heights) - min(heights) == pytest.approx(expected, abs=0.2)
 
 
 async def test_the_sorted_column_is_marked(client: Client) -> None:
@@ -260,6 +337,24 @@ async def test_a_card_lists_the_gpus_to_which_it_has_a_link_of_its_own(client: C
     assert all(one in linked[other] for one in range(8) for other in linked[one])
     assert "Connected directly or through other GPUs: 0,1,2,3,4,5,6,7 . The largest set" in words
     assert "connects every pair has 4 GPUs" in words
+
+
+def test_the_links_of_an_unknown_product_are_unknown(demo: ClusterReading) -> None:
+    placement = placement_input(make_node("n", {PRODUCT_LABEL: "NVIDIA-Z900"}, **{"nvidia.com/gpu": 4}))
+
+    words = page_words(node_page(demo.state, placement.snapshot, 0, (), ()))
+
+    assert words.count("NVLink to: unknown") == 4
+    assert "Links: unknown" in words
+
+
+async def test_each_slice_of_a_card_has_the_pod_that_holds_it(client: Client) -> None:
+    words = (await client.get("/node?name=a100-mixed-1")).words
+
+    [card] = re.findall(r"GPU 4 (.*) NVLink to: .* GPU 5 ", words)
+    assert "1g.10gb at 0: team-vision/embed-0 1g.10gb at 1: team-vision/embed-1" in card
+    assert "1g.10gb at 6: free" in card
+    assert "2g.20gb at 0: team-vision/segment-0 2g.20gb at 2: free" in words
 
 
 def test_the_reason_of_a_workload_is_that_of_the_reach_in_audit(demo: ClusterReading, rightslice: Run) -> None:

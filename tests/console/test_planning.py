@@ -101,7 +101,7 @@ async def test_without_the_solver_the_page_says_what_to_install(monkeypatch: pyt
 
     assert words == (
         "Layout The layouts are not planned: needs HiGHS, which is not installed. "
-        "Write pip install 'rightslice[layout]'"
+        "Write pip install 'rightslice[layout]', then start rightslice ui again"
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 import pytest
 
-from tests.console.conftest import Client
+from tests.console.conftest import Client, demo_flags
+from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.console_inputs import ConsoleReader
 from webhook.console.guard import allowed_hosts
 from webhook.console.listener import serve_console
 from webhook.console.reading import ClusterReading, NewestReading
@@ -31,12 +34,15 @@ async def test_every_response_has_the_security_headers(client: Client, path: str
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_a_page_that_fails_has_the_security_headers(demo: ClusterReading) -> None:
+async def test_a_page_that_fails_has_the_security_headers_and_is_logged(
+    demo: ClusterReading, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = demo._replace(state=msgspec.structs.replace(demo.state, nodes=None))
     async with serve_console(NewestReading(broken), "127.0.0.1", 0) as address, aiohttp.ClientSession() as session:
         answer = await Client(address, session).get("/nodes")
 
     assert answer.status == 500
+    assert "TypeError" in caplog.text
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
 
 
@@ -88,6 +94,27 @@ async def test_a_long_query_is_rejected(client: Client) -> None:
     assert (await client.get(f"/workloads?q={'a' * 2_000}")).status == 414
 
 
+INVALID_REQUESTS = {
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", b"Missing 'Host' header"),
+    "a very long address": (b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * 9000), b"more than 8190 bytes"),
+    "no HTTP": (b"hello\r\n\r\n", b"Invalid method"),
+}
+
+
+@pytest.mark.parametrize(("request_bytes", "reason"), INVALID_REQUESTS.values(), ids=INVALID_REQUESTS)
+async def test_an_invalid_request_gets_a_reason_and_leaves_no_traceback(
+    client: Client, caplog: pytest.LogCaptureFixture, request_bytes: bytes, reason: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(client.address).port)
+    writer.write(request_bytes)
+    answer = await reader.read()
+    writer.close()
+
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert reason in answer
+    assert caplog.text == ""
+
+
 async def test_every_page_of_the_navigation_exists(client: Client) -> None:
     text = (await client.get("/")).text
 
@@ -127,6 +154,16 @@ async def test_a_reading_that_fails_keeps_the_last_one_and_says_so(demo: Cluster
     assert "Not current: the API server &lt;b&gt;did not answer" in after.text
     assert "Not current" not in recovered.text
     assert before.words == after.words
+
+
+async def test_a_page_says_why_a_cluster_could_not_be_read_again(demo: ClusterReading) -> None:
+    missing = ConsoleReader(demo_flags(cluster="live", access=ClusterFlags("/missing/kubeconfig")))
+    reading = NewestReading(demo)
+    async with serve_console(reading, "127.0.0.1", 0) as address, aiohttp.ClientSession() as session:
+        await reading.refresh(missing.read_again)
+        page = (await Client(address, session).get("/")).text
+
+    assert "Not current: the cluster could not be read again: /missing/kubeconfig: " in page
 
 
 async def test_an_unexpected_error_does_not_end_the_readings(demo: ClusterReading) -> None:

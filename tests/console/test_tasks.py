@@ -76,6 +76,7 @@ def test_what_a_change_of_a_policy_would_do(visitor: Visitor) -> None:
     visitor.page.evaluate(ENFORCE)
     visitor.click("form button")
 
+    visitor.page.wait("return document.querySelector('h1').textContent === 'Result of the trial'")
     assert "What the policies would change in the cluster" in visitor.text
     row = visitor.first_row()
     assert (row["Workload"], row["Change"], row["GPUs less per pod"]) == (
@@ -86,7 +87,7 @@ def test_what_a_change_of_a_policy_would_do(visitor: Visitor) -> None:
 
 def test_which_node_has_an_nvlink_island_of_four_free(visitor: Visitor) -> None:
     visitor.click("nav ::-p-text(Nodes)")
-    visitor.click("thead ::-p-text(Island)")
+    visitor.click("main ::-p-text(4 GPUs or more)")
 
     row = visitor.first_row()
     assert (row["Node"], row["Island"]) == ("h100-2", "6")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -11,12 +14,15 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.conftest import ROOT
-from tests.console.conftest import Answer, Client
+from tests.console.conftest import Answer, Client, page_words
 from webhook.audit.object_files import parse_objects
-from webhook.console import trial
+from webhook.audit.policy_diff import CHANGE_KINDS, PodPolicyDiff, compare_policies, policy_diffs_by_workload
 from webhook.console.guard import MAX_BODY_BYTES
+from webhook.console.pod_samples import PodSamples
 from webhook.console.reading import ClusterReading
-from webhook.console.trial import PodSamples, TrialCluster, run_trial
+from webhook.console.trial import PASTED_POLICIES, TrialCluster, evaluate_trial
+from webhook.policy.loader import load_policies
+from webhook.report.console.trials import TrialOutcome, TrialPhase, TrialReport, trial_page
 
 JUNE = "2026-06-01T00:00:00Z"
 NOTEBOOK = (ROOT / "examples/pods/01-notebook-8gb.yaml").read_text()
@@ -34,10 +40,23 @@ spec:
 """
 
 
-async def paste(client: Client, objects: str = "", policies: str = "") -> Answer:
+async def send_form(client: Client, objects: str = "", policies: str = "") -> Answer:
     origin = client.address.rstrip("/")
     body = urlencode({"objects": objects, "policies": policies})
     return await client.send("POST", "/try", body, Origin=origin, Content_Type=FORM)
+
+
+async def paste(client: Client, objects: str = "", policies: str = "") -> Answer:
+    """Send the form; return the page of the result, or the one that says why there is none."""
+    answer = await send_form(client, objects, policies)
+    return await ended_page(client, answer.headers["Location"]) if answer.status == 303 else answer
+
+
+async def ended_page(client: Client, location: str) -> Answer:
+    """Return the page of a trial when it has ended."""
+    while (page := await client.get(location.partition("#")[0])).words.startswith("The trial is running"):
+        await asyncio.sleep(0.01)
+    return page
 
 
 def area(answer: Answer, name: str) -> str:
@@ -81,6 +100,14 @@ async def test_a_pasted_policy_is_compared_with_the_clusters_own(client: Client)
     assert "team-limits: changed" in answer.words
     assert "Deployment/ranker search newly denied 2 GPU-L103" in answer.words
     assert "ml-infra" not in answer.words.partition("What the policies would change")[2]
+
+
+async def test_a_trial_has_the_total_of_policy_diff(client: Client) -> None:
+    text = (ROOT / "policies/right-sizing-trial.yaml").read_text()
+
+    answer = await paste(client, policies=text.replace("mode: audit", "mode: enforce"))
+
+    assert "GPUs: 1.43 less for all pods that are patched differently." in answer.words
 
 
 async def test_the_same_policy_again_changes_nothing(client: Client) -> None:
@@ -212,24 +239,111 @@ async def test_a_form_that_is_not_utf8_is_rejected(client: Client) -> None:
     assert (await client.send("POST", "/try", body, Origin=origin, Content_Type=FORM)).status == 400
 
 
-def test_the_time_to_evaluate_the_cluster_is_bounded(demo: ClusterReading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "TRIAL_SECONDS", -1.0)
+DENY_ALL = NO_GPUS.replace('namespaces: ["search"], ', "")
 
-    outcome = run_trial(TrialCluster(demo.state, demo.context, demo.samples), "", NO_GPUS, "")
 
-    assert outcome.evaluated == (0, len(demo.samples))
-    assert outcome.changes == ()
+def steps_of(demo: ClusterReading, policies: str) -> list[TrialOutcome]:
+    return list(evaluate_trial(TrialCluster(demo.state, demo.context, demo.samples), "", policies, ""))
+
+
+def test_each_step_evaluates_one_workload_and_the_last_has_the_result(demo: ClusterReading) -> None:
+    *steps, result = steps_of(demo, DENY_ALL)
+
+    progress = [each.progress for each in steps if each.progress is not None]
+    assert [each.evaluated for each in progress] == list(range(len(demo.samples) + 1))
+    assert {each.workloads for each in progress} == {len(demo.samples)}
+    assert all(each.cluster is None for each in steps)
+    assert result.cluster is not None
+    assert result.cluster.evaluated == len(demo.samples)
+    assert progress[-1].changed == len(result.cluster.changes) > 0
+
+
+CHANGED = {
+    "nothing": (ROOT / "policies/right-sizing.yaml", "", ""),
+    "a policy that denies": (ROOT / "policies/team-limits.yaml", "mode: enforce", "mode: audit"),
+    "a policy that patches": (ROOT / "policies/right-sizing-trial.yaml", "mode: audit", "mode: enforce"),
+    "a policy for fewer namespaces": (ROOT / "policies/team-limits.yaml", "mode: enforce", "mode: warn"),
+}
+
+
+@pytest.mark.parametrize(("path", "before", "after"), CHANGED.values(), ids=CHANGED)
+def test_the_steps_end_with_what_policy_diff_finds_for_one_pod_of_each_workload(
+    demo: ClusterReading, path: Path, before: str, after: str
+) -> None:
+    text = path.read_text().replace(before, after)
+    loaded = load_policies([(PASTED_POLICIES, text)], demo.context.policies.sources).policies
+    assert loaded is not None
+    compared = compare_policies([each.restore() for each in demo.samples], demo.context, loaded)
+    diffs = policy_diffs_by_workload(each for each in compared if isinstance(each, PodPolicyDiff))
+
+    result = steps_of(demo, text)[-1].cluster
+
+    assert result is not None
+    assert [(each.change, each.namespace, each.workload, each.codes) for each in result.changes] == [
+        (CHANGE_KINDS[each.kind], each.namespace, each.workload, each.codes) for each in diffs
+    ]
+    assert result.counts == Counter(CHANGE_KINDS[each.kind] for each in diffs)
+
+
+def test_a_page_lists_some_of_many_changes_and_counts_all(
+    demo: ClusterReading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = steps_of(demo, DENY_ALL)[-1].cluster
+    monkeypatch.setattr("webhook.console.trial.MAX_CHANGES", 2)
+    some = steps_of(demo, DENY_ALL)[-1]
+
+    assert every is not None
+    assert some.cluster is not None
+    assert some.cluster.changes == every.changes[:2]
+    assert (some.cluster.counts, some.cluster.gpu_milli) == (every.counts, every.gpu_milli)
+    words = page_words(trial_page(demo.state, TrialReport("1", {}, TrialPhase.ENDED, some)))
+    assert f"and {len(every.changes) - 2} more." in words
+
+
+def pod(name: str, owner: str = "", phase: str = "Running", gpus: int = 0) -> dict[str, object]:
+    owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner}] if owner else []
+    metadata = {"namespace": "a", "name": name, "ownerReferences": owners}
+    limits = {"cpu": "1"} | ({"nvidia.com/gpu": gpus} if gpus else {})
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}}
+
+
+def names_of_kept(samples: PodSamples, written: Iterable[object]) -> list[str]:
+    documents = [each for data in written for each in parse_objects("pods.yaml", msgspec.json.encode(data))]
+    assert list(samples.observe(documents)) == documents
+    assert [each.restore().data["metadata"]["name"] for each in samples] == [each.name for each in samples]
+    return [each.name for each in samples]
 
 
 def test_one_pod_of_each_owner_is_kept() -> None:
-    def pod(name: str, owner: str = "", phase: str = "Running") -> dict[str, object]:
-        owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner}] if owner else []
-        metadata = {"namespace": "a", "name": name, "ownerReferences": owners}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": phase}}
-
-    samples, path = PodSamples(), Path("pods.yaml")
     written = [pod("r-1", "r"), pod("r-2", "r"), pod("s-1", "s"), pod("alone"), pod("ended", phase="Succeeded")]
-    documents = [each for data in written for each in parse_objects(str(path), msgspec.json.encode(data))]
 
-    assert list(samples.observe(documents)) == documents
-    assert [each.data["metadata"]["name"] for each in samples.pods(60)] == ["r-1", "s-1", "alone"]
+    assert names_of_kept(PodSamples(), written) == ["r-1", "s-1", "alone"]
+
+
+def test_pods_with_gpus_replace_others_where_there_are_too_many() -> None:
+    samples = PodSamples(most=2)
+
+    kept = names_of_kept(samples, [pod("a"), pod("b"), pod("c"), pod("d", gpus=1), pod("e", gpus=8), pod("f", gpus=1)])
+
+    assert sorted(kept) == ["d", "e"]
+    assert samples.omitted == 4
+
+
+MALFORMED = {
+    "owners": {"metadata": {"name": "a", "ownerReferences": "none"}},
+    "an owner": {"metadata": {"name": "a", "ownerReferences": [1]}},
+    "a uid": {"metadata": {"name": "a", "ownerReferences": [{"uid": {}}]}},
+    "containers": {"spec": {"containers": 1}},
+    "a container": {"spec": {"containers": [1]}},
+    "limits": {"spec": {"containers": [{"resources": {"limits": []}}]}},
+}
+
+
+@pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_pods_are_kept_as_they_are(changes: dict[str, object]) -> None:
+    samples = PodSamples()
+
+    names_of_kept(samples, [pod("a") | changes])
+
+    assert len(samples) == 1

@@ -38,7 +38,7 @@ from tests.controlplane.programs import (
     umoci,
     versions,
 )
-from tests.controlplane.toolchain import environment, find_go, go_line, release
+from tests.controlplane.toolchain import environment, find_c_compiler, find_go, go_line, release
 
 BUILD_SECONDS = 7200
 """Timeout of the build of one program, in seconds; a build that takes longer hangs."""
@@ -155,7 +155,8 @@ def _build(programs: Sequence[Program], folder: Path, report: Printer) -> None:
     for number, program in enumerate(programs, 1):
         report(f"[{number}/{len(programs)}] {program.name} {program.version}: usually {program.seconds} s")
         start = time.monotonic()
-        _build_one(program, folder, go)
+        compiler = {"CGO_ENABLED": "1", "CC": find_c_compiler(cache(), report)} if program.cgo else {}
+        _build_one(program, folder, go, compiler)
         report(f"      done in {time.monotonic() - start:.0f} s")
 
 
@@ -163,7 +164,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def _build_one(program: Program, folder: Path, go: Path) -> None:
+def _build_one(program: Program, folder: Path, go: Path, compiler: dict[str, str]) -> None:
     ldflags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in program.variables)])
     with tempfile.TemporaryDirectory(dir=folder.parent) as new:
         built = Path(new) / program.name
@@ -171,7 +172,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
         done = subprocess.run(
             [str(go), "build", *flags, program.package],
             cwd=program.module,
-            env=environment() | {"CGO_ENABLED": str(int(program.cgo))},
+            env=environment() | compiler,
             stderr=subprocess.PIPE,
             text=True,
             timeout=BUILD_SECONDS,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.controlplane.build import ensure, selectors_program
 from tests.controlplane.build_cache import cache
-from tests.controlplane.programs import HAS_C_COMPILER, KUBERNETES, MODULES, Program
+from tests.controlplane.programs import HAS_GCC, KUBERNETES, MODULES, Program
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +20,8 @@ def quantity_program() -> Path:
 
 @pytest.fixture(scope="session")
 def nvidia_program() -> Path:
-    """Build the program that reads configurations as NVIDIA's do; with a C compiler also as mig-parted does."""
-    return _build_module("nvidia", cgo=HAS_C_COMPILER)
+    """Build the program that reads configurations as NVIDIA's do; with gcc also as mig-parted does."""
+    return _build_module("nvidia", cgo=HAS_GCC)
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ RUNC = "1.5.3"
 UMOCI = "0.6.0"
 
 
-HAS_C_COMPILER = shutil.which("gcc") is not None
-"""Whether Go can build programs that contain C; not required."""
+HAS_GCC = shutil.which("gcc") is not None
+"""Whether programs that need an option of the linker that the C compiler from a wheel lacks can be built."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def read_configs(program: Path, name: str, texts: Sequence[str]) -> list[tuple[A
     return [(answer["read"], answer["error"]) for answer in map(json.loads, done.stdout.splitlines())]
 
 
-@pytest.mark.c_compiler
+@pytest.mark.gcc
 def test_configurations_of_random_nodes_are_read(nvidia_program: Path) -> None:
     geometry, rng = mig_geometry(H100), random.Random(3)
     assert geometry is not None
@@ -67,7 +67,7 @@ INVALID = {
 }
 
 
-@pytest.mark.c_compiler
+@pytest.mark.gcc
 @pytest.mark.parametrize(("text", "error"), INVALID.values(), ids=INVALID.keys())
 def test_invalid_configurations_are_rejected(nvidia_program: Path, text: str, error: str) -> None:
     [[_, found]] = read_configs(nvidia_program, "mig-parted", [text])

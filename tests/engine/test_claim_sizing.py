@@ -28,6 +28,7 @@ from tests.device_builders import (
 from tests.engine.test_claimed_gpus import claiming, limits
 from tests.engine.test_class_offers import CLASSES, IS_GPU, IS_MIG, NODE, device_node, slices
 from tests.engine.test_fit import quota, sizing
+from tests.engine.test_queued_templates import LOCAL_QUEUE
 from tests.example_cluster import NO_USAGE, NOW, apply_patch, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.model.claims import ClaimSpec, claim_charge
@@ -36,6 +37,7 @@ from webhook.model.decisions import Decision
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import format_path
 
 MIG = device_class("mig", IS_MIG)
 GPUS = (NODE, *partitionable_gpus("a"))
@@ -43,6 +45,9 @@ A10 = card("gpu-0", "NVIDIA A10", memory="23028Mi")
 SMALL_CARD = (device_node("b"), resource_slice("b-0", NVIDIA, "b", nodeName="b", devices=[A10]))
 ATTRIBUTES = "device.attributes['gpu.nvidia.com']"
 TYPE, PROFILE = f"{ATTRIBUTES}.type", f"{ATTRIBUTES}.profile"
+ONE_LARGE = (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG)
+"""A node with a small and a larger MIG device, and the class of both."""
+KARPENTER_POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}
 H100_ONLY = "device.attributes['gpu.nvidia.com'].productName == 'NVIDIA H100 80GB HBM3'"
 
 
@@ -140,7 +145,7 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
     ),
     "an amount of a capacity that no device has": ((*GPUS, *CLASSES), claim(capacity={"requests": {"x": "1"}}), []),
     "a request for any MIG device gets the smallest": (
-        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
+        ONE_LARGE,
         claim(deviceClassName="mig"),
         ["mig-1g-10gb mig 1", "requested mig 0"],
     ),
@@ -174,17 +179,8 @@ CHOICES: dict[str, tuple[Sequence[Json], Json, list[str]]] = {
         claim(),
         ["mig-1g-10gb small 0", "requested gpu 0"],
     ),
-    "a namespace with a queue of Kueue": (
-        (*GPUS, *CLASSES, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
-                           "metadata": {"name": "q", "namespace": "team"}, "spec": {"clusterQueue": "c"}}),
-        claim(),
-        [],
-    ),
-    "nodes of Karpenter": (
-        (*GPUS, *CLASSES, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}),
-        claim(),
-        [],
-    ),
+    "a namespace with a queue of Kueue": ((*GPUS, *CLASSES, LOCAL_QUEUE), claim(), []),
+    "nodes of Karpenter": ((*GPUS, *CLASSES, KARPENTER_POOL), claim(), []),
     "a class with a selector that fails on some device": (
         (NODE, slices("a", 1, card("gpu-1")), device_class("gpu", IS_GPU),
          device_class("mig", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")),
@@ -281,15 +277,29 @@ SAVINGS: dict[str, tuple[Sequence[Json], Json, int, str, list[str]]] = {
     "a need that only the card covers": ((*GPUS, *CLASSES), claim("60Gi"), 90, "NoOffer", []),
     "a selector that excludes the slices": (
         (*GPUS, *CLASSES),
-        claim(selectors=[{"cel": {"expression": f"device.attributes['{NVIDIA}'].type == 'gpu'"}}]),
-        50, "ExcludedBySelectors", [],
+        claim(**selected_by(f"{TYPE} == 'gpu'")), 50, "ExcludedBySelectors", [],
+    ),
+    "an amount of capacity that excludes the slices": (
+        (*GPUS, *CLASSES), claim(capacity={"requests": {"memory": "60Gi"}}), 50, "ExcludedBySelectors", [],
+    ),
+    "a selector that excludes the slices, and not a smaller card that saves too little": (
+        SLICES_AND_CARDS,
+        claim("15Gi", **selected_by(f"{TYPE} == 'gpu'")), 50, "ExcludedBySelectors", [],
+    ),
+    "a selector that excludes smaller slices than the requested one": (
+        ONE_LARGE,
+        claim(deviceClassName="mig", **selected_by(f"{PROFILE} == '3g.40gb'")), 20, "ExcludedBySelectors", [],
+    ),
+    "a selector of the smallest slice that covers the need": (
+        ONE_LARGE,
+        claim("30Gi", deviceClassName="mig", **selected_by(f"{PROFILE} == '3g.40gb'")), 20, "NothingSmaller", [],
     ),
     "a slice that saves the share of the requested slice": (
-        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
+        ONE_LARGE,
         claim(deviceClassName="mig"), 60, "RightSized", ["mig-1g-10gb mig 1", "requested mig 0"],
     ),
     "a slice that saves too little of the requested slice": (
-        (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)), MIG),
+        ONE_LARGE,
         claim(deviceClassName="mig"), 80, TOO_SMALL, [],
     ),
 }  # fmt: skip
@@ -311,7 +321,6 @@ AMD = (
     device_class("nic", "device.driver == 'dra.net'"),
 )
 NIC = resource_slice("nic", "dra.net", "a", nodeName="a", devices=[{"name": "nic-0"}])
-KARPENTER_POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}
 KEPT: dict[str, tuple[Sequence[Json], Json, str, bool]] = {
     "a GPU of AMD": (AMD, claim(deviceClassName="amd"), "OtherDriver", True),
     "a device that is no GPU": ((*AMD, NIC), claim(deviceClassName="nic"), "NoGPURequest", False),
@@ -326,6 +335,10 @@ KEPT: dict[str, tuple[Sequence[Json], Json, str, bool]] = {
     "a class that does not exist": ((), claim(deviceClassName="gone"), "NoDevice", True),
     "the smallest slice that covers the need": ((), claim(deviceClassName="small"), "NothingSmaller", True),
     "nodes of Karpenter": ((KARPENTER_POOL,), claim(), "Karpenter", True),
+    "a queue of Kueue": ((LOCAL_QUEUE,), claim(), "QueueWithoutChoices", True),
+    "a quota on the smaller class": (
+        (quota({"small.deviceclass.resource.k8s.io/devices": "4"}),), claim(), "ChargedMoreByQuota", True,
+    ),
     "a constraint": ((), with_devices(constraints=[{"matchAttribute": "a/b"}]), "ConstrainedClaim", True),
 }  # fmt: skip
 
@@ -335,6 +348,28 @@ def test_why_a_claim_is_kept(more: Sequence[Json], data: Json, reason: str, *, i
     decision = decide_claim(data, api_view(*GPUS, *CLASSES, *more), "mode: enforce\nrightSizing: {}")
     assert decision.right_sizing_outcome == reason
     assert decision.involves_gpus is is_gpu
+
+
+CLASSLESS: dict[str, tuple[Json, str, str]] = {
+    "an unknown class": (claim(deviceClassName="gone"), "found gone", "may get: device class gone does not exist"),
+    "no class": (claim(deviceClassName=""), "found no name", "may get: it names no device class"),
+    "a class of which nothing matches": (claim(**selected_by(f"{PROFILE} == 'x'")), "", "may get: device class gpu"),
+}
+
+
+@pytest.mark.parametrize(("data", "found", "kept"), CLASSLESS.values(), ids=CLASSLESS)
+def test_the_class_of_a_claim_without_known_devices_is_named(data: Json, found: str, kept: str) -> None:
+    findings = {each.code: each for each in decide_claim(data, api_view(*GPUS, *CLASSES)).findings}
+    assert findings["GPU-R103"].message.endswith(kept)
+    assert findings["GPU-R103"].reason == "NoDevice"
+    assert ("GPU-D106" in findings) is bool(found)
+    assert not found or findings["GPU-D106"].message.endswith(found)
+
+
+def test_the_class_whose_selectors_may_fail_is_named() -> None:
+    unguarded = device_class("part", f"{TYPE} == 'mig' && {PROFILE} == '1g.10gb'")
+    decision = decide_claim(claim(), api_view(*GPUS, device_class("gpu", IS_GPU), unguarded), "rightSizing: {}")
+    assert str(decision.outcome).endswith("ends scheduling of the pod on all nodes: part")
 
 
 @pytest.mark.parametrize(("minor", "reason"), [(33, "KubernetesTooOld"), (0, "KubernetesTooOld"), (34, "RightSized")])
@@ -370,6 +405,46 @@ def test_a_need_that_cannot_be_read_is_reported_and_the_claim_kept(
     assert (decision.patch, decision.right_sizing_outcome) == ((), "NoEvidence")
     assert [each.code for each in decision.findings] == codes
     assert {each.mode.name for each in decision.findings} == {"WARN" if mode == "enforce" else "AUDIT"}
+
+
+def giving(own: Json, **annotations: str) -> Json:
+    """Return a template with annotations of its own and others for its claims."""
+    template = claim("", kind="ResourceClaimTemplate", about={"annotations": own} if own else {})
+    if not own:
+        del template["metadata"]["annotations"]
+    given = {f"rightslice.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    template["spec"]["metadata"] = {"annotations": given}
+    return template
+
+
+OWN_NEED, OWN_OPT_OUT = {"rightslice.dev/gpu-memory": "60Gi"}, {"rightslice.dev/keep": "true"}
+GIVEN: dict[str, tuple[Json, str, list[str]]] = {
+    "a need": (giving({}, gpu_memory="8Gi"), "RightSized", []),
+    "a need that differs from that of the template": (giving(OWN_NEED, gpu_memory="8Gi"), "RightSized", []),
+    "an opt-out": (giving(OWN_NEED, gpu_memory="8Gi", keep="true"), "OptedOut", ["spec"]),
+    "a need, and the template opts out": (giving(OWN_OPT_OUT, gpu_memory="8Gi", keep="false"), "OptedOut", ["spec"]),
+    "a need that cannot be read": (giving(OWN_NEED, gpu_memory="eight"), "NoEvidence", ["spec.metadata.annotations"]),
+}
+
+
+@pytest.mark.parametrize(("template", "outcome", "places"), GIVEN.values(), ids=GIVEN)
+def test_a_template_is_right_sized_by_the_annotations_that_its_claims_get(
+    template: Json, outcome: str, places: list[str]
+) -> None:
+    decision = decide_claim(template, api_view(*GPUS, *CLASSES))
+    kept = [each.path for each in decision.findings if each.code != "GPU-R101"]
+    assert decision.right_sizing_outcome == outcome
+    assert [format_path(path).startswith(place) for path, place in zip(kept, places, strict=True)] == [True] * len(kept)
+    after = apply_patch(template, decision)
+    assert choices_of(after) == (["mig-1g-10gb small 0", "requested gpu 0"] if outcome == "RightSized" else [])
+    assert decide_claim(after, api_view(*GPUS, *CLASSES)).patch == ()
+
+
+def test_a_policy_for_labeled_pods_right_sizes_a_template_that_labels_its_claims() -> None:
+    template = giving({}, gpu_memory="8Gi")
+    template["spec"]["metadata"]["labels"] = {"a": "b"}
+    text = "mode: enforce\nmatch: {objectSelector: {matchLabels: {a: b}}}\nrightSizing: {}"
+    assert decide_claim(template, api_view(*GPUS, *CLASSES), text).patch
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_claim_that_exceeds_a_limit_is_denied_with_its_field_and_what_would_fi
     [found] = decide_on(claiming("t"), policy, template).denials
     assert (found.code, format_path(found.path)) == ("GPU-L102", "spec.resourceClaims[0]")
     assert found.message == "a pod's nvidia.com/gpu with claims must be one of 1, 2, 4 (found 3)"
-    assert found.fix == "Write 4, or 2."
+    assert found.fix == "By all claims together, request 4, or 2."
     assert decide_on(claiming("t"), limits("{resource: nvidia.com/gpu, max: 1}", mode="warn"), template).denials == ()
 
 
@@ -151,6 +151,22 @@ def test_claims_and_names_count_together() -> None:
     assert codes(decide_on(claiming("a", "b"), policy, *two)) == []
     assert codes(decide_on(claiming("a", "b").gpus(1), policy, *two)) == ["GPU-L103"]
     assert codes(decide_on(claiming("a", "b").requests(f"{PREFIX}gpu", "1"), policy, *two)) == ["GPU-L103"]
+
+
+BOTH: dict[str, tuple[int, int, str]] = {
+    "between two allowed amounts": (2, 1, "Write 2, or remove it."),
+    "above all allowed amounts": (2, 8, "Write 6."),
+    "a name beside more by claims than is allowed": (9, 1, "Request fewer by claims."),
+    "just what claims leave": (8, 1, "Remove it."),
+}
+
+
+@pytest.mark.parametrize(("claims", "named", "fix"), BOTH.values(), ids=BOTH)
+def test_what_claims_request_is_left_out_of_the_amount_to_write(claims: int, named: int, fix: str) -> None:
+    template = claim("ResourceClaimTemplate", exactly("gpu", count=claims, selectors=[NOT_SHARED]))
+    policy = limits("{resource: nvidia.com/gpu, allowed: [1, 2, 4, 8]}")
+    [found] = decide_on(claiming("t").gpus(named), policy, template).denials
+    assert (found.code in {"GPU-L102", "GPU-L103"}, found.path[-1], found.fix) == (True, "nvidia.com/gpu", fix)
 
 
 BY_CLASS = {"the implicit name": f"{PREFIX}mig", "the explicit name": "example.com/slice"}
@@ -169,12 +185,16 @@ def test_a_container_counts_the_requests_of_claims_that_it_uses() -> None:
     policy = limits("{resource: nvidia.com/gpu, max: 1}", of="perContainer")
     assert codes(decide_on(claiming("t"), policy, template)) == ["GPU-L103"]
     assert codes(decide_on(claiming("t", request="a"), policy, template)) == []
-    assert (
-        codes(
-            decide_on(make_pod().spec(resourceClaims=claiming("t").build()["spec"]["resourceClaims"]), policy, template)
-        )
-        == []
-    )
+
+
+def test_devices_that_no_container_uses_are_bounded_like_those_of_a_container() -> None:
+    template, policy = claim("ResourceClaimTemplate", GPU, GPU | {"name": "b"}), "{resource: nvidia.com/gpu, max: %s}"
+    unused = make_pod().namespace("team").spec(resourceClaims=claiming("t").build()["spec"]["resourceClaims"])
+    for pod in (unused, claiming("t", request="missing")):
+        [found] = decide_on(pod, limits(policy % 1, of="perContainer"), template).denials
+        assert (found.code, format_path(found.path)) == ("GPU-L103", "spec.resourceClaims[0]")
+        assert found.message == "nvidia.com/gpu that no container uses must be at most 1 (found 2)"
+        assert decide_on(pod, limits(policy % 2, of="perContainer"), template).denials == ()
 
 
 def test_limits_per_gpu_count_devices_of_claims() -> None:

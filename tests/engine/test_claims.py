@@ -133,6 +133,27 @@ CASES = {
         NAMED,
         words=full(1, 0, 0, "requests.example.com/b"),
     ),
+    "the pod's own request of the name is charged first": Said(
+        claiming("b").requests("example.com/b", "1"),
+        quota({"requests.example.com/b": "1"}, {"requests.example.com/b": "0"}),
+        template("b", exactly(B)),
+        NAMED,
+        words=full(1, 1, 1, "requests.example.com/b"),
+    ),
+    "the pod's own request of the implicit name is charged first": Said(
+        claiming("b").requests(f"deviceclass.resource.kubernetes.io/{B}", "1"),
+        quota({implicit(B): "1"}, {implicit(B): "0"}),
+        template("b", exactly(B)),
+        NAMED,
+        words=full(1, 1, 1, implicit(B)),
+    ),
+    "room for the pod's own request of the name and its claim": Said(
+        claiming("b").requests("example.com/b", "1"),
+        quota({"requests.example.com/b": "2"}, {"requests.example.com/b": "0"}),
+        template("b", exactly(B)),
+        NAMED,
+        words="",
+    ),
     "the name of an unknown class counts nothing": Said(
         claiming("b"),
         quota({"requests.example.com/b": "0"}, {"requests.example.com/b": "0"}),
@@ -210,7 +231,7 @@ def test_a_warning_about_many_keys_keeps_the_figures() -> None:
     decision = review(
         claiming("big"), EVALUATED, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods]
     )
-    (warning,) = warning_lines(decision.findings)
+    warning, _ = warning_lines(decision.findings)
     assert (
         "32 a.example.com devices requested, 4 of 4 used, 0 would fit, used by x (2), y (2); 1 claims requested"
         in warning

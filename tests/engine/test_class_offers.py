@@ -99,13 +99,13 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
     "nodes that also have a device plugin keep their GPUs for it": (
         (device_node("a", gpus={GPU: 1}), DEVICES, *CLASSES),
         None,
-        KeepReason.UNREACHABLE,
+        KeepReason.DEVICE_PLUGIN_ON_NODES,
     ),
     "the smallest device of a class counts": (
         (NODE, slices("a", 1, mig_device("large", "3g.40gb", "GPU-0", memory=40192)),
          device_class("mixed", IS_MIG)),
         make_pod().gpus(1).needs("20Gi"),
-        KeepReason.NO_OFFER,
+        KeepReason.MIXED_CLASS,
     ),
     "devices that differ in nothing but their texts": (
         (NODE, DEVICES, device_node("b"), slices("b", 7, attributes=UNKNOWN),
@@ -116,17 +116,17 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
     "a selector that would fail on devices of another driver, which may join": (
         (NODE, DEVICES, device_class("small", IS_SMALL.partition(" && ")[2])),
         None,
-        KeepReason.NO_OFFER,
+        KeepReason.UNGUARDED_CLASS,
     ),
     "a class that may give a whole GPU saves nothing": (
         (NODE, slices("a", 1, card("gpu-1")), device_class("any", "device.driver == 'gpu.nvidia.com'")),
         None,
-        KeepReason.NO_OFFER,
+        KeepReason.MIXED_CLASS,
     ),
     "a selector that fails on some device ends scheduling": (
         (NODE, slices("a", 7, card("gpu-1")), device_class("small", IS_SMALL.rpartition(" && ")[2])),
         None,
-        KeepReason.NO_OFFER,
+        KeepReason.UNGUARDED_CLASS,
     ),
     "a shared device has no memory of its own": (
         (NODE, slices(allowMultipleAllocations=True), *CLASSES),
@@ -178,25 +178,35 @@ OUTCOMES: dict[str, tuple[Sequence[Json], PodMaker | None, str]] = {
     "an older kubelet does not get devices for pods": (
         (device_node("a", "v1.35.4"), device_node("b"), DEVICES, *CLASSES),
         None,
-        KeepReason.UNREACHABLE,
+        KeepReason.KUBERNETES_TOO_OLD,
     ),
-    "an older cluster": ((device_node("a", "v1.35.4"), DEVICES, *CLASSES), None, KeepReason.NO_OFFER),
-    "a version that is not known": ((device_node("a", ""), DEVICES, *CLASSES), None, KeepReason.NO_OFFER),
+    "an older cluster": ((device_node("a", "v1.35.4"), DEVICES, *CLASSES), None, KeepReason.KUBERNETES_TOO_OLD),
+    "a version that is not known": ((device_node("a", ""), DEVICES, *CLASSES), None, KeepReason.KUBERNETES_TOO_OLD),
     "another scheduler does not know classes": (
         (NODE, DEVICES, *CLASSES),
         make_pod().gpus(1).needs("8Gi").spec(schedulerName="volcano"),
-        KeepReason.QUEUED,
+        KeepReason.QUEUED_POD,
+    ),
+    "a scheduler of one's own does not know classes": (
+        (NODE, DEVICES, *CLASSES),
+        make_pod().gpus(1).needs("8Gi").spec(schedulerName="my-scheduler"),
+        KeepReason.NO_CLASS_FOR_POD,
+    ),
+    "a pod that also gets a device of another class": (
+        (NODE, DEVICES, *CLASSES, device_class("nic", "device.driver == 'dra.net'", "example.com/nic")),
+        make_pod().gpus(1).needs("8Gi").requests("example.com/nic", "1"),
+        KeepReason.NO_CLASS_FOR_POD,
     ),
     "nodes of Karpenter": (
         (NODE, DEVICES, *CLASSES,
          {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}, "spec": {}}),
         None,
-        KeepReason.NO_OFFER,
+        KeepReason.KARPENTER,
     ),
     "init containers with GPUs": (
         (NODE, DEVICES, *CLASSES),
         small().container("init", kind="initContainers", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}}),
-        KeepReason.NO_OFFER,
+        KeepReason.NO_CLASS_FOR_POD,
     ),
     "a quota on GPUs that counts no classes": (
         (NODE, DEVICES, *CLASSES, quota(COUNTED)),
@@ -244,6 +254,14 @@ def test_a_pod_gets_a_device_of_a_class_where_nothing_is_lost(
 
 
 POLICIES: dict[str, tuple[str, str]] = {
+    "a form that the policy does not allow": (
+        "mode: enforce\nrightSizing: {forms: [mps], isolation: memory}",
+        KeepReason.FORM_NOT_ALLOWED,
+    ),
+    "a saving that is too small": (
+        "mode: enforce\nrightSizing: {minSavingPercent: 90}",
+        KeepReason.SAVING_TOO_SMALL,
+    ),
     "a policy that denies device classes": (
         "mode: enforce\nrightSizing: {}\nsecurity: {deny: [resourceClaims]}",
         KeepReason.LIMITS,
@@ -265,6 +283,39 @@ def test_a_pod_that_policies_would_no_longer_count_keeps_its_request(text: str, 
     assert outcome(decide_in(NODE, DEVICES, *CLASSES, policy=text)) == want
 
 
+def test_the_reason_names_what_an_admin_changes() -> None:
+    unguarded = device_class("small", IS_SMALL.partition(" && ")[2])
+    (found,) = (each for each in decide_in(NODE, DEVICES, unguarded).findings if each.code == "GPU-R103")
+    assert found.message.endswith("on all nodes: 1g.10gb of small on a")
+    assert "device.driver == 'gpu.nvidia.com' as the first selector of the class" in (found.fix or "")
+
+
+def by_class(need: str, name: str = f"{PREFIX}gpu") -> PodMaker:
+    """Return a pod that requests a device by the name of its class."""
+    return make_pod().requests(name, "1").needs(need)
+
+
+REQUESTED_BY_CLASS: dict[str, tuple[PodMaker, str, str]] = {
+    "a smaller class covers the need": (
+        by_class("8Gi"),
+        "RequestedByDeviceClass",
+        f"Request {SMALL}, which covers 8Gi.",
+    ),
+    "none does": (by_class("60Gi"), "RequestedByDeviceClass", KeepReason.REQUESTED_BY_CLASS.fix),
+    "no need is declared": (make_pod().requests(f"{PREFIX}gpu", "1"), "RequestedByDeviceClass", ""),
+    "the pod opts out": (by_class("8Gi").annotate("rightslice.dev/keep", "true"), "OptedOut", ""),
+    "the class has no whole GPUs": (by_class("8Gi", SMALL), "NoWholeGPU", ""),
+}
+
+
+@pytest.mark.parametrize(("pod", "reason", "fix"), REQUESTED_BY_CLASS.values(), ids=REQUESTED_BY_CLASS)
+def test_a_pod_that_requests_a_gpu_by_a_class_gets_the_true_reason(pod: PodMaker, reason: str, fix: str) -> None:
+    decision = decide_in(NODE, slices("a", 7, card("gpu-1")), *CLASSES, pod=pod)
+    found = [(each.path[-1], each.fix) for each in decision.findings if each.code == "GPU-R103"]
+    assert (outcome(decision), decision.patch) == (reason, ())
+    assert found == ([(f"{PREFIX}gpu", fix)] if fix else [])
+
+
 def test_limits_of_mig_devices_hold_for_those_of_a_class() -> None:
     allowed = "mode: enforce\nmatch: {resources: ['nvidia.com/*']}\nrightSizing: {}\nlimits: {perPod: [%s]}"
     some, none = "{resource: 'nvidia.com/mig-*', max: 1}", "{resource: 'nvidia.com/mig-1g.10gb', max: 0}"
@@ -274,6 +325,11 @@ def test_limits_of_mig_devices_hold_for_those_of_a_class() -> None:
 
 SHARED = "mode: enforce\nrightSizing: {}\nquotas: {shared: [{name: q, gpuMilli: 200, namespaceSelector: {}}]}"
 ACCOUNTED = "mode: enforce\nrightSizing: {}\nlimits: {accounting: native, accountingScheduler: configured}"
+
+
+def test_the_finding_says_which_device_a_class_gives() -> None:
+    sized = next(each for each in decide_in(NODE, DEVICES, *CLASSES).findings if each.code == "GPU-R101")
+    assert sized.message == f"right-sized to {SMALL} (1g.10gb, 9850Mi, 0.14 of a GPU); need: 8Gi declared"
 
 
 def test_shared_quotas_count_a_device_of_a_class_before_and_after_it_is_stored() -> None:
@@ -460,7 +516,7 @@ def test_a_pod_with_devices_is_pending_with_them(pod: PodMaker, want: dict[str, 
 def test_where_claims_may_not_be_read_no_device_is_known_to_be_free() -> None:
     view = view_of(make_namespace("team"), NODE, DEVICES, *CLASSES)
     blind = view.with_devices(view.devices._replace(knows_claims=False))
-    assert outcome(review(small(), sizing(), view=blind)) == KeepReason.NO_OFFER
+    assert outcome(review(small(), sizing(), view=blind)) == KeepReason.STALE_VIEW
 
 
 def test_a_cached_decision_follows_the_devices_that_are_free() -> None:

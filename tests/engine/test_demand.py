@@ -116,10 +116,11 @@ def used(**containers: ObservedUsage) -> UsageView:
     return workload_usage("Pod/pod", **containers)
 
 
-def demand_message(size: str, risk: str = "0.0007%") -> str:
-    """Return the description of a need from observed usage."""
+def demand_message(size: str, risk: str = "0.0007%", peak: str = "") -> str:
+    """Return the description of a need from observed usage, far above the peak if there is one."""
     evidence = "the peaks of 500 windows of 1 h of its workload"
-    return f"{size} from observed usage with {risk} risk per hour, based on {evidence}"
+    gap = f"; its own peak is {peak}, but its recent usage is too little to exclude a much higher one" if peak else ""
+    return f"{size} from observed usage with {risk} risk per hour, based on {evidence}{gap}"
 
 
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:
@@ -159,6 +160,14 @@ NEEDS = {
     "no slice is safe enough: the smallest that would be": (
         need(ONE, used(main=observed_usage(30_000))),
         by_use(30_000, None, "30000Mi"),
+    ),
+    "so little usage that the risk requires far more than the peak": (
+        need(ONE, used(main=observed_usage(1460, sizes_mib=(2919, *[73_993] * 29)))),
+        by_use(73_993, None, "73993Mi", peak="1460Mi"),
+    ),
+    "a slice that holds far more than the peak, with usage that would allow a smaller one": (
+        need(ONE, used(main=SMALL)),
+        by_use(4864, None, "4864Mi"),
     ),
     "no slice is worth its risk": (
         need(ONE, msgspec.structs.replace(used(main=observed_usage(9000, typical_mib=1)), prices=((1, 100_000_000),))),

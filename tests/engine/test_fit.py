@@ -145,9 +145,12 @@ CASES = {
     "a static pod": Case(small().annotate("kubernetes.io/config.mirror", "x"), KeepReason.MIRROR),
     "a pod with a node": Case(small().spec(nodeName="whole"), KeepReason.BOUND),
     "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), KeepReason.RESOURCE_CLAIMS),
-    "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED),
+    "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED_POD),
+    "a queued pod of a Job": Case(
+        small().label("kueue.x-k8s.io/queue-name", "q").owned_by("Job", "j"), KeepReason.QUEUED
+    ),
     "a queued pod that may wait for a slice": Case(
-        small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED, policy=sizing(whenFull="wait")
+        small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED_POD, policy=sizing(whenFull="wait")
     ),
     "a pod with a scheduling gate": Case(
         small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.SCHEDULING_GATED
@@ -227,7 +230,7 @@ CASES = {
         (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
         SIZING + "\ninjection: {tolerations: auto}",
     ),
-    "no CPU left next to the slices": Case(small().requests("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
+    "no CPU left next to the slices": Case(small().requests("cpu", "100"), KeepReason.UNREACHABLE),
     "no time slicing where hardware isolation is required": Case(small(), KeepReason.FORM_NOT_ALLOWED, (SLICED,)),
     "time slicing where the policy allows it": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
     "MPS requires less isolation than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
@@ -288,7 +291,7 @@ QUEUED = {
 
 @pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
 def test_a_pod_queued_by_another_system_keeps_its_gpu_and_the_reason_names_the_queue(pod: PodMaker, sign: str) -> None:
-    reason = KeepReason.CHARGED_AS_WHOLE if "kai" in sign or "runai" in sign else KeepReason.QUEUED
+    reason = KeepReason.CHARGED_AS_WHOLE if "kai" in sign or "runai" in sign else KeepReason.QUEUED_POD
     assert review(pod, SIZING, nodes=NODES).outcome == KeepRequest(reason, sign)
 
 
@@ -368,6 +371,14 @@ def test_annotations_for_kai_state_the_need_where_no_scheduler_reads_them(case: 
     nodes = (make_node("slices", MIXED, **{GPU: 1, SMALL: 7}),)
     outcome = review(case.pod, case.policy, nodes=nodes).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
+
+
+@pytest.mark.parametrize(("key", "value"), [("gpu-memory", "eight"), ("gpu-memory", "8Gi"), ("gpu-fraction", "half")])
+def test_an_annotation_for_kai_that_is_no_number_is_a_finding(key: str, value: str) -> None:
+    decision = review(for_kai(key, value), sizing())
+    (finding,) = [each for each in decision.findings if each.code == "GPU-R104"]
+    assert finding.path == ("metadata", "annotations", key)
+    assert repr(value) in finding.message
 
 
 LIMITED = {
@@ -860,7 +871,10 @@ def test_recently_admitted_pods_count_against_free_slices() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
     assert isinstance(review(small(), SIZING, view=view).outcome, OfferChoice)
     taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
-    assert review(small(), SIZING, view=taken).outcome == KeepRequest(KeepReason.NO_FREE_CAPACITY, SMALL)
+    assert review(small(), SIZING, view=taken).outcome == KeepRequest(
+        KeepReason.NO_FREE_CAPACITY,
+        f"{SMALL}: node mig has one free, but pods that wait or were just admitted may take it",
+    )
 
 
 def test_a_policy_may_wait_for_a_slice() -> None:

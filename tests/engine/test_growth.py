@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.device_builders import NVIDIA, device_class, mig_device, resource_slice
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, review, tainted, view_of, whole_node
 from tests.storage_builders import ZONE, make_claim, make_class, make_csi_node, make_volume
@@ -82,6 +83,21 @@ def machines(kind: str = "MachineDeployment", **annotations: str) -> Json:
     }
 
 
+UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
+
+
+def another_overlay(**spec: Any) -> Json:
+    """Return a NodeOverlay that yields to the other of equal weight by its name."""
+    return overlay(**spec) | {"metadata": {"name": "a"}}
+
+
+def paused_machines() -> Json:
+    """Return machines that their controller leaves as they are."""
+    made = machines()
+    made["metadata"]["annotations"]["cluster.x-k8s.io/paused"] = ""
+    return made
+
+
 ACCOUNTED = GROW + "\nlimits: {accounting: native, accountingScheduler: configured}"
 MILLI = "rightslice.dev/gpu-milli"
 
@@ -97,7 +113,18 @@ FULL = (whole_node(), slices(), *users())
 KARPENTER_FULL = (whole_node(), slices(KARPENTER), *users())
 EMPTY = (whole_node(),)
 
+UNGUARDED = (
+    resource_slice("d", NVIDIA, "whole", nodeName="whole", devices=[mig_device("mig-0", "1g.10gb", "GPU-0")]),
+    device_class("small", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"),
+)
+
 CASES = {
+    "settings offer it, and a device class that no pod can get covers the need": Case(
+        SMALL, (*EMPTY, settings(), *UNGUARDED)
+    ),
+    "no group offers it, and a device class that no pod can get covers the need": Case(
+        KeepReason.KUBERNETES_TOO_OLD, (*EMPTY, *UNGUARDED)
+    ),
     "a free slice needs no group": Case(SMALL, (whole_node(), slices(""))),
     "a live sibling on EKS offers it": Case(SMALL, FULL),
     "a live sibling on GKE offers it": Case(SMALL, (whole_node(), slices(GKE), *users())),
@@ -143,7 +170,53 @@ CASES = {
         KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool(replicas=1))
     ),
     "another NodePool that has reached its limit": Case(
-        SMALL, (*KARPENTER_FULL, overlay(), pool({"nodes": "1"}, limits={"nodes": "1"}) | {"metadata": {"name": "b"}})
+        SMALL,
+        (*KARPENTER_FULL, overlay(), pool(), pool({"nodes": "1"}, limits={"nodes": "1"}) | {"metadata": {"name": "b"}}),
+    ),
+    "a NodePool that is being deleted": Case(
+        KeepReason.NO_GROWTH,
+        (
+            *KARPENTER_FULL,
+            overlay(),
+            pool() | {"metadata": {"name": "slices", "deletionTimestamp": "2026-11-28T00:00:00Z"}},
+        ),
+    ),
+    "a NodePool that is not ready": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool() | {"status": UNREADY})
+    ),
+    "a NodePool that does not exist any more": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), pool() | {"metadata": {"name": "other"}})
+    ),
+    "a NodePool whose template has a taint that its nodes lack": Case(
+        KeepReason.NO_GROWTH,
+        (*KARPENTER_FULL, overlay(), pool(template={"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})),
+    ),
+    "a NodePool whose template has a taint that the pod tolerates": Case(
+        SMALL,
+        (*KARPENTER_FULL, overlay(), pool(template={"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})),
+        small().spec(tolerations=[{"key": "team", "operator": "Exists"}]),
+    ),
+    "a NodeOverlay that is not ready": Case(KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay() | {"status": UNREADY})),
+    "a NodeOverlay of higher weight that sets none": Case(
+        KeepReason.NO_GROWTH, (*KARPENTER_FULL, overlay(), another_overlay(capacity={SMALL: "0"}, weight=2))
+    ),
+    "a NodeOverlay of lower weight that sets none": Case(
+        SMALL, (*KARPENTER_FULL, overlay(weight=2), another_overlay(capacity={SMALL: "0"}))
+    ),
+    "a NodeOverlay of equal weight that is in conflict with the other": Case(
+        SMALL, (*KARPENTER_FULL, overlay(), another_overlay(capacity={SMALL: "0"}))
+    ),
+    "a NodeOverlay of higher weight that sets none on one node of the pool": Case(
+        KeepReason.NO_GROWTH,
+        (
+            *KARPENTER_FULL,
+            slices(KARPENTER, "mig-2", {"type": "x"}),
+            *users("mig-2"),
+            overlay(),
+            another_overlay(
+                capacity={SMALL: "0"}, weight=2, requirements=[{"key": "type", "operator": "In", "values": ["x"]}]
+            ),
+        ),
     ),
     "pods that wait for the only node that a limit leaves": Case(
         KeepReason.NO_GROWTH,
@@ -155,6 +228,16 @@ CASES = {
     "pods that wait where no limit is known": Case(SMALL, (*KARPENTER_FULL, overlay(), *waiting(30))),
     "a sibling with other slices": Case(
         KeepReason.NO_GROWTH, (*FULL, make_node("whole-2", A100 | {EKS: "slices"}, **{GPU: 8}))
+    ),
+    "a ready sibling without GPUs, which may be copied": Case(
+        KeepReason.NO_GROWTH, (*FULL, make_node("cpu", {EKS: "slices"}))
+    ),
+    "a sibling without GPUs that is not ready": Case(
+        SMALL,
+        (
+            *FULL,
+            tainted(make_node("cpu", {EKS: "slices"}), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}),
+        ),
     ),
     "no sibling of the group is ready": Case(
         KeepReason.NO_GROWTH,
@@ -185,7 +268,7 @@ CASES = {
     "a group of the settings that does not grow": Case(KeepReason.NO_OFFER, (*EMPTY, settings(grows=False))),
     "settings about a live group that does not grow": Case(KeepReason.NO_GROWTH, (*FULL, settings(grows=False))),
     "a pod that selects by a label that a template lacks": Case(
-        KeepReason.NO_OFFER,
+        KeepReason.NO_GROWTH,
         (*EMPTY, settings()),
         small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
     ),
@@ -194,7 +277,7 @@ CASES = {
         (*EMPTY, settings(labels={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]})),
         small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
     ),
-    "accounting that new nodes do not offer": Case(KeepReason.NO_OFFER, (*EMPTY, settings()), policy=ACCOUNTED),
+    "accounting that new nodes do not offer": Case(KeepReason.NO_GROWTH, (*EMPTY, settings()), policy=ACCOUNTED),
     "accounting that new nodes offer": Case(
         SMALL,
         (*EMPTY, settings(resources={"cpu": "32", "memory": "128Gi", SMALL: "7", MILLI: "7000"})),
@@ -205,7 +288,11 @@ CASES = {
     "a MachineDeployment of its maximum size": Case(
         KeepReason.NO_OFFER, (*EMPTY, machines() | {"spec": {"replicas": 3}})
     ),
-    "a MachineDeployment with a taint": Case(KeepReason.NO_OFFER, (*EMPTY, machines(taints="team=a:NoSchedule"))),
+    "a MachineDeployment that is paused": Case(
+        KeepReason.NO_OFFER, (*EMPTY, machines() | {"spec": {"replicas": 0, "paused": True}})
+    ),
+    "a MachineDeployment that an annotation pauses": Case(KeepReason.NO_OFFER, (*EMPTY, paused_machines())),
+    "a MachineDeployment with a taint": Case(KeepReason.NO_GROWTH, (*EMPTY, machines(taints="team=a:NoSchedule"))),
 }
 
 
@@ -238,6 +325,19 @@ VOLUMES = {
     "a volume that every node reaches": Case(SMALL, (*ZONED, *volume()), mounting("data")),
     "a volume in the zone of the group": Case(SMALL, (*ZONED, *volume(zones=("a",))), mounting("data")),
     "a volume in another zone": Case(KeepReason.VOLUME_UNREACHABLE, (*ZONED, *volume(zones=("b",))), mounting("data")),
+    "a volume with the label of a zone, in a group of that zone": Case(
+        SMALL, (*ZONED, *volume(labels={ZONE: "a"})), mounting("data")
+    ),
+    "a volume with the label of a zone, in a group of two zones": Case(
+        KeepReason.NO_GROWTH,
+        (*ZONED, slices(name="mig-2", more={ZONE: "b"}), *users("mig-2"), *volume(labels={ZONE: "a"})), mounting("data")
+    ),
+    "a volume with the label of a zone, and settings without a zone": Case(
+        KeepReason.NO_GROWTH, (ZONED[0], settings(), *volume(labels={ZONE: "a"})), mounting("data")
+    ),
+    "a volume with the label of a zone, in a cluster whose nodes have none": Case(
+        SMALL, (*FULL, *volume(labels={ZONE: "a"})), mounting("data")
+    ),
     "a volume on one node, which has no slice free": Case(
         KeepReason.NO_GROWTH, (*ZONED, *volume(nodes=("mig",))), mounting("data")
     ),
@@ -339,6 +439,75 @@ def test_a_pod_that_avoids_others_on_its_node_gets_a_new_one(case: Case) -> None
     assert outcome(case) == case.want
 
 
+def daemon(
+    node: str = "mig",
+    name: str = "ds",
+    owner: str = "DaemonSet",
+    selector: dict[str, str] | None = None,
+    **requests: str,
+) -> Json:
+    """Return a pod of the DaemonSet `ds`, or a static pod, which new nodes run too."""
+    pod = make_pod(f"{name}-{node}").owned_by(owner, node if owner == "Node" else "ds")
+    if owner == "Node":
+        pod.annotate("kubernetes.io/config.mirror", "x")
+    for resource, amount in requests.items():
+        pod.requests(resource, amount)
+    return pod.spec(nodeName=node, nodeSelector=selector or {}).build()
+
+
+DAEMONS = {
+    "a DaemonSet leaves enough of a copied node": Case(SMALL, (*FULL, daemon(cpu="2")), small().requests("cpu", "57")),
+    "a DaemonSet on a copied node takes more than the rest": Case(
+        KeepReason.NO_GROWTH, (*FULL, daemon(cpu="8")), small().requests("cpu", "57")
+    ),
+    "a DaemonSet of other nodes": Case(
+        SMALL, (*FULL, daemon("whole", cpu="8")), small().requests("cpu", "57")
+    ),
+    "a DaemonSet in two versions during a rollout counts once": Case(
+        SMALL, (*FULL, daemon(cpu="5"), daemon(name="ds-2", cpu="4")), small().requests("cpu", "57")
+    ),
+    "a static pod on a copied node": Case(
+        KeepReason.NO_GROWTH, (*FULL, daemon(owner="Node", cpu="8")), small().requests("cpu", "57")
+    ),
+    "any other pod there": Case(
+        SMALL, (*FULL, daemon(owner="ReplicaSet", cpu="8")), small().requests("cpu", "57")
+    ),
+    "a DaemonSet that a node of the settings has too": Case(
+        KeepReason.NO_GROWTH, (*EMPTY, settings(), daemon("whole", cpu="8")), small().requests("cpu", "25")
+    ),
+    "a DaemonSet leaves enough of a node of the settings": Case(
+        SMALL, (*EMPTY, settings(), daemon("whole", cpu="8")), small().requests("cpu", "24")
+    ),
+    "a DaemonSet that does not tolerate the taint of the settings": Case(
+        SMALL, (*EMPTY, settings(taints=[{"key": "a", "effect": "NoSchedule"}]), daemon("whole", cpu="8")),
+        small().requests("cpu", "25").spec(tolerations=[{"operator": "Exists"}]),
+    ),
+    "a DaemonSet that selects a label of the kubelet": Case(
+        KeepReason.NO_GROWTH,
+        (*EMPTY, settings(), daemon("whole", selector={"kubernetes.io/os": "linux"}, cpu="8")),
+        small().requests("cpu", "25"),
+    ),
+    "a DaemonSet that selects a label which the settings lack": Case(
+        SMALL,
+        (*EMPTY, settings(), daemon("whole", selector={"pool": "cards"}, cpu="8")),
+        small().requests("cpu", "25"),
+    ),
+    "a static pod of some nodes": Case(
+        SMALL,
+        (*EMPTY, make_node("b"), settings(), daemon("whole", owner="Node", cpu="8")), small().requests("cpu", "25"),
+    ),
+    "DaemonSets take all pods of a new node": Case(
+        KeepReason.NO_GROWTH,
+        (*EMPTY, settings(resources={"cpu": "32", "memory": "128Gi", "pods": "1", SMALL: "7"}), daemon("whole")),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAEMONS.values(), ids=DAEMONS)
+def test_a_pod_gets_what_daemon_sets_leave_of_a_new_node(case: Case) -> None:
+    assert outcome(case) == case.want
+
+
 def outcome(case: Case) -> str | KeepReason:
     """Return the resource that a pod gets, or why it keeps its request."""
     decision = review(case.pod, case.policy, view=view_of(make_namespace("team"), *case.objects))
@@ -348,6 +517,32 @@ def outcome(case: Case) -> str | KeepReason:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_slice_counts_if_it_is_free_or_a_group_grows_by_it(case: Case) -> None:
     assert outcome(case) == case.want
+
+
+LACKS = {
+    "a taint": (
+        settings(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}]), small(),
+        "has the taint team=a:NoSchedule",
+    ),
+    "less CPU": (settings(), small().requests("cpu", "40"), "has 32 cpu in all, the pod requests 40"),
+    "another host": (
+        settings(), small().spec(nodeSelector={"kubernetes.io/hostname": "x"}),
+        "lacks the label kubernetes.io/hostname=x, which the pod selects",
+    ),
+    "a label that agents add": (
+        settings(), small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
+        "gets a label that the pod selects only later, or has no rightslice.dev/gpu-milli",
+    ),
+    "no label of its product": (
+        settings(agentLabels={}), small(), "lacks nvidia.com/gpu.product, so the memory of a slice is unknown"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("group", "pod", "lack"), LACKS.values(), ids=LACKS)
+def test_a_group_that_offers_the_slice_but_not_to_this_pod_is_named(group: Json, pod: PodMaker, lack: str) -> None:
+    outcome = review(pod, GROW, view=view_of(make_namespace("team"), *EMPTY, group)).outcome
+    assert outcome == KeepRequest(KeepReason.NO_GROWTH, f"{SMALL}: new node of slices {lack}")
 
 
 def test_a_pod_for_a_new_node_gets_no_affinity_on_labels_that_the_template_lacks() -> None:

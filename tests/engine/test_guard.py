@@ -97,9 +97,17 @@ UPDATES = {
     "a debug container with the same bypass": Update(
         RUNNING.build(),
         RUNNING.container(
-            "debug", kind="ephemeralContainers", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+            "debug",
+            kind="ephemeralContainers",
+            env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+            securityContext={"allowPrivilegeEscalation": False},
         ).build(),
         ["visibleDevicesEnv"],
+    ),
+    "a debug container that may escalate, beside the processes of the host": Update(
+        RUNNING.build(),
+        RUNNING.container("debug", kind="ephemeralContainers").build(),
+        ["privilegeEscalation"],
     ),
     "a privileged debug container": Update(
         make_pod().gpus(1).build(),

@@ -113,7 +113,7 @@ def test_a_claim_for_another_device_is_no_sign_of_gpus() -> None:
     claims = view_of(template("t", exactly("rdma")), *CLASSES).claim_context("team")
     privileged = claiming("t").spec(hostIPC=True).build()
     assert names(find_violations(privileged, claiming=claims)) == []
-    assert names(find_violations(privileged)) == ["resourceClaims", "hostNamespaces"]
+    assert names(find_violations(privileged)) == ["resourceClaims", "hostNamespaces", "privilegeEscalation"]
 
 
 def test_the_webhook_reads_templates_of_its_view() -> None:

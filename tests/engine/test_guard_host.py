@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.engine.guard_violations import KINDS, find_violations, names, places
+from webhook.engine.guarding.host_access import HOST_CAPABILITIES
 
 
 class Place(NamedTuple):
@@ -42,11 +43,17 @@ IN_A_CONTAINER = {
         {"securityContext": {"capabilities": {"drop": ["ALL"]}}},
         "securityContext.capabilities.add[0]",
     ),
-    "escalation with a capability": Place(
-        "privilegeEscalation",
-        {"securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"add": ["NET_ADMIN"]}}},
-        {"securityContext": {"allowPrivilegeEscalation": True}},
-        "securityContext.allowPrivilegeEscalation",
+    "direct access to device memory": Place(
+        "sysAdminCapability",
+        {"securityContext": {"capabilities": {"add": ["SYS_RAWIO"]}}},
+        {"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}},
+        "securityContext.capabilities.add[0]",
+    ),
+    "direct access to device memory, without escalation": Place(
+        "sysAdminCapability",
+        {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"add": ["SYS_RAWIO"]}}},
+        {"securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"add": ["IPC_LOCK", "NET_ADMIN"]}}},
+        "securityContext.capabilities.add[0]",
     ),
     "a list of devices by mount": Place(
         "containerDevicesMount",
@@ -135,8 +142,6 @@ def test_a_privileged_init_container(pod: PodMaker, fields: Json, expected: list
 
 
 IN_THE_SPEC = {
-    "the host's processes": Place("hostNamespaces", {"hostPID": True}, {"hostPID": False}, "hostPID"),
-    "the host's shared memory": Place("hostNamespaces", {"hostIPC": True}, {"hostNetwork": True}, "hostIPC"),
     "a user namespace": Place("userNamespaces", {"hostUsers": False}, {"hostUsers": True}, "hostUsers"),
     "a node by name": Place("nodeName", {"nodeName": "n1"}, {"nodeSelector": {"a": "b"}}, "nodeName"),
     "a resource claim": Place(
@@ -219,6 +224,19 @@ HOST_PATHS = {
     "the reading thread": ("/proc/thread-self", True),
     "a name in digits of another script": ("/proc/\u0661", False),
     "kernel settings": ("/proc/sys/net", False),
+    "a PCI device": ("/sys/bus/pci/devices/0000:3b:00.0", True),
+    "all PCI devices": ("/sys/bus/pci", True),
+    "a PCI device by its place": ("/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", True),
+    "a PCI device by its graphics card": ("/sys/class/drm/card0/device", True),
+    "a PCI device by its driver": ("/sys/module/nvidia/drivers/pci:nvidia", True),
+    "a PCI device by its group": ("/sys/kernel/iommu_groups/7/devices", True),
+    "settings of PCI devices": ("/proc/bus/pci/3b", True),
+    "the parent of these settings": ("/proc/bus", True),
+    "a device for user space": ("/dev/vfio/7", True),
+    "the whole of sysfs, as node agents mount it": ("/sys", False),
+    "control groups": ("/sys/fs/cgroup", False),
+    "processors and memory": ("/sys/devices/system/node", False),
+    "network cards": ("/sys/class/net", False),
     "the MPS server's sockets": ("/tmp/nvidia-mps", True),
     "the parent of the MPS server's sockets": ("/tmp", False),
     "a folder of data": ("/data", False),
@@ -248,6 +266,63 @@ def test_a_shared_process_namespace_matters_on_a_shared_gpu_only() -> None:
     assert find_violations(pod, share=False) == []
 
 
-def test_escalation_with_a_host_namespace() -> None:
-    pod = make_pod().gpus(1).spec(hostPID=True).container("x", securityContext={"allowPrivilegeEscalation": True})
-    assert names(find_violations(pod.build())) == ["hostNamespaces", "privilegeEscalation"]
+NO_ESCALATION = {"securityContext": {"allowPrivilegeEscalation": False}}
+HOST_NAMESPACES: dict[str, tuple[Json, Json, list[str]]] = {
+    "the host's processes": ({"hostPID": True}, NO_ESCALATION, ["hostNamespaces"]),
+    "the host's shared memory": ({"hostIPC": True}, NO_ESCALATION, ["hostNamespaces"]),
+    "the host's network": ({"hostNetwork": True}, {}, []),
+    "no namespace of the host": ({"hostPID": False, "hostIPC": False}, {}, []),
+    "with escalation": (
+        {"hostPID": True},
+        {"securityContext": {"allowPrivilegeEscalation": True}},
+        ["hostNamespaces", "privilegeEscalation"],
+    ),
+    "with escalation by omission": ({"hostIPC": True}, {}, ["hostNamespaces", "privilegeEscalation"]),
+    "with escalation by omission beside other fields": (
+        {"hostPID": True},
+        {"securityContext": {"runAsNonRoot": True}},
+        ["hostNamespaces", "privilegeEscalation"],
+    ),
+    "in a privileged container": (
+        {"hostPID": True},
+        {"securityContext": {"privileged": True}},
+        ["hostNamespaces", "privileged"],
+    ),
+    "with tracing of the host's processes": (
+        {"hostPID": True},
+        {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"add": ["SYS_PTRACE"]}}},
+        ["hostNamespaces", "sysAdminCapability"],
+    ),
+    "with tracing of its own processes": (
+        {"hostIPC": True},
+        {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"add": ["SYS_PTRACE"]}}},
+        ["hostNamespaces"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "container", "expected"), HOST_NAMESPACES.values(), ids=HOST_NAMESPACES)
+def test_namespaces_of_the_host(spec: Json, container: Json, expected: list[str]) -> None:
+    pod = make_pod().gpus(1).spec(**spec)
+    pod.main.update(container)
+    assert names(find_violations(pod.build())) == expected
+
+
+@pytest.mark.parametrize("capability", HOST_CAPABILITIES)
+@pytest.mark.parametrize("escalation", [True, False, None])
+def test_a_capability_that_reaches_the_host(capability: str, escalation: bool | None) -> None:
+    context = {"allowPrivilegeEscalation": escalation, "capabilities": {"add": [capability]}}
+    found = find_violations(make_pod().gpus(1).container("x", securityContext=context).build())
+    assert names(found) == ["sysAdminCapability"]
+
+
+BASELINE = (
+    *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP"),
+    *("SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+)
+
+
+@pytest.mark.parametrize("capability", [*BASELINE, "IPC_LOCK", "NET_ADMIN", "SYS_NICE", "SYS_RESOURCE"])
+def test_a_capability_that_reaches_no_gpu(capability: str) -> None:
+    context = {"allowPrivilegeEscalation": True, "capabilities": {"add": [capability]}}
+    assert find_violations(make_pod().gpus(1).container("x", securityContext=context).build()) == []

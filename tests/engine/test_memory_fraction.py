@@ -7,13 +7,12 @@ import json
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.example_cluster import apply_patch, mig_node, review, whole_node
-from webhook.cli.commands.undo import original_yaml
+from webhook.cli.commands.undo import OriginalRequest, original_request
 from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.decisions import KeepReason, KeepRequest
 from webhook.report.explain import record_lines
@@ -87,6 +86,23 @@ CASES: dict[str, Case] = {
     "a variable that is set twice": Case({"env": variables((VARIABLE, ".1"), (VARIABLE, ".2"))}, None, JAX),
     "a variable whose value is not known": Case({"env": [{"name": VARIABLE} | FROM_FIELD]}, None, JAX),
     "an unset variable that envFrom may set": Case({"envFrom": [{"configMapRef": {"name": "x"}}]}, None, JAX),
+    "an unset variable that envFrom may set, although the default covers the need": Case(
+        {"envFrom": [{"configMapRef": {"name": "x"}}]}, None, JAX, "4Gi"
+    ),
+    "a variable that overrides what envFrom sets": Case(
+        {"env": variables((VARIABLE, ".1")), "envFrom": [{"configMapRef": {"name": "x"}}]},
+        {"env": variables((VARIABLE, "0.85")), "envFrom": [{"configMapRef": {"name": "x"}}]},
+        JAX,
+    ),
+    "an envFrom whose prefix no variable of the framework has": Case(
+        {"envFrom": [{"prefix": "APP_", "secretRef": {"name": "x"}}]},
+        {"env": variables((VARIABLE, "0.85")), "envFrom": [{"prefix": "APP_", "secretRef": {"name": "x"}}]},
+        JAX,
+    ),
+    "a framework whose fraction no variable sets": Case(
+        {"envFrom": [{"configMapRef": {"name": "x"}}], "args": [f"{FLAG}=0.1"]},
+        {"envFrom": [{"configMapRef": {"name": "x"}}], "args": [f"{FLAG}=0.85"]},
+    ),
 }
 
 
@@ -161,9 +177,9 @@ def test_the_record_names_the_change_and_undo_reverts_it() -> None:
     assert record["changed"] == ["resources", "memoryFraction", "nodeAffinity"]
     assert record["memoryFractions"] == {"main": {"setting": FLAG, "before": "0.1", "after": "0.85"}}
     assert f"Fraction  main: {FLAG} is 0.85, instead of 0.1" in list(record_lines(annotations))
-    text = original_yaml(after)
-    assert isinstance(text, str)
-    (undone,) = yaml.safe_load(text)["spec"]["containers"]
+    original = original_request(after)
+    assert isinstance(original, OriginalRequest)
+    (undone,) = original.fields["spec"]["containers"]
     assert undone["args"] == ["serve", FLAG, "0.1"]
     assert undone["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 

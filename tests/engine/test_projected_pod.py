@@ -19,8 +19,8 @@ ON_H1 = "injection: {nodeAffinity: {required: [{key: host, operator: In, values:
 DEFAULTS = 'limits: {perGPU: [{resource: cpu, default: "12"}]}'
 SCRATCH = "limits: {perContainer: [{resource: ephemeral-storage, default: 1Gi}]}"
 SPREAD = "injection: {spread: required}"
-FULL = KeepRequest(KeepReason.NO_FREE_CAPACITY, SLICE)
-FAR = KeepRequest(KeepReason.UNREACHABLE, SLICE)
+FULL = KeepRequest(KeepReason.UNREACHABLE, f"{SLICE}: node s1 has 8 cpu in all, the pod requests 12")
+FAR = KeepRequest(KeepReason.UNREACHABLE, f"{SLICE}: node s1 does not match the required node affinity")
 
 
 def small() -> PodMaker:
@@ -86,7 +86,7 @@ CASES = {
     "a default of disk that no node advertises": Case(
         (SIZING, enforced(SCRATCH)),
         ROOMY,
-        KeepRequest(KeepReason.NO_FREE_CAPACITY, f"{SLICE} on a node with enough ephemeral-storage"),
+        KeepRequest(KeepReason.UNREACHABLE, f"{SLICE}: node s1 has 0 ephemeral-storage in all, the pod requests 1Gi"),
     ),
     "a required spread that allows the slices' node": Case((SIZING, enforced(SPREAD)), ROOMY, pod=of_workload()),
     "a required spread that the slices' node would violate": Case(
@@ -232,7 +232,7 @@ SECOND_LOOKS = {
             make_node("s", MIXED | AMPERE, cpu=64, **PART),
             make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
         ),
-        FULL,
+        KeepRequest(KeepReason.UNREACHABLE, f"{SLICE}: node b has 1 cpu in all, the pod requests 2"),
         small().requests("cpu", "2"),
     ),
 }

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.engine.invariants import gpu_pods
+from tests.engine.test_growth import daemon
 from tests.example_cluster import GPU_TAINT, apply_patch, codes, mig_node, review, view_of, whole_node
 from tests.storage_builders import make_claim, make_volume
-from webhook.cli.commands.undo import original_yaml
+from webhook.cli.commands.undo import original_request
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import KeepReason, KeepRequest
+from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.field_paths import json_pointer
 
 SIZING = "mode: enforce\nrightSizing: {}"
@@ -143,13 +144,13 @@ def test_what_is_added_to_a_pod_of_a_right_sized_template_keeps_the_record_of_it
 
     assert record["resource"] == SLICE
     assert record["changed"] == ["resources", "nodeAffinity", "tolerations"]
-    assert WHOLE in str(original_yaml(changed))
+    assert WHOLE in str(original_request(changed))
 
 
 def test_undo_knows_the_original_of_a_pod_of_a_right_sized_template() -> None:
     after = apply_patch(job(), review(job(), TEMPLATES, view=queues()))
 
-    assert f'{WHOLE}: "1"' in str(original_yaml(pod_of(after))).replace("'", '"')
+    assert f'{WHOLE}: "1"' in str(original_request(pod_of(after))).replace("'", '"')
 
 
 class Kept(NamedTuple):
@@ -160,6 +161,92 @@ class Kept(NamedTuple):
     view: ClusterView = queues()
     policy: str = TEMPLATES
     operation: str = "CREATE"
+
+
+def racks(*levels: str, names: str = "ab", blocks: str = "xx") -> ClusterView:
+    """Return a cluster whose flavor has a topology of these levels, and two nodes with seven slices in racks."""
+    nodes = [mig_node("n1"), mig_node("n2")]
+    for node, rack, block in zip(nodes, names, blocks, strict=True):
+        node["metadata"]["labels"] |= {"rack": rack, "block": block, "kubernetes.io/hostname": node["metadata"]["name"]}
+    topology = {"apiVersion": API, "kind": "Topology", "metadata": {"name": "racks"}}
+    found = topology | {"spec": {"levels": [{"nodeLabel": level} for level in levels]}}
+    quota = cluster_queue(QUOTAS | {SLICE: "99"})
+    return queues(flavor(topologyName="racks"), quota, *([found] if levels else []), nodes=(*nodes,))
+
+
+def in_topology(required: str = "rack", group: str = "") -> PodMaker:
+    """Return a small pod of which all must be in one domain of a level, and groups of a size on one node."""
+    pod = small_pod()
+    if required:
+        pod.annotate("kueue.x-k8s.io/podset-required-topology", required)
+    if group:
+        pod.annotate("kueue.x-k8s.io/podset-slice-required-topology", "kubernetes.io/hostname")
+        pod.annotate("kueue.x-k8s.io/podset-slice-size", group)
+    return pod
+
+
+HOLDER = make_pod("holder").requests(SLICE, "7").requests("nvidia.com/mig-3g.40gb", "2").spec(nodeName="mig").build()
+
+
+CARDS = [make_pod(name).gpus(8).spec(nodeName=name).build() for name in ("whole", "mig")]
+
+
+def with_reserved(quotas: Json, *resources: str, **spec: Any) -> Json:
+    """Return a ClusterQueue in which workloads have reserved seven or eight units of some resources."""
+    amounts = [{"name": name, "total": "7" if name == SLICE else "8"} for name in resources]
+    status = {"flavorsReservation": [{"name": "a100", "resources": amounts}]}
+    return cluster_queue(quotas, **spec) | {"status": status}
+
+
+def cohort(name: str, *flavors: Json, **spec: Any) -> Json:
+    """Return a Cohort: flavors as quotas by resource, with their names."""
+    groups = cluster_queue(*flavors)["spec"]["resourceGroups"] if flavors else []
+    return {"apiVersion": API, "kind": "Cohort", "metadata": {"name": name}, "spec": {"resourceGroups": groups} | spec}
+
+
+def lent_out(quotas: Json, *objects: Json, borrower: str = "all") -> ClusterView:
+    """Return a cluster in which another queue of a cohort, without quota for slices, has reserved seven of them."""
+    other = with_reserved(QUOTAS | {SLICE: "0"}, SLICE, name="borrower", cohortName=borrower)
+    return queues(flavor(), cluster_queue(quotas, cohortName="all"), other, *objects)
+
+
+def in_pool(node: Json, pool: str) -> Json:
+    """Return a node of a pool in one zone."""
+    node["metadata"]["labels"] |= {"pool": pool, "zone": "z"}
+    return node
+
+
+TWO_POOLS = queues(
+    flavor("mig", {"pool": "a"}),
+    flavor("whole", {"pool": "b"}),
+    cluster_queue(QUOTAS | {"name": "mig"}, QUOTAS | {"name": "whole"}),
+    nodes=(in_pool(mig_node(), "a"), in_pool(whole_node(), "b")),
+)
+"""A cluster with a pool of slices and one of whole cards, each with its flavor."""
+
+
+def node_affinity(key: str, value: str) -> Json:
+    """Return the affinity to nodes with a label."""
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def checked(controller: str, **rule: Any) -> ClusterView:
+    """Return a cluster whose queue has an AdmissionCheck of a controller; "" for a check that does not exist."""
+    rules = {"admissionChecks": [{"name": "check"} | rule]}
+    check = {"apiVersion": API, "kind": "AdmissionCheck", "metadata": {"name": "check"}}
+    found = [check | {"spec": {"controllerName": controller}}] if controller else []
+    return queues(flavor(), cluster_queue(QUOTAS, admissionChecksStrategy=rules), *found)
+
+
+def kueue_configuration(**sections: Json) -> Json:
+    """Return the configuration of Kueue."""
+    return {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"} | sections
+
+
+def configured(*objects: Json, **integrations: Any) -> ClusterView:
+    """Return a cluster whose Kueue queues some kinds."""
+    return queues(flavor(), cluster_queue(QUOTAS), kueue_configuration(integrations=integrations), *objects)
 
 
 OWNED = {"ownerReferences": [{"kind": "JobSet", "name": "set", "apiVersion": "jobset.x-k8s.io/v1", "controller": True}]}
@@ -175,12 +262,12 @@ AFFINITY = {
 KEPT = {
     "the policy says nothing about templates": Kept(job(), KeepReason.QUEUED, policy=SIZING),
     "a Workload exists already": Kept(
-        job(labels=QUEUE | {"kueue.x-k8s.io/prebuilt-workload-name": "w"}), KeepReason.QUEUED
+        job(labels=QUEUE | {"kueue.x-k8s.io/prebuilt-workload-name": "w"}), KeepReason.WORKLOAD_EXISTS
     ),
     "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.QUEUED),
     "it is changed": Kept(job(), KeepReason.QUEUED, operation="UPDATE"),
     "it is part of a JobSet, which is charged": Kept(job(metadata=OWNED), KeepReason.QUEUED),
-    "no LocalQueue of that name": Kept(job(labels={"kueue.x-k8s.io/queue-name": "other"}), KeepReason.QUEUED),
+    "no LocalQueue of that name": Kept(job(labels={"kueue.x-k8s.io/queue-name": "other"}), KeepReason.QUEUE_NOT_FOUND),
     "another queueing system manages its pods": Kept(job(small_pod().spec(schedulerName="volcano")), KeepReason.QUEUED),
     "the ClusterQueue does not cover slices": Kept(
         job(), KeepReason.NOT_ADMITTED, queues(flavor(), cluster_queue(WITHOUT_SLICES))
@@ -192,6 +279,102 @@ KEPT = {
     ),
     "the nodes are too small for all pods at once": Kept(
         job(small_pod().requests("cpu", "20"), parallelism=7), KeepReason.NO_FLAVOR_NODES
+    ),
+    "DaemonSets take too much CPU of the nodes with slices": Kept(
+        job(small_pod().requests("cpu", "8"), parallelism=7),
+        KeepReason.NO_FLAVOR_NODES,
+        queues(flavor(), cluster_queue(QUOTAS), daemon(cpu="16")),
+    ),
+    "static pods take too much CPU of the nodes with slices": Kept(
+        job(small_pod().requests("cpu", "8"), parallelism=7),
+        KeepReason.NO_FLAVOR_NODES,
+        queues(flavor(), cluster_queue(QUOTAS), daemon(owner="Node", cpu="16")),
+    ),
+    "no rack has slices for all pods": Kept(
+        job(in_topology(), parallelism=8), KeepReason.NO_FLAVOR_NODES, racks("block", "rack")
+    ),
+    "no node has slices for all pods": Kept(
+        job(in_topology("kubernetes.io/hostname"), parallelism=8),
+        KeepReason.NO_FLAVOR_NODES,
+        racks("rack", "kubernetes.io/hostname", names="aa"),
+    ),
+    "no rack of a block has slices for all pods, though another block has one of the same name": Kept(
+        job(in_topology(), parallelism=8), KeepReason.NO_FLAVOR_NODES, racks("block", "rack", names="aa", blocks="xy")
+    ),
+    "no node has slices for each group": Kept(
+        job(in_topology("block", group="8"), parallelism=8),
+        KeepReason.NO_FLAVOR_NODES,
+        racks("block", "kubernetes.io/hostname"),
+    ),
+    "its nodes lack a level of the topology": Kept(job(), KeepReason.NO_FLAVOR_NODES, racks("room", "rack")),
+    "the topology does not exist": Kept(job(), KeepReason.UNMODELED_CONSTRAINT, racks()),
+    "levels that are not read": Kept(
+        job(in_topology("").annotate("kueue.x-k8s.io/podset-slice-required-topology-constraints", "[]")),
+        KeepReason.UNMODELED_CONSTRAINT,
+        racks("block"),
+    ),
+    "the flavor has no topology, which its pods request": Kept(job(in_topology()), KeepReason.NOT_ADMITTED),
+    "new nodes are provisioned for it": Kept(
+        job(), KeepReason.RUNS_ELSEWHERE, checked("kueue.x-k8s.io/provisioning-request")
+    ),
+    "it runs in another cluster": Kept(job(), KeepReason.RUNS_ELSEWHERE, checked("kueue.x-k8s.io/multikueue")),
+    "its admission check does not exist": Kept(job(), KeepReason.RUNS_ELSEWHERE, checked("")),
+    "another cluster manages it": Kept(job(managedBy="kueue.x-k8s.io/multikueue"), KeepReason.RUNS_ELSEWHERE),
+    "Kueue does not queue its kind, and no slice is free": Kept(
+        job(), KeepReason.NO_FREE_CAPACITY, configured(HOLDER, frameworks=["jobset.x-k8s.io/jobset"])
+    ),
+    "no slice is free now": Kept(job(), KeepReason.NO_FREE_CAPACITY, queues(flavor(), cluster_queue(QUOTAS), HOLDER)),
+    "too little CPU is free now beside the slices": Kept(
+        job(small_pod().requests("cpu", "16")),
+        KeepReason.NO_FREE_CAPACITY,
+        queues(flavor(), cluster_queue(QUOTAS), make_pod("o").requests("cpu", "60").spec(nodeName="mig").build()),
+    ),
+    "the quota for slices is used up now": Kept(
+        job(), KeepReason.QUEUE_QUOTA_IN_USE, queues(flavor(), with_reserved(QUOTAS, SLICE))
+    ),
+    "the quota for slices is used up, and whole GPUs may be borrowed": Kept(
+        job(),
+        KeepReason.QUEUE_QUOTA_IN_USE,
+        queues(
+            flavor(),
+            with_reserved(QUOTAS | {WHOLE: "0"}, SLICE, cohortName="all"),
+            cluster_queue(QUOTAS, name="lender", cohortName="all"),
+        ),
+    ),
+    "the quota for slices is lent out": Kept(job(), KeepReason.QUEUE_QUOTA_IN_USE, lent_out(QUOTAS)),
+    "the quota for slices is lent out of a cohort above its own": Kept(
+        job(), KeepReason.QUEUE_QUOTA_IN_USE, lent_out(QUOTAS, cohort("all", parentName="top"), borrower="top")
+    ),
+    "a Cohort lends quota in a flavor without slices": Kept(
+        job(),
+        KeepReason.NO_FLAVOR_NODES,
+        queues(
+            flavor("whole", {"no": "node"}),
+            flavor("mig", TO_MIG_NODES),
+            cluster_queue(QUOTAS | {"name": "whole", SLICE: 0}, QUOTAS | {"name": "mig"}, cohortName="all"),
+            cohort("all", {"name": "whole", SLICE: 10}),
+        ),
+    ),
+    "a slice is charged more than a whole GPU": Kept(
+        job(),
+        KeepReason.NOT_ADMITTED,
+        queues(
+            flavor(),
+            cluster_queue({"name": "a100", "gpu-milli": 8000}),
+            kueue_configuration(
+                resources={
+                    "transformations": [
+                        {"input": name, "strategy": "Replace", "outputs": {"gpu-milli": milli}}
+                        for name, milli in ((SLICE, 200), ("nvidia.com/mig-3g.40gb", 300), (WHOLE, 100))
+                    ]
+                }
+            ),
+        ),
+    ),
+    "the affinity of the pods names only labels that the flavor without slices does not": Kept(
+        job(small_pod().spec(affinity=node_affinity("zone", "z"))),
+        KeepReason.NO_FLAVOR_NODES,
+        TWO_POOLS,
     ),
     "the flavor selects nodes without slices": Kept(
         job(), KeepReason.NO_FLAVOR_NODES, queues(flavor(labels={"no": "node"}), cluster_queue(QUOTAS))
@@ -240,7 +423,6 @@ def test_a_template_that_is_kept(case: Kept) -> None:
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 TOLERATION = {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
-HOLDER = make_pod("holder").requests(SLICE, "7").spec(nodeName="mig").build()
 CHANGED = {
     "a Job of a CronJob": (
         job(metadata={"ownerReferences": [{"kind": "CronJob", "name": "c", "controller": True}]}),
@@ -250,7 +432,50 @@ CHANGED = {
         job(metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]}),
         queues(),
     ),
-    "no slice is free now": (job(), queues(flavor(), cluster_queue(QUOTAS), HOLDER)),
+    "DaemonSets leave enough of the nodes with slices": (
+        job(small_pod().requests("cpu", "6"), parallelism=7),
+        queues(flavor(), cluster_queue(QUOTAS), daemon(cpu="16")),
+    ),
+    "one rack has slices for all pods": (job(in_topology(), parallelism=8), racks("rack", names="aa")),
+    "each node has slices for a group": (
+        job(in_topology("block", group="4"), parallelism=8),
+        racks("block", "kubernetes.io/hostname"),
+    ),
+    "any nodes of a topology": (job(parallelism=14), racks("block", "rack")),
+    "a flavor with a topology is skipped, because the pods request none": (
+        job(),
+        queues(
+            flavor("racks", {"no": "node"}, topologyName="racks"),
+            flavor(),
+            cluster_queue(QUOTAS | {"name": "racks"}, QUOTAS),
+        ),
+    ),
+    "a check that does not choose nodes": (job(), checked("example.com/budget")),
+    "new nodes are provisioned for another flavor": (
+        job(),
+        checked("kueue.x-k8s.io/provisioning-request", onFlavors=["other"]),
+    ),
+    "Kueue queues its kind": (job(), configured(frameworks=["batch/job"])),
+    "Kueue queues Jobs, as its configuration names no kind": (job(), configured()),
+    "another controller queues its kind": (
+        job(),
+        configured(frameworks=["jobset.x-k8s.io/jobset"], externalFrameworks=["Job.v1.batch"]),
+    ),
+    "no slice is free now, and no whole GPU either": (job(), queues(flavor(), cluster_queue(QUOTAS), HOLDER, *CARDS)),
+    "no quota is free now, neither for slices nor for whole GPUs": (
+        job(),
+        queues(flavor(), with_reserved(QUOTAS, SLICE, WHOLE)),
+    ),
+    "the queue has no quota for whole GPUs": (
+        job(),
+        queues(flavor(), with_reserved(QUOTAS | {WHOLE: "0"}, SLICE)),
+    ),
+    "quota for one more is free": (job(), queues(flavor(), with_reserved(QUOTAS | {SLICE: "8"}, SLICE))),
+    "quota for one more is neither reserved nor lent": (job(), lent_out(QUOTAS | {SLICE: "8"})),
+    "a Cohort has quota for what its queues have borrowed": (
+        job(),
+        lent_out(QUOTAS, cohort("all", {"name": "a100", SLICE: 7})),
+    ),
     "a flavor without quota for slices has no slices": (
         job(),
         queues(
@@ -258,6 +483,14 @@ CHANGED = {
             flavor("mig", TO_MIG_NODES),
             cluster_queue(QUOTAS | {"name": "whole", SLICE: 0}, QUOTAS | {"name": "mig"}),
         ),
+    ),
+    "a flavor whose labels the pods do not select has no slices": (
+        job(small_pod().spec(nodeSelector={"pool": "a", "zone": "z"})),
+        TWO_POOLS,
+    ),
+    "a flavor that the affinity of the pods excludes has no slices": (
+        job(small_pod().spec(affinity=node_affinity("pool", "a"))),
+        TWO_POOLS,
     ),
     "the flavor tolerates the taint of its nodes": (
         job(),
@@ -272,15 +505,13 @@ CHANGED = {
         queues(
             flavor(),
             cluster_queue({"name": "a100", "example.com/gpu-milli": 8000}),
-            {
-                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-                "kind": "Configuration",
-                "resources": {
+            kueue_configuration(
+                resources={
                     "transformations": [
                         {"input": SLICE, "strategy": "Replace", "outputs": {"example.com/gpu-milli": 143}}
                     ]
-                },
-            },
+                }
+            ),
         ),
     ),
     "a template without metadata": (
@@ -295,7 +526,111 @@ def test_a_template_that_is_right_sized(workload: Json, view: ClusterView) -> No
     default = "mode: enforce\nrightSizing: {templates: enforce, default: {memory: 8Gi}}"
     decision = review(workload, default, view=view)
 
-    assert limits_of(apply_patch(workload, decision)) == {SLICE: "1"}
+    after = limits_of(apply_patch(workload, decision))
+    assert after.get(SLICE) == "1"
+    assert WHOLE not in after
+
+
+@pytest.mark.parametrize("objects", [(cluster_queue(QUOTAS), HOLDER), (with_reserved(QUOTAS, SLICE),)])
+def test_a_template_whose_pods_may_wait_is_right_sized_while_all_slices_are_in_use(objects: tuple[Json, ...]) -> None:
+    waiting = "mode: enforce\nrightSizing: {templates: enforce, whenFull: wait}"
+    decision = review(job(), waiting, view=queues(flavor(), *objects))
+
+    assert limits_of(apply_patch(job(), decision)) == {SLICE: "1"}
+
+
+ELSEWHERE = LOCAL_QUEUE | {"metadata": {"name": "team-queue", "namespace": "other"}}
+NAMED = {
+    "no LocalQueue": (view_of(mig_node()), 1, "LocalQueue team/team-queue"),
+    "a LocalQueue of another namespace": (
+        view_of(mig_node(), ELSEWHERE),
+        1,
+        "LocalQueue team/team-queue; found other/team-queue",
+    ),
+    "no ClusterQueue": (view_of(mig_node(), LOCAL_QUEUE), 1, "ClusterQueue all of LocalQueue team/team-queue"),
+    "no flavor": (
+        queues(cluster_queue(QUOTAS)),
+        1,
+        "in ClusterQueue all: its ResourceFlavor a100 was not found, so it admits nothing",
+    ),
+    "a resource that is not covered": (
+        queues(flavor(), cluster_queue(WITHOUT_SLICES)),
+        1,
+        f"its coveredResources do not contain {SLICE}",
+    ),
+    "a charge above the quota, of a resource that need not be covered": (
+        queues(
+            flavor(),
+            cluster_queue({"name": "a100", "gpu-milli": 100}),
+            kueue_configuration(
+                resources={
+                    "quotaCheckStrategy": "IgnoreUndeclared",
+                    "transformations": [{"input": SLICE, "outputs": {"gpu-milli": 143}}],
+                }
+            ),
+        ),
+        1,
+        "it charges 143 of gpu-milli, and its largest nominal quota is 100",
+    ),
+    "an excluded resource": (
+        queues(
+            flavor(), cluster_queue(QUOTAS), kueue_configuration(resources={"excludeResourcePrefixes": ["nvidia.com/"]})
+        ),
+        1,
+        f"it charges nothing for {SLICE}",
+    ),
+    "a taint of the flavor": (
+        queues(flavor(nodeTaints=[TAINT]), cluster_queue(QUOTAS)),
+        1,
+        "its flavor a100 has the taint team:NoSchedule, which the pods do not tolerate",
+    ),
+    "too little quota": (queues(), 8, f"it charges 8 of {SLICE}, and its largest nominal quota is 7"),
+}
+
+
+@pytest.mark.parametrize(("view", "pods", "words"), NAMED.values(), ids=NAMED)
+def test_a_reason_names_what_is_missing_with_what_was_found(view: ClusterView, pods: int, words: str) -> None:
+    only = "mode: enforce\nrightSizing: {templates: enforce, default: {memory: 8Gi}, forms: [mig]}"
+    outcome = review(job(parallelism=pods), only, view=view).outcome
+
+    assert isinstance(outcome, KeepRequest)
+    assert words in outcome.detail
+
+
+def test_a_reason_names_the_level_that_the_topology_of_a_flavor_lacks() -> None:
+    outcome = review(job(in_topology("zone")), TEMPLATES, view=racks("block", "rack")).outcome
+
+    assert isinstance(outcome, KeepRequest)
+    assert "its flavor a100 has Topology racks, and the pods request one with zone" in outcome.detail
+
+
+def cron_job(queue: Json) -> Json:
+    """Return a CronJob whose Jobs have the label of a queue."""
+    created = {"metadata": {"labels": queue}, "spec": job()["spec"]}
+    about = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "team"}}
+    return about | {"spec": {"schedule": "0 1 * * *", "jobTemplate": created}}
+
+
+def test_a_cron_job_reports_what_happens_to_its_jobs_and_is_not_changed() -> None:
+    decision = review(cron_job(QUEUE), TEMPLATES, view=queues())
+
+    assert decision.patch == ()
+    assert decision.findings[0].message.startswith(f"its pods will be right-sized to {SLICE}")
+
+
+def test_a_cron_job_whose_queue_would_not_admit_slices_says_why() -> None:
+    outcome = review(cron_job(QUEUE), TEMPLATES, view=queues(flavor(), cluster_queue(WITHOUT_SLICES))).outcome
+
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is KeepReason.NOT_ADMITTED
+
+
+def test_the_pods_of_a_kind_that_kueue_does_not_queue_are_right_sized_as_without_a_queue() -> None:
+    view = configured(frameworks=["jobset.x-k8s.io/jobset"])
+    decision = review(job(), TEMPLATES, view=view)
+
+    assert decision.patch == ()
+    assert decision.findings[0].message.startswith(f"its pods will be right-sized to {SLICE}")
 
 
 GROW = "mode: enforce\nrightSizing: {templates: enforce, whenFull: grow}"
@@ -541,3 +876,57 @@ def other_amounts(container: Json) -> Json:
         for side in ("limits", "requests")
         if (others := {name: one for name, one in (resources.get(side) or {}).items() if "nvidia.com" not in name})
     }
+
+
+def job_set(*pods: int, labels: Json = QUEUE) -> Json:
+    """Return a JobSet with a job for each number of pods."""
+    jobs = [
+        {
+            "name": f"j{index}",
+            "template": {"spec": job(single(small_pod()), parallelism=count, completions=count)["spec"]},
+        }
+        for index, count in enumerate(pods)
+    ]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": "team", "labels": labels},
+        "spec": {"replicatedJobs": jobs},
+    }
+
+
+TOGETHER: dict[str, tuple[tuple[int, ...], ClusterView, bool]] = {
+    "all slices": ((4, 3), queues(), True),
+    "more than all": ((4, 4), queues(flavor(), cluster_queue(QUOTAS | {SLICE: "99"})), False),
+    "more than are free now": (
+        (2, 2),
+        queues(flavor(), cluster_queue(QUOTAS), make_pod("p").requests(SLICE, "4").spec(nodeName="mig").build()),
+        False,
+    ),
+    "all that are free now": (
+        (2, 1),
+        queues(flavor(), cluster_queue(QUOTAS), make_pod("p").requests(SLICE, "4").spec(nodeName="mig").build()),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "view", "is_changed"), TOGETHER.values(), ids=TOGETHER)
+def test_the_templates_of_a_workload_share_the_slices_of_its_queue(
+    pods: tuple[int, ...], view: ClusterView, *, is_changed: bool
+) -> None:
+    decision = review(job_set(*pods), TEMPLATES, view=view)
+    assert bool(decision.patch) is is_changed
+    assert {str(each.outcome.reason) for *_, each in decision.templates if isinstance(each.outcome, KeepRequest)} <= {
+        KeepReason.NO_FLAVOR_NODES,
+        KeepReason.NO_FREE_CAPACITY,
+        KeepReason.OTHER_POD_SET,
+    }
+
+
+def test_the_pods_of_an_earlier_template_hold_their_slices() -> None:
+    last = [review(job_set(*pods, labels={}), SIZING, view=queues()).templates[-1][2] for pods in ((6, 1), (7, 1))]
+    assert [each.outcome.resource for each in last if isinstance(each.outcome, OfferChoice)] == [
+        SLICE,
+        "nvidia.com/mig-3g.40gb",
+    ]

@@ -38,7 +38,7 @@ def test_reach_counts_pods_and_the_reasons_of_those_that_keep_their_card() -> No
     queued = make_pod("queued").gpus(1).label("kueue.x-k8s.io/queue-name", "team")
     found = measure_reach([_pod(make_pod("small").gpus(1)), _pod(make_pod("large").gpus(2)), _pod(queued)])
     assert (found.pods, found.eligible, found.right_sized, found.percent, found.beyond) == (3, 2, 1, 50, ())
-    assert [reason.partition(":")[0] for reason in found.kept] == ["QueuedWorkload"]
+    assert [reason.partition(":")[0] for reason in found.kept] == ["QueuedPod"]
 
 
 def test_every_example_that_is_right_sized_is_eligible() -> None:

@@ -241,10 +241,41 @@ def test_the_reason_names_what_is_not_known() -> None:
     assert not isinstance(waits, KeepRequest)
 
 
+def written(text: str) -> str:
+    """Return the text of a configuration with one more line."""
+    return f"apiVersion: {SCHEDULER_API_VERSION}\nkind: KubeSchedulerConfiguration\n{text}\n"
+
+
+def with_args(plugin: str, args: str) -> str:
+    """Return the text of a configuration with arguments of a plugin."""
+    return written(f"profiles: [{{pluginConfig: [{{name: {plugin}, args: {{{args}}}}}]}}]")
+
+
 MISTAKES = {
     "kind: Node\napiVersion: v1\nmetadata: {name: a}\n": "must be a KubeSchedulerConfiguration",
     f"apiVersion: {SCHEDULER_API_VERSION}\nkind: KubeSchedulerConfiguration\nprofiles: {{}}\n": "must be a list",
+    "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n": (
+        r"found \S+:1:1: 1 of kind KubeSchedulerConfiguration \(kubescheduler.config.k8s.io/v1beta3\) skipped"
+    ),
+    written(
+        "profils: []"
+    ): r"yaml:3:10: KubeSchedulerConfiguration: profils: must be .*, found 'profils'. Write profiles",
+    written("profiles: [{plugins: {filters: {}}}]"): r"profiles\[0\].plugins.filters: .* Write filter",
+    written("profiles: [{plugins: {filter: {enable: []}}}]"): r"plugins.filter.enable: .* Write enabled",
+    written("extenders: [{filterVerbs: filter}]"): r"extenders\[0\].filterVerbs: .* Write filterVerb",
+    with_args("PodTopologySpread", "defaultingType: Lists"): "must be System or List, found 'Lists'. Write List",
+    with_args("PodTopologySpread", "defaultingType: list"): "must be System or List, found 'list'. Write List",
+    with_args("PodTopologySpread", "defaultConstraints: [{whenUnsatisfiable: DoNot}]"): (
+        r"args.defaultConstraints\[0\].whenUnsatisfiable: must be .*, found 'DoNot'. Write DoNotSchedule"
+    ),
+    with_args("NodeAffinity", "addedAfinity: {}"): "args.addedAfinity: .* Write addedAffinity",
 }
+
+
+def test_the_arguments_of_other_plugins_are_not_checked(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(with_args("Capacity", "anything: 1"))
+    assert list(read_schedulers(str(file))) == ["default-scheduler"]
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES.items(), ids=MISTAKES.values())

@@ -104,14 +104,16 @@ def slices_with(name: str, amount: str) -> Json:
 
 @pytest.mark.parametrize(("pod", "name"), OTHERS.values(), ids=OTHERS)
 def test_a_pod_is_right_sized_where_its_other_resources_are_free(pod: PodMaker, name: str) -> None:
-    kept = KeepRequest(KeepReason.NO_FREE_CAPACITY, f"nvidia.com/mig-1g.10gb on a node with enough {name}")
-    for nodes, want in (
-        ((slices_with(name, "100Gi"),), None),
-        ((slices_with(name, "0"),), kept),
-        ((mig_node(), make_node("cpu", {}, **{name: 1 << 40})), kept),
+    for nodes, fits in (
+        ((slices_with(name, "100Gi"),), True),
+        ((slices_with(name, "0"),), False),
+        ((mig_node(), make_node("cpu", {}, **{name: 1 << 40})), False),
     ):
         outcome = review(pod, SIZING, nodes=(whole_node(), *nodes)).outcome
-        assert isinstance(outcome, OfferChoice) if want is None else outcome == want
+        assert isinstance(outcome, OfferChoice) is fits
+        if isinstance(outcome, KeepRequest):
+            assert outcome.reason is KeepReason.UNREACHABLE
+            assert outcome.detail.startswith(f"nvidia.com/mig-1g.10gb: node mig has 0 {name} in all, the pod requests ")
 
 
 def test_disk_that_other_pods_hold_or_wait_for_is_not_free() -> None:
@@ -131,7 +133,7 @@ def test_a_node_at_its_pod_limit_offers_no_slice() -> None:
     full["status"]["allocatable"]["pods"] = "1"
     running = make_pod("other").spec(nodeName="mig").build() | {"status": {"phase": "Running"}}
     assert review(small(), SIZING, nodes=(full, running)).outcome == KeepRequest(
-        KeepReason.NO_FREE_CAPACITY, "nvidia.com/mig-1g.10gb"
+        KeepReason.NO_FREE_CAPACITY, "nvidia.com/mig-1g.10gb: node mig accepts no further pod (of 1)"
     )
     assert isinstance(review(small(), SIZING, nodes=(full,)).outcome, OfferChoice)
 

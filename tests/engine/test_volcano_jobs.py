@@ -119,7 +119,7 @@ KEPT = {
     "the policy says nothing about templates": Kept(job(), KeepReason.QUEUED, policy=SIZING),
     "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.QUEUED),
     "it is changed": Kept(job(), KeepReason.QUEUED, operation="UPDATE"),
-    "there is no such queue": Kept(job(queue="other"), KeepReason.QUEUED),
+    "there is no such queue": Kept(job(queue="other"), KeepReason.QUEUE_NOT_FOUND),
     "another scheduler starts it": Kept(job(schedulerName="other"), KeepReason.QUEUED),
     "its pods are in a queue of Kueue, too": Kept(
         job(task(small_pod().label("kueue.x-k8s.io/queue-name", "q"))), KeepReason.QUEUED, cluster()
@@ -228,7 +228,8 @@ def test_pods_of_volcano_without_a_job_keep_what_their_pod_group_is_made_of(
 ) -> None:
     """Its PodGroup has the requests of the first pod for all pods, or what its user wrote."""
     decision = review(workload, policy, view=cluster(queue(capability={WHOLE: "8"})))
-    assert decision.outcome == KeepRequest(KeepReason.QUEUED, sign)
+    reason = KeepReason.QUEUED_POD if workload["kind"] == "Pod" else KeepReason.QUEUED
+    assert decision.outcome == KeepRequest(reason, sign)
     assert decision.patch == ()
 
 

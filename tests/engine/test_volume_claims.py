@@ -75,7 +75,13 @@ CASES = {
     "the claim does not exist": Case(
         (make_class(),), ONE, KeepReason.VOLUME_UNKNOWN, "no claim data in namespace team"
     ),
-    "nothing is known about claims": Case((), ONE, KeepReason.VOLUME_UNKNOWN, "persistentvolumeclaims cannot be read"),
+    "nothing is known about claims": Case(
+        (),
+        ONE,
+        KeepReason.VOLUME_UNKNOWN,
+        "no object about storage is known; a snapshot needs persistentvolumeclaims, persistentvolumes, "
+        "storageclasses and csinodes",
+    ),
     "the claim is not bound": Case(
         (make_claim("data"), make_class(mode="Immediate")),
         ONE,

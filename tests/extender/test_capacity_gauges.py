@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.builders import make_pod
 from tests.extender.harness import apply_watch_events, scheduler_state
 from tests.placement.clusters import gpu_node
@@ -56,6 +58,32 @@ def test_gauges_are_computed_again_when_they_are_due() -> None:
         found.append(poll.latest.by_state["A100-SXM4-80GB", "allocated"])
 
     assert found == [0, 0, 3000]
+
+
+class SlowClock:
+    """A clock on which some seconds pass with each look at it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self._seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self._seconds
+        return self.now
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(1.0, CAPACITY_SECONDS), (20.0, 80.0)])
+def test_a_long_computation_is_followed_by_a_longer_pause(seconds: float, pause: float) -> None:
+    state, clock = scheduler_state(gpu_node("n", 4, CARD)), SlowClock(seconds)
+    poll = CapacityPoll(state, clock)
+
+    starts: list[float] = []
+    while len(starts) < 2:
+        before = poll.latest
+        asyncio.run(poll.refresh_if_due())
+        if poll.latest is not before:
+            starts.append(clock.now)
+
+    assert pause <= starts[1] - starts[0] <= pause + 2 * seconds
 
 
 def test_without_known_nodes_there_are_none() -> None:

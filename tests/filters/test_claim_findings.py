@@ -14,8 +14,9 @@ from tests.filters.device_comparison import COMPARED_PLUGINS, TIMEOUT_MESSAGE
 from tests.filters.random_clusters import RandomCluster
 from tests.filters.random_devices import NAMESPACE, random_devices
 from tests.filters.scheduler import SchedulerAnswer, SchedulerFilters
-from webhook.engine.claim_review import MAX_STEPS, pod_device_findings
+from webhook.engine.claim_allocation import MAX_STEPS
 from webhook.engine.match import match_policies
+from webhook.engine.pod_claim_review import pod_device_findings
 from webhook.engine.pod_context import PodContext
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
@@ -32,6 +33,9 @@ TOGETHER = "GPU-D104 of all claims together"
 UNALLOCATABLE = frozenset({"GPU-D101", "GPU-D104", "GPU-D105", "GPU-D106", TOGETHER})
 """Findings after which no node gets the pod."""
 
+INCOMPLETE = "GPU-D104 of a pool that lacks slices"
+"""Scheduling of the pod ends at a node of that pool; other nodes would allocate."""
+
 EXPECTED = ("GPU-D101", "GPU-D102", "GPU-D104", "GPU-D106")
 """Findings that random clusters give rise to."""
 
@@ -45,6 +49,8 @@ def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(device_scheduler: S
             for name, codes in _codes_of_pods(cluster).items():
                 counts.update(codes)
                 wrong = UNALLOCATABLE & codes and _allocating_nodes(answer, name)
+                if INCOMPLETE in codes and _allocating_nodes(answer, name):
+                    assert "asks for all devices, but" in json.dumps(answer.allocations[name])
                 assert not wrong, f"{name}: {sorted(codes)}, {wrong}\n{json.dumps([*cluster.objects, *cluster.pods])}"
     assert [code for code in EXPECTED if counts[code] < CLUSTERS / 20] == [], counts
     assert counts[TOGETHER] or "RIGHTSLICE_FUZZ_SEED" in os.environ
@@ -101,7 +107,11 @@ def _codes_of_pods(cluster: RandomCluster) -> dict[str, frozenset[str]]:
     view = view_of(*cluster.objects)
     return {
         pod["metadata"]["name"]: frozenset(
-            TOGETHER if one.path in (("spec", "resourceClaims"), ("spec", "containers")) else one.code
+            TOGETHER
+            if one.path in (("spec", "resourceClaims"), ("spec", "containers"))
+            else INCOMPLETE
+            if "slices are missing" in one.message
+            else one.code
             for one in pod_device_findings(_context_of(pod, view))
         )
         for pod in cluster.pods

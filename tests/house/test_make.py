@@ -72,6 +72,12 @@ def test_every_install_takes_wheels_by_hash_or_the_checkout_itself() -> None:
         assert "--no-deps --require-hashes --only-binary :all:" in line or "--no-deps --no-index" in line, line
 
 
+def test_the_console_of_make_ui_can_plan_layouts() -> None:
+    [lock] = re.findall(r"--requirement (\S+)", make("--dry-run", "--always-make", "ui"))[:1]
+
+    assert re.search("^highspy==", read_checkout_file(lock), re.MULTILINE)
+
+
 def test_the_locked_packages_have_all_that_they_require() -> None:
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
 

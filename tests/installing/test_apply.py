@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from aiohttp import web
 
 from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
@@ -105,7 +106,27 @@ async def test_the_dry_run_pod_of_doctor_does_not_count_in_the_metrics_that_it_r
 
     calls = [(request.method, request.path) for request in server.requests]
     assert calls.index(("GET", "/metrics")) < calls.index(("POST", "/api/v1/namespaces/default/pods"))
-    assert calls.index(("GET", "/metrics")) == 1, "only the version is read before"
+    assert calls.index(("GET", "/metrics")) == 2, "only the version and the namespace are read before"
+
+
+async def test_doctor_reads_the_webhooks_once_and_the_namespace_that_they_name(tmp_path: Path) -> None:
+    service = {"webhooks": [{"clientConfig": {"service": {"namespace": "gpu-system"}}}]}
+    answers = [json_answer(EMPTY), json_answer(service), *[json_answer(EMPTY)] * 40]
+    async with scripted_api(tmp_path, *answers) as (server, api):
+        facts = await read_cluster_facts(api)
+
+    paths = [request.path for request in server.requests]
+    assert [path for path in paths if "mutatingwebhookconfigurations" in path] == [paths[1]]
+    assert (facts.namespace, facts.mutating) == ("gpu-system", service)
+    assert "/apis/apps/v1/namespaces/gpu-system/deployments/rightslice" in paths
+
+
+async def test_webhooks_that_may_not_be_read_are_looked_for_in_the_usual_namespace(tmp_path: Path) -> None:
+    answers = [json_answer(EMPTY), error_answer(403, "Forbidden"), *[json_answer(EMPTY)] * 40]
+    async with scripted_api(tmp_path, *answers) as (_, api):
+        facts = await read_cluster_facts(api)
+
+    assert (facts.namespace, facts.mutating, facts.refused["mutating"].status) == ("rightslice-system", None, 403)
 
 
 @pytest.mark.parametrize(("image", "noted"), [("", True), ("registry.example.com/rightslice:1", False)])
@@ -113,3 +134,15 @@ def test_an_image_that_no_node_can_pull_is_noted(image: str, noted: bool, capsys
     resolve_install(CurrentInstall("", image), CurrentInstall())
 
     assert ("names no registry" in capsys.readouterr().err) is noted
+
+
+@pytest.mark.parametrize(("asked", "mode"), [("audit", "audit"), ("", "enforce")])
+def test_the_command_for_a_release_of_helm_keeps_the_mode_that_was_asked_for(
+    asked: str, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        resolve_install(CurrentInstall(asked), CurrentInstall("enforce", helm_release="gpu"))
+
+    assert f"helm upgrade gpu CHART --namespace rightslice-system --reset-then-reuse-values --set mode={mode};" in (
+        capsys.readouterr().err
+    )

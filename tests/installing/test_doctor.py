@@ -14,14 +14,16 @@ from cryptography import x509
 from tests.builders import Json, make_node
 from tests.policy.policy_texts import exception_text, policy_text
 from webhook.certs.issuer import create_self_signed
-from webhook.cli.commands.doctor import diagnose
+from webhook.cli.commands.doctor import diagnose, diagnosis_reports
+from webhook.cli.output import RowFlags
 from webhook.errors import ApiError
-from webhook.installing.facts import FAIL_OPEN_METRIC, CheckState, ClusterFacts
+from webhook.installing.facts import FAIL_OPEN_METRIC, CheckState, ClusterFacts, DiagnosticResult
 from webhook.installing.webhook_health import check_callers
 from webhook.manifests.scheduler_config import second_scheduler_config
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.report.serialization import yaml_text
+from webhook.report.text import without_style
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR = create_self_signed(["rightslice.rightslice-system.svc"], NOW)
@@ -402,11 +404,66 @@ CASES = {
 }
 
 
+FAIL_OPEN_UNKNOWN = "whether webhooks fail open is unknown"
+
+
+@pytest.mark.parametrize("answer", ["validate, but not mutate", 'failed calling webhook "validate.rightslice.dev"', ""])
+def test_failing_open_is_unknown_while_the_dry_run_pod_is_not_answered(answer: str) -> None:
+    found = diagnose(replace(HEALTHY, answer=answer and f"rightslice answers: {answer}"), NOW)
+    (problem,) = (each for each in found if each.state is CheckState.FAIL)
+    (unknown,) = (each for each in found if each.check == "fail-open")
+
+    assert unknown.state is CheckState.SKIP
+    assert unknown.summary == f"{FAIL_OPEN_UNKNOWN}: {problem.summary}"
+    assert problem.advice in unknown.advice
+
+
 def test_healthy_installation_has_no_problem() -> None:
     lines = diagnose(HEALTHY, NOW)
 
     assert {line.state for line in lines} == {CheckState.OK}, lines
     assert len(lines) > 10
+
+
+RESULTS = [
+    DiagnosticResult.ok("certificates are valid")._replace(check="certificates"),
+    DiagnosticResult.warn("one replica is not ready", "wait")._replace(check="replicas"),
+    DiagnosticResult.fail("no policies", "add one")._replace(check="policies"),
+    DiagnosticResult.fail("a policy is broken", "fix it")._replace(check="policies"),
+]
+REPORTS = {
+    "rows": (
+        ("table", RowFlags(no_headers=True)),
+        """\
+ok    certificates are valid
+warn  one replica is not ready                        wait
+fail  no policies                                     add one
+fail  a policy is broken                              fix it
+""",
+    ),
+    "with the names of checks, sorted": (
+        ("wide", RowFlags("check", no_headers=True)),
+        """\
+ok    certificates  certificates are valid
+fail  policies      no policies                                     add one
+fail  policies      a policy is broken                              fix it
+warn  replicas      one replica is not ready                        wait
+""",
+    ),
+    "names of checks with problems": (("name", RowFlags()), "check/replicas\ncheck/policies\n"),
+}
+
+
+@pytest.mark.parametrize(("flags", "text"), REPORTS.values(), ids=REPORTS)
+def test_results_are_written_as_rows_and_names(flags: tuple[str, RowFlags], text: str) -> None:
+    form, rows = flags
+    assert diagnosis_reports(RESULTS, without_style, rows)[form]() == text
+
+
+def test_every_result_has_the_name_of_its_check() -> None:
+    found = {line.check for line in diagnose(HEALTHY, NOW)}
+    assert {"registration", "certificates", "replicas", "policies", "nodes"} <= found
+    assert "" not in found
 
 
 def test_other_keys_of_the_config_map_are_ignored() -> None:
@@ -450,7 +507,8 @@ def test_layouts_in_use(waiting: list[Json], running: list[Json], expected: str)
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_problem_is_reported_and_nothing_else(case: Case) -> None:
-    lines = [line for line in diagnose(case.facts, NOW) if line.state is not CheckState.OK]
+    found = [line for line in diagnose(case.facts, NOW) if line.state is not CheckState.OK]
+    lines = [line for line in found if not line.summary.startswith(FAIL_OPEN_UNKNOWN)]
 
     assert [line.state for line in lines] == [case.state], lines
     assert lines[0].summary.startswith(case.summary) or case.summary in lines[0].summary
@@ -568,6 +626,17 @@ def test_repair_command_without_any_installation() -> None:
 
     assert len(advice) == 1
     assert all(text.startswith(f"{IN}, or helm install rightslice ") and OUT in text for text in advice)
+
+
+def test_a_backstop_that_helm_took_over_is_replaced() -> None:
+    ours = {**deployment(mode="audit"), "metadata": {"annotations": {"meta.helm.sh/release-name": "gpu"}}}
+    facts = replace(HEALTHY, deployment=ours, backstop=binding("Deny", "Audit"))
+    [line] = [line for line in diagnose(facts, NOW) if line.summary == "the backstop denies, but the mode is audit"]
+
+    assert line.advice == (
+        "kubectl delete validatingadmissionpolicybinding rightslice-pods, then helm upgrade gpu CHART "
+        "--namespace rightslice-system --reset-then-reuse-values --set mode=audit --force-conflicts"
+    )
 
 
 def test_an_error_of_the_api_server_is_shown_in_full() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.builders import Json, make_pod
 from tests.installing.test_doctor import ABSENT, FORBIDDEN, HEALTHY
-from webhook.installing.facts import CheckState, ClusterFacts
+from tests.kube.scripted import error_answer, json_answer, scripted_api
+from webhook.installing.facts import CheckState, ClusterFacts, list_workloads
 from webhook.installing.scheduling_health import check_charges
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -62,3 +64,12 @@ def test_drift_names_the_pod_and_both_amounts() -> None:
     [result] = check_charges(facts_with([queued_pod(SLICE)], workload(GPU)))
 
     assert result.advice.startswith(f"team/train-x (1 {SLICE}, charged 1 {GPU}): ")
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+async def test_workloads_are_read_in_the_version_that_the_api_server_has(tmp_path: Path, version: str) -> None:
+    found = json_answer({"items": [workload(GPU)], "metadata": {}})
+    answers = [found] if version == "v1beta2" else [error_answer(404, "NotFound"), found]
+    async with scripted_api(tmp_path, *answers) as (server, api):
+        assert await list_workloads(api) == [workload(GPU)]
+    assert server.requests[-1].path == f"/apis/kueue.x-k8s.io/{version}/workloads"

@@ -17,6 +17,7 @@ from webhook.manifests.objects import (
     OVERLAY_OBJECTS,
     RUNTIME_OBJECTS,
     api_path,
+    may_be_foreign,
     objects_to_remove,
 )
 from webhook.policy.crds import gpunode_crd
@@ -24,7 +25,8 @@ from webhook.policy.crds import gpunode_crd
 GONE = error_answer(404, "NotFound")
 OTHERS = (*OVERLAY_OBJECTS, *RUNTIME_OBJECTS)
 ALL_OTHERS = (*OTHERS, *AGENT_AND_EXTENDER_OBJECTS)
-NO_OTHERS = (GONE,) * len(ALL_OTHERS)
+ALL_METHODS = [method for one in ALL_OTHERS for method in ["GET"] * may_be_foreign(one) + ["DELETE"]]
+NO_OTHERS = (GONE,) * len(ALL_METHODS)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,47 @@ async def test_uninstall_waits_for_the_deletion_of_crds(
         await uninstall_manifests(api, [gpunode_crd()], lines.append, with_policies=True, seconds=20)
 
     assert lines == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
-    assert [request.method for request in server.requests] == ["DELETE"] * (len(ALL_OTHERS) + 1) + ["GET", *methods]
+    assert [request.method for request in server.requests] == [*ALL_METHODS, "DELETE", "GET", *methods]
+
+
+AGENTS = "Namespace rightslice-agent"
+NAMESPACES: dict[str, tuple[Json, str]] = {
+    "one of the manifests or the chart": ({"app.kubernetes.io/part-of": "rightslice"}, f"removed {AGENTS}"),
+    "one of an admin": (
+        {"pod-security.kubernetes.io/enforce": "privileged"},
+        f"kept {AGENTS}: its label app.kubernetes.io/part-of is not rightslice, so an admin made it",
+    ),
+    "one without labels": (
+        {},
+        f"kept {AGENTS}: its label app.kubernetes.io/part-of is not rightslice, so an admin made it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "line"), NAMESPACES.values(), ids=NAMESPACES)
+async def test_a_namespace_of_the_agent_is_deleted_if_the_installation_made_it(
+    tmp_path: Path, labels: Json, line: str
+) -> None:
+    lines: list[str] = []
+    found, done = json_answer({"metadata": {"labels": labels}}), json_answer({})
+    kept = line.startswith("kept")
+    async with scripted_api(tmp_path, *NO_OTHERS[2:], found, *[done] * (not kept), GONE) as (server, api):
+        await uninstall_manifests(api, [], lines.append, with_policies=True, seconds=20)
+
+    assert lines == [line, *["nothing to remove"] * kept]
+    deleted = [each.path for each in server.requests if each.method == "DELETE"]
+    assert ("/api/v1/namespaces/rightslice-agent" in deleted) is not kept
+
+
+def test_the_agent_is_removed_from_a_namespace_that_stays() -> None:
+    files = ("rbac", "daemonset", "networkpolicy")
+    texts = {name: (ROOT / "manifests" / "agent" / f"{name}.yaml").read_bytes() for name in files}
+    made = [one.data for name, text in texts.items() for one in read_documents(text, name, aliases=True)]
+    removed = [one for one in objects_to_remove([], with_policies=True) if "namespace" in one["metadata"]]
+    names = {one["kind"] for one in made if not one["kind"].startswith(("Cluster", "Validating"))}
+
+    assert names == {one["kind"] for one in removed if one["metadata"]["namespace"] == "rightslice-agent"}
+    assert {one["metadata"]["name"] for one in made} == {"rightslice-agent"}
 
 
 async def test_timeout_names_the_object(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from aiohttp import web
@@ -92,7 +93,7 @@ async def test_an_unreachable_server_is_named_in_the_error(tmp_path: Path) -> No
         port = taken.getsockname()[1]
     file = kubeconfig(tmp_path, f"http://127.0.0.1:{port}", "t")
     async with KubeClient(await ClusterAccess(str(file)).read()) as client:
-        with pytest.raises(ApiUnreachable, match=f"no answer from http://127.0.0.1:{port}"):
+        with pytest.raises(ApiUnreachable, match=f"no answer from http://127.0.0.1:{port}.*connection refused"):
             await client.get("/x")
 
 
@@ -384,3 +385,32 @@ async def test_closing_a_session_closes_connections_to_a_hung_server(tmp_path: P
         await serving
 
     assert await asyncio.to_thread(server.client_closed)
+
+
+async def test_regular_calls_do_not_keep_the_connections_of_a_burst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "IDLE_SECONDS", 0.3)
+    connections, all_at_once = WeakSet[asyncio.Transport](), asyncio.Barrier(10)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        connections.add(request.transport)
+        if request.path == "/burst":
+            await all_at_once.wait()
+        return web.json_response(POD)
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    async with TestServer(app) as server:
+        file = kubeconfig(tmp_path, str(server.make_url("/")), "t")
+        async with KubeClient(await ClusterAccess(str(file)).read()) as client:
+            await asyncio.gather(*(client.get("/burst") for _ in range(10)))
+            assert len(connections) == 10
+            # For several IDLE_SECONDS, calls that each take the connection that is idle longest.
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                await client.get("/regular")
+
+            still_open = [each for each in connections if not each.is_closing()]
+    assert len(still_open) < 10

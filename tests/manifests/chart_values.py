@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import yaml
+from pydantic import TypeAdapter
 
 from tests.conftest import ROOT
 from webhook.policy.crds import policy_crds
+from webhook.policy.written.values import Amount, LabelValue
 from webhook.settings import WebhookSettings
 
 Json = dict[str, Any]
@@ -64,12 +66,61 @@ def values_page() -> str:
 
 
 _STRINGS = {"additionalProperties": {"type": "string"}}
-_AMOUNTS = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+_LABELS = {"additionalProperties": TypeAdapter(LabelValue).json_schema()}
+_QUANTITY = {key: TypeAdapter(Amount).json_schema()[key] for key in ("minimum", "pattern")}
+_RESOURCE_NAME = {"pattern": "^(cpu|memory|ephemeral-storage|hugepages-.+|[^/]+[.][^/]+/[^/]+)$"}
+_AMOUNTS = {
+    "type": "object",
+    "propertyNames": _RESOURCE_NAME,
+    "additionalProperties": {"type": ["string", "number"], **_QUANTITY},
+}
 _RESOURCES = {"properties": {"requests": _AMOUNTS, "limits": _AMOUNTS}, "additionalProperties": False}
+_TOLERATION = {
+    "type": "object",
+    "properties": {
+        "key": {"type": "string"},
+        "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
+        "value": {"type": "string"},
+        "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+        "tolerationSeconds": {"type": "integer"},
+    },
+    "additionalProperties": False,
+}
+_COMPONENT: dict[str, Json] = {
+    "resources": _RESOURCES,
+    "nodeSelector": _LABELS,
+    "tolerations": {"items": _TOLERATION},
+    "affinity": {
+        "properties": {name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")},
+        "additionalProperties": False,
+    },
+    "podAnnotations": _STRINGS,
+    "podLabels": _LABELS,
+    "serviceAccountAnnotations": _STRINGS,
+}
+"""What the values of every component must be, by name."""
+_ISSUER = {
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "kind": {"type": "string"},
+        "group": {"type": "string"},
+    },
+    "dependencies": {"kind": ["name"], "group": ["name"]},
+    "additionalProperties": False,
+}
+_REPOSITORY = {"pattern": "^[^:@ ]+(:[0-9]+/[^:@ ]+)?$"}
+"""An image without tag and digest; its registry may have a port."""
+_TAG = {"pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"}
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_CIDR = {
+    "type": "string",
+    "pattern": f"^({_BYTE}([.]{_BYTE}){{3}}/(3[0-2]|[12]?[0-9])"
+    "|[0-9a-fA-F.]*:[0-9a-fA-F.:]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$",
+}
 _SETTINGS = ("drain_seconds", "log_level", "max_connections", "max_in_flight", "prometheus_days",
              "prometheus_selector", "usage_minutes")  # fmt: skip
 """Settings of the webhook that neither the chart sets nor need a file."""
-_SERVICE_URL = {"pattern": "^https?://[a-z0-9-]+[.][a-z0-9-]+([.][a-z0-9.-]+)?(:[0-9]+)?(/.*)?$"}
+_URL = {"pattern": r"^https?://([a-z0-9-]+[.][a-z0-9-]+([.][a-z0-9.-]+)?|\[[0-9a-f:]+\])(:[0-9]+)?(/.*)?$"}
 _FILES = ("kueue_config", "node_groups", "scheduler_config")
 """Settings whose value is a file."""
 
@@ -84,9 +135,12 @@ def _constraints() -> dict[str, Json]:
     return {
         "mode": {"enum": ["audit", "enforce"]},
         "availability": {"enum": ["standard", "single-node", "high"]},
-        "image.repository": {"minLength": 1},
+        "image.repository": _REPOSITORY,
+        "image.tag": _TAG,
         "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
         "image.pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
+        "securityContext": {"enum": ["user", "openshift"]},
+        "certManager.issuerRef": _ISSUER,
         "imagePullSecrets": {
             "items": {"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": False}
         },
@@ -96,15 +150,17 @@ def _constraints() -> dict[str, Json]:
         },
         "webhook.settings": {"properties": settings, "additionalProperties": False},
         "webhook.files": {"properties": files, "additionalProperties": False},
-        "webhook.resources": _RESOURCES,
-        "webhook.nodeSelector": _STRINGS,
-        "webhook.tolerations": {"items": {"type": "object"}},
-        "prometheus.url": _SERVICE_URL,
-        "tracing.endpoint": _SERVICE_URL,
-        "agent.nodeSelector": _STRINGS,
-        "agent.resources": _RESOURCES,
-        "extender.resources": _RESOURCES,
-        "networkPolicy.apiServerCIDRs": {"items": {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]+$"}},
+        **{
+            f"{component}.{name}": constraint
+            for component in ("webhook", "agent", "extender", "scheduler")
+            for name, constraint in _COMPONENT.items()
+        },
+        "prometheus.url": _URL,
+        "tracing.endpoint": _URL,
+        "scheduler.image.repository": _REPOSITORY,
+        "scheduler.image.tag": _TAG,
+        "networkPolicy.apiServerCIDRs": {"items": _CIDR},
+        "networkPolicy.apiServerPorts": {"minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
         "monitoring.serviceMonitor.labels": _STRINGS,
         "monitoring.alerts.labels": _STRINGS,
         "dashboards.labels": _STRINGS,
@@ -145,6 +201,10 @@ def values_schema() -> str:
         group["properties"][name] = field | constraints.pop(value.path, {})
     assert not constraints, f"values.yaml lacks {', '.join(constraints)}"
     root["properties"]["global"] = {"type": "object", "description": "Set by Helm if another chart contains this one."}
+    root["properties"]["enabled"] = {
+        "type": "boolean",
+        "description": "For the condition of a chart that contains this.",
+    }
     lines = [f"    {json.dumps(name)}: {json.dumps(field)}" for name, field in root["properties"].items()]
     start = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": False}
     return f'{json.dumps(start, indent=2)[:-2]},\n  "properties": {{\n' + ",\n".join(lines) + "\n  }\n}\n"

@@ -150,6 +150,11 @@ def _rate(metric: str, more: str = "") -> str:
     return f"rate({metric}{{{REPLICAS}{more}}}[$__rate_interval])"
 
 
+def _events(by: str, increase: str) -> str:
+    """Return how many events there were; Prometheus extrapolates an increase to the edges of the time: 1 is 1.01."""
+    return f"round(sum{by}({increase}))"
+
+
 def _increase(metric: str, more: str = "") -> str:
     return f"increase({metric}{{{REPLICAS}{more}}}[$__range])"
 
@@ -204,7 +209,7 @@ def admission() -> Dashboard:
             "Internal errors",
             "Unexpected exceptions within the selected time. The log has the stack traces.",
             "short",
-            f"sum({_increase('rightslice_internal_errors_total')}) or vector(0)",
+            f"{_events('', _increase('rightslice_internal_errors_total'))} or vector(0)",
             ((0, GREEN), (0.5, RED)),
         ),
         number(
@@ -260,7 +265,7 @@ def admission() -> Dashboard:
             "Findings by code and mode",
             "Findings within the selected time. `rightslice explain CODE` describes a code.",
             "short",
-            Query(f"sort_desc(sum by (code, mode) ({_increase('rightslice_findings_total')}))",
+            Query(f"sort_desc({_events(' by (code, mode) ', _increase('rightslice_findings_total'))})",
                   "{{code}} {{mode}}"),
         ),
         lines(
@@ -280,7 +285,7 @@ def admission() -> Dashboard:
             "Loads of policies",
             "Attempts to load policies within the selected time, by result.",
             "short",
-            Query(f"sum by (result) ({_increase('rightslice_policy_loads_total')})", "{{result}}"),
+            Query(_events(" by (result) ", _increase("rightslice_policy_loads_total")), "{{result}}"),
         ),
     ]  # fmt: skip
     replicas: list[Panel] = [
@@ -351,7 +356,7 @@ CAPACITY = 'max by (product, state) (rightslice_extender_gpu_milli{product=~"$pr
 """Each replica of the extender reports the whole cluster."""
 
 FRAGMENTED = 'max by (product) (rightslice_extender_fragmented_gpu_milli{product=~"$product"})'
-OUTCOMES = "sum by (outcome) (increase(rightslice_right_sizing_outcomes_total[$__range]))"
+OUTCOMES = _events(" by (outcome) ", "increase(rightslice_right_sizing_outcomes_total[$__range])")
 NEEDS = "sum by (slice) (increase(rightslice_right_sizable_need_bytes_total[$__range]))"
 
 
@@ -456,7 +461,8 @@ def savings() -> Dashboard:
               [Query(f"sum({_rate(REQUESTED)}) * 3600 / 1000", "requested"),
                Query(f"sum({_rate(ADMITTED)}) * 3600 / 1000", "admitted")]),
         bars("Right-sized pods by evidence", "Declared by the pod, observed usage, or the default of the policy.",
-             "short", Query(f"sum by (evidence) ({_increase('rightslice_right_sized_pods_total')})", "{{evidence}}")),
+             "short",
+             Query(_events(" by (evidence) ", _increase("rightslice_right_sized_pods_total")), "{{evidence}}")),
     ]  # fmt: skip
     usage: list[Panel] = [
         number("Age of the usage data", "Usage older than a day is not used. Empty if no usage is read.", "s",
@@ -464,12 +470,13 @@ def savings() -> Dashboard:
         number("Containers with known usage", "Empty if no usage is read.", "short",
                f"max({_gauge('rightslice_usage_containers')})"),
         bars("Loads of usage", "Attempts to load GPU usage within the selected time, by result. Empty if no usage is "
-             "read.", "short", Query(f"sum by (result) ({_increase('rightslice_usage_loads_total')})", "{{result}}")),
+             "read.", "short",
+             Query(_events(" by (result) ", _increase("rightslice_usage_loads_total")), "{{result}}")),
     ]  # fmt: skip
     risk: list[Panel] = [
         number("Failed open", "Requests within the selected time that the API server admitted because no replica "
                "answered. Needs metrics of the API servers.", "short",
-               f"sum(increase({FAIL_OPEN}[$__range])) or vector(0)", ((0, GREEN), (0.5, ORANGE))),
+               f"{_events('', f'increase({FAIL_OPEN}[$__range])')} or vector(0)", ((0, GREEN), (0.5, ORANGE))),
         number("Replicas with old policies", "Replicas that could not load the current policies and use the last set "
                "that loaded.", "short",
                f"count({_gauge('rightslice_policies_last_load_successful')} == 0) or vector(0)",

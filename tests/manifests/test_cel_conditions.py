@@ -27,7 +27,8 @@ from webhook.engine.guarding.host_access import (
     PROCESS_LINKS,
     path_reaches_gpus,
 )
-from webhook.manifests.backstop import POD_VALIDATIONS, backstop_policies
+from webhook.manifests.backstop import OPT_OUT_LABEL, POD_VALIDATIONS, backstop_policies
+from webhook.manifests.backstop import SHARE_LABEL as SHARE
 from webhook.manifests.cel_conditions import (
     DEVICE_PATHS,
     MAX_ENTRIES,
@@ -336,6 +337,34 @@ def test_system_namespaces_are_excluded() -> None:
     failing = {hook["name"] for hook in hooks if hook["failurePolicy"] == "Fail"}
     assert failing == {"validate.rightslice.dev", "policies.rightslice.dev"}
     assert all(hook["timeoutSeconds"] <= 3 for hook in hooks)
+
+
+NAMESPACES = next(
+    one["spec"] for one in backstop_policies() if one["metadata"]["name"] == "rightslice-namespace-opt-out"
+)
+WITH_OLD = cel.NewEnv(variables=dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN))
+NEEDS_RIGHT = WITH_OLD.compile(NAMESPACES["matchConditions"][0]["expression"])
+
+RELABELED = {
+    "a new namespace without labels": (None, {}, False),
+    "another label": ({"team": "a"}, {"team": "b"}, False),
+    "the same share": ({SHARE: "a"}, {SHARE: "a", "team": "b"}, False),
+    "leaves a shared quota": ({SHARE: "a"}, {}, True),
+    "changes to another shared quota": ({SHARE: "a"}, {SHARE: "b"}, True),
+    "joins a shared quota": ({}, {SHARE: "a"}, True),
+    "an empty value": ({}, {SHARE: ""}, True),
+    "a new namespace of a shared quota": (None, {SHARE: "a"}, True),
+    "leaves the backstop": ({}, {OPT_OUT_LABEL: "off"}, True),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "needs_right"), RELABELED.values(), ids=RELABELED)
+def test_labels_that_end_a_rule_need_a_right(before: Json | None, after: Json, needs_right: bool) -> None:
+    old = None if before is None else {"metadata": {"name": "n", "labels": before}}
+    request = {"operation": "CREATE" if old is None else "UPDATE"}
+    facts: Json = {"object": {"metadata": {"name": "n", "labels": after}}, "oldObject": old, "request": request}
+
+    assert NEEDS_RIGHT.eval(data=facts).plain_value() is needs_right
 
 
 def test_every_binding_has_a_policy() -> None:

@@ -67,3 +67,19 @@ def test_dashboards_use_existing_metrics() -> None:
     named = set(re.findall(r"\b(?:rightslice|process|apiserver)_\w+", " ".join(expressions)))
 
     assert {name.removesuffix("_bucket") for name in named} - {metric.name for metric in METRICS} == OF_OTHERS
+
+
+def test_counts_of_events_are_whole() -> None:
+    """Prometheus extrapolates an increase to the edges of the selected time."""
+    counts = [
+        target["expr"]
+        for name in DASHBOARDS
+        for panel in panels(name)
+        for target in panel["targets"]
+        if panel["fieldConfig"]["defaults"]["unit"] == "short"
+        and "increase(" in target["expr"]
+        and "gpu_milli" not in target["expr"]
+    ]
+
+    assert len(counts) > 5
+    assert [each for each in counts if "round(sum" not in each] == []

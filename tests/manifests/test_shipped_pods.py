@@ -101,4 +101,4 @@ def test_only_the_webhooks_port_is_open_and_cloud_metadata_is_unreachable() -> N
     assert {port["containerPort"] for port in container["ports"]} == {8443}, "metrics have no other port"
     blocks = [peer["ipBlock"] for rule in spec["egress"] for peer in rule["to"] if "ipBlock" in peer]
     assert [block.get("except") for block in blocks if block["cidr"] == "0.0.0.0/0"] == [["169.254.0.0/16"]]
-    assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == {443, 6443, 53}
+    assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == {443, 6443, 53, 5353}

@@ -104,3 +104,11 @@ def test_there_are_only_so_many_assumed_pods() -> None:
         assumed = assumed.with_pod(pod(f"u-{number}", 10.0))
     assert len(assumed.all_pods()) == MAX_ASSUMED_PODS
     assert not assumed.without_expired(10.0).is_full
+
+
+def test_units_for_one_evaluation_leave_the_pods_as_they_are() -> None:
+    pods = AssumedPods([pod("a", 10.0)])
+    counted = pods.with_units_of(msgspec.structs.replace(pod("b", 20.0), times=3))
+    assert units(counted, "nvidia.com/gpu", 0b1) == 4
+    assert counted.all_pods() == pods.all_pods() == (pod("a", 10.0),)
+    assert units(pods.with_pod(pod("c", 20.0)), "nvidia.com/gpu", 0b1) == 2

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import PodMaker, make_pod
+from tests.house.checkout import read_checkout_file
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
-from webhook.model.batch import GROUP_LABELS, Gang, gang_of, gang_sign, invalid_gang_size
+from webhook.model.batch import GANG_OWNERS, GROUP_LABELS, Gang, gang_of, gang_sign, invalid_gang_size
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import parse_pod
 
@@ -28,6 +29,28 @@ def requires(pod: PodMaker, *terms: Any) -> PodMaker:
 def prefers(pod: PodMaker, *terms: tuple[Any, Any]) -> PodMaker:
     preferred = [{"weight": weight, "podAffinityTerm": term} for weight, term in terms]
     return pod.spec(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+
+
+def created_by(kind: str, version: str = "kubeflow.org/v1", *, controller: bool = True) -> PodMaker:
+    pod = make_pod()
+    owner = {"apiVersion": version, "kind": kind, "name": "j", "uid": "u-1", "controller": controller}
+    pod.data["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+def determined(task_type: str) -> PodMaker:
+    return make_pod().label("determined.ai/task_id", "t").label("determined.ai/task_type", task_type)
+
+
+def skypilot(node_type: str) -> PodMaker:
+    return make_pod().label("skypilot-cluster-name", "c").label("ray-node-type", node_type)
+
+
+def avoids(pod: PodMaker, label: str) -> PodMaker:
+    """Prefer other hosts than those of pods with the label, as SkyPilot writes it for clusters of several pods."""
+    selector = {"matchExpressions": [{"key": label, "operator": "In", "values": ["c"]}]}
+    terms = [{"weight": 100, "podAffinityTerm": term("kubernetes.io/hostname", selector)}]
+    return pod.spec(affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}})
 
 
 def job(**labels: str) -> PodMaker:
@@ -85,6 +108,18 @@ CASES = {
     "torchrun with a range of nodes": Case(
         make_pod().label("training.kubeflow.org/job-name", "pt").env("PET_NNODES", "1:8"),
         Gang("team/training.kubeflow.org/job-name=pt", 0, CLIQUE_LABEL),
+    ),
+    "a gang of Koordinator": Case(
+        make_pod()
+        .annotate("gang.scheduling.koordinator.sh/name", "g")
+        .annotate("gang.scheduling.koordinator.sh/min-available", "3"),
+        Gang("team/gang.scheduling.koordinator.sh/name=g", 3, CLIQUE_LABEL),
+    ),
+    "a group that may start with one pod": Case(
+        make_pod()
+        .label("pod-group.scheduling.sigs.k8s.io/name", "g")
+        .label("pod-group.scheduling.sigs.k8s.io/min-available", "1"),
+        Gang("team/pod-group.scheduling.sigs.k8s.io/name=g", 0, CLIQUE_LABEL),
     ),
     "an Indexed Job": Case(
         job(**{f"{JOB}/job-completion-index": "0"}), Gang(f"team/{JOB}/job-name=train", 0, CLIQUE_LABEL)
@@ -148,6 +183,7 @@ def test_invalid_size_is_reported() -> None:
     assert [invalid_gang_size(parse_pod(pod.build())) for pod in pods] == [None, None, "some"]
 
 
+KOORDINATOR = "gang.scheduling.koordinator.sh"
 KUBEFLOW = "training.kubeflow.org/job-name"
 SIGNS: dict[str, tuple[PodMaker, str]] = {
     "a pod on its own": (make_pod(), ""),
@@ -215,7 +251,81 @@ SIGNS: dict[str, tuple[PodMaker, str]] = {
         make_pod().annotate(GANG_SIZE_ANNOTATION, "four"),
         f"annotation {GANG_SIZE_ANNOTATION}",
     ),
+    "a gang of Koordinator": (
+        make_pod().annotate(f"{KOORDINATOR}/name", "g").annotate(f"{KOORDINATOR}/min-available", "4"),
+        "one of 4 pods",
+    ),
+    "a gang of Koordinator that may start with one": (
+        make_pod().annotate(f"{KOORDINATOR}/name", "g").annotate(f"{KOORDINATOR}/min-available", "1"),
+        f"annotation {KOORDINATOR}/name",
+    ),
+    "a worker of the first MPI operator": (make_pod().label("mpi-job-name", "j"), "label mpi-job-name"),
+    "nodes of Slurm": (make_pod().env("SLURM_JOB_NUM_NODES", "2"), "SLURM_JOB_NUM_NODES=2"),
+    "processes of Horovod": (make_pod().env("HOROVOD_SIZE", "4"), "HOROVOD_SIZE=4"),
+    "processes of PMI": (make_pod().env("PMI_SIZE", "4"), "PMI_SIZE=4"),
+    "one process of PMI": (make_pod().env("PMI_SIZE", "1"), ""),
+    "another process of Open MPI": (make_pod().env("OMPI_COMM_WORLD_RANK", "1"), "OMPI_COMM_WORLD_RANK"),
+    "the address of a first worker": (make_pod().env("MASTER_ADDR", "train-0"), "MASTER_ADDR=train-0"),
+    "the address of a first worker that is stated to be alone": (
+        make_pod().env("MASTER_ADDR", "train-0").env("WORLD_SIZE", "1"),
+        "",
+    ),
+    "the address of a first worker in a model on one GPU": (
+        make_pod().env("MASTER_ADDR", "train-0").command("sglang", "--tp=1"),
+        "MASTER_ADDR=train-0",
+    ),
+    "its own address": (make_pod().env("MASTER_ADDR", "127.0.0.1").env("PET_RDZV_ENDPOINT", "localhost:29400"), ""),
+    "an address that only the container knows": (make_pod().env("MASTER_ADDR", "$(HEAD)"), "MASTER_ADDR=$HEAD"),
+    "an address from a ConfigMap": (
+        make_pod().container("w", env=[{"name": "MASTER_ADDR", "valueFrom": {}}]),
+        "MASTER_ADDR=",
+    ),
+    "an address of NCCL": (make_pod().env("NCCL_COMM_ID", "10.0.0.1:5000"), "NCCL_COMM_ID=10.0.0.1:5000"),
+    "an address of torchrun": (make_pod().env("PET_RDZV_ENDPOINT", "head:29400"), "PET_RDZV_ENDPOINT=head:29400"),
+    "an address of torchrun on its command line": (
+        make_pod().command("torchrun", "--rdzv_backend=c10d", "--rdzv_endpoint=head:29400", "t.py"),
+        "--rdzv-endpoint=head:29400",
+    ),
+    "an address of torchrun in a shell": (
+        make_pod().command("sh", "-c", "torchrun --rdzv-endpoint $HEAD:29400 t.py"),
+        "--rdzv-endpoint=$HEAD:29400",
+    ),
+    "an address of torchrun on one node": (
+        make_pod().command("torchrun", "--nnodes=1", "--rdzv-endpoint", "head:29400", "t.py"),
+        "",
+    ),
+    "torchrun at its own address": (make_pod().command("torchrun", "--rdzv-endpoint=[::1]:0", "t.py"), ""),
+    "an address of SGLang": (
+        make_pod().command("python", "-m", "sglang.launch_server", "--dist-init-addr", "head:5000"),
+        "--dist-init-addr=head:5000",
+    ),
+    "a number in an init container": (
+        make_pod().spec(initContainers=[{"name": "i", "env": [{"name": "WORLD_SIZE", "value": "4"}]}]),
+        "WORLD_SIZE=4",
+    ),
     "a scheduling group": (make_pod().spec(schedulingGroup={"podGroupName": "g"}), "schedulingGroup"),
+    **{
+        f"a worker that a {kind} created, without a label": (created_by(kind), f"owner {kind}")
+        for kind in sorted(GANG_OWNERS)
+    },
+    "a worker of an operator that states one": (created_by("PyTorchJob").env("WORLD_SIZE", "1"), ""),
+    "a pod of a controller of another group": (created_by("TFJob", "example.com/v1"), ""),
+    "a pod that names such a job and is not created by it": (created_by("TFJob", controller=False), ""),
+    "a replica of TorchX": (make_pod().label("torchx.pytorch.org/app-name", "a"), "label torchx.pytorch.org/app-name"),
+    "the only replica of TorchX": (
+        make_pod().label("torchx.pytorch.org/app-name", "a").command("torchrun", "--nnodes", "1", "t.py"),
+        "",
+    ),
+    "a trial of Determined": (determined("TRIAL"), "label determined.ai/task_id"),
+    "a generic task of Determined": (determined("GENERIC"), "label determined.ai/task_id"),
+    "a notebook of Determined": (determined("NOTEBOOK"), ""),
+    "the only pod of a SkyPilot cluster": (skypilot("head"), ""),
+    "the head of a SkyPilot cluster with workers": (
+        avoids(skypilot("head"), "skypilot-cluster-name"),
+        "label skypilot-cluster-name",
+    ),
+    "a worker of a SkyPilot cluster": (skypilot("worker"), "label skypilot-cluster-name"),
+    "a SkyPilot pod with anti-affinity to others": (avoids(skypilot("head"), "app"), ""),
 }
 
 
@@ -224,7 +334,7 @@ def test_sign_of_a_worker_of_several(pod: PodMaker, want: str) -> None:
     assert gang_sign(parse_pod(pod.build())) == want
 
 
-@pytest.mark.parametrize("label", GROUP_LABELS)
+@pytest.mark.parametrize("label", [label for label in GROUP_LABELS if label != "skypilot-cluster-name"])
 def test_every_label_of_a_group_is_such_a_sign(label: str) -> None:
     assert gang_sign(parse_pod(make_pod().label(label, "g").build())) == f"label {label}"
 
@@ -233,3 +343,29 @@ def test_pods_of_a_scheduling_group_are_a_gang() -> None:
     pod = make_pod().spec(schedulingGroup={"podGroupName": "g"})
 
     assert gang_of(parse_pod(pod.build())) == Gang("team/podGroupName=g", 0, CLIQUE_LABEL)
+
+
+GANGS = {
+    "workers with only an owner in common": (created_by("MPIJob"), "uid=u-1"),
+    "the pods of a SkyPilot cluster": (skypilot("worker"), "skypilot-cluster-name=c"),
+    "the replicas of a TorchX app": (
+        make_pod().label("torchx.pytorch.org/app-name", "a"),
+        "torchx.pytorch.org/app-name=a",
+    ),
+    "the pods of a trial of Determined": (determined("TRIAL"), "determined.ai/task_id=t"),
+}
+
+
+@pytest.mark.parametrize(("pod", "name"), GANGS.values(), ids=GANGS)
+def test_pods_of_one_job_are_a_gang(pod: PodMaker, name: str) -> None:
+    assert gang_of(parse_pod(pod.build())) == Gang(f"team/{name}", 0, CLIQUE_LABEL)
+
+
+@pytest.mark.parametrize("pod", [determined("NOTEBOOK"), skypilot("head")], ids=["Determined", "SkyPilot"])
+def test_a_pod_that_runs_alone_is_no_gang(pod: PodMaker) -> None:
+    assert gang_of(parse_pod(pod.build())) is None
+
+
+@pytest.mark.parametrize("name", [*GROUP_LABELS, *sorted(GANG_OWNERS)])
+def test_the_page_names_every_sign_of_a_gang(name: str) -> None:
+    assert f"`{name}`" in read_checkout_file("docs/extender.md")

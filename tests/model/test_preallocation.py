@@ -7,6 +7,7 @@ import pytest
 from tests.house.checkout import read_checkout_file
 from webhook.model.preallocation import (
     FRAMEWORKS,
+    TOO_LARGE,
     PreallocatingFramework,
     frameworks_table,
     memory_fraction,
@@ -27,21 +28,82 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
     "SGLang": ("SGLang", "app", ("python", "-m", "sglang.launch_server"), {}),
     "Triton": ("Triton", "app", ("/opt/tritonserver/bin/tritonserver",), {}),
     "Triton by its image": ("Triton", "nvcr.io/nvidia/tritonserver:24.08-py3", (), {}),
+    "vLLM in Triton's image": ("vLLM", "nvcr.io/nvidia/tritonserver:24.08-vllm-python-py3", ("tritonserver",), {}),
+    "TensorRT-LLM in Triton's image": (
+        "TensorRT-LLM",
+        "nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3",
+        (),
+        {},
+    ),
+    "Triton in vLLM's image": ("vLLM", "vllm/vllm-openai:v0.11.0", ("tritonserver",), {}),
+    "SGLang behind Triton": ("SGLang", "app", ("sh", "-c", "tritonserver & python -m sglang.launch_server"), {}),
+    "LoRAX": ("LoRAX", "ghcr.io/predibase/lorax:main", (), {}),
+    "LoRAX by its command": ("LoRAX", "app", ("lorax-launcher", "--model-id", "m"), {}),
+    "Aphrodite": ("Aphrodite", "alpindale/aphrodite-openai:latest", (), {}),
+    "Xinference": ("Xinference", "xprobe/xinference:latest", (), {}),
+    "vLLM of FastChat": ("vLLM", "app", ("python3", "-m", "fastchat.serve.vllm_worker"), {}),
+    "a program in a variable": ("vLLM", "app", ("$(P)", "serve", "m"), {"P": "vllm"}),
+    "a program in a long variable": ("vLLM", "app", ("$(P)", "serve", "m"), {"P": "/opt/venv/bin/vllm"}),
+    "a program in a variable of the shell": ("vLLM", "app", ("sh", "-c", "exec ${P} serve m"), {"P": "vllm"}),
+    "a program in two variables": ("vLLM", "app", ("$(A)$(B)", "serve"), {"A": "vl", "B": "lm"}),
+    "a program in a variable that names another": ("vLLM", "app", ("$(Q)",), {"P": "vllm", "Q": "$(P)"}),
+    "a variable that no command names": ("", "app", ("python", "run.py"), {"BACKEND": "vllm"}),
     "Text Generation Inference": ("Text Generation Inference", "app", ("text-generation-launcher",), {}),
     "TensorFlow": ("TensorFlow", "tensorflow/tensorflow:2.17.0-gpu", (), {}),
     "TensorFlow that grows": (
         "",
         "tensorflow/tensorflow:2.17.0-gpu",
         (),
-        {"TF_FORCE_GPU_ALLOW_GROWTH": "True"},
+        {"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
     ),
+    "TensorFlow reads True as no setting": ("TensorFlow", "app", (), {"TF_FORCE_GPU_ALLOW_GROWTH": "True"}),
+    "TensorFlow reads 1 as no setting": ("TensorFlow", "app", (), {"TF_FORCE_GPU_ALLOW_GROWTH": "1"}),
+    "a command that turns growth off": (
+        "TensorFlow",
+        "tensorflow/tensorflow:2.17.0-gpu",
+        ("sh", "-c", "TF_FORCE_GPU_ALLOW_GROWTH=false python t.py"),
+        {"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+    ),
+    "a command that unsets growth": (
+        "TensorFlow",
+        "tensorflow/tensorflow:2.17.0-gpu",
+        ("env", "-u", "TF_FORCE_GPU_ALLOW_GROWTH", "python", "t.py"),
+        {"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+    ),
+    "a command that alone asks for growth is no sign": (
+        "",
+        "app",
+        ("sh", "-c", "TF_FORCE_GPU_ALLOW_GROWTH=true python t.py"),
+        {},
+    ),
+    "TensorFlow that grows by a reference": (
+        "",
+        "tensorflow/tensorflow:2.17.0-gpu",
+        (),
+        {"G": "true", "TF_FORCE_GPU_ALLOW_GROWTH": "$(G)"},
+    ),
+    "an allocator of TensorFlow": ("TensorFlow", "app", (), {"TF_GPU_ALLOCATOR": "cuda_malloc_async"}),
+    "TensorFlow behind Keras": ("TensorFlow", "app", (), {"KERAS_BACKEND": "tensorflow"}),
+    "JAX behind Keras": ("JAX", "app", (), {"KERAS_BACKEND": "jax"}),
+    "JAX behind Keras in a shell": ("JAX", "app", ("sh", "-c", "KERAS_BACKEND=jax python train.py"), {}),
+    "PyTorch behind Keras": ("", "app", (), {"KERAS_BACKEND": "torch"}),
     "JAX": ("JAX", "ghcr.io/nvidia/jax:nightly", (), {}),
     "JAX without preallocation": ("", "ghcr.io/nvidia/jax", (), {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    "JAX reads False": ("", "ghcr.io/nvidia/jax", (), {"XLA_PYTHON_CLIENT_PREALLOCATE": "False"}),
+    "JAX reads FALSE as true": ("JAX", "ghcr.io/nvidia/jax", (), {"XLA_PYTHON_CLIENT_PREALLOCATE": "FALSE"}),
+    "JAX with a fraction in a shell": ("JAX", "app", ("sh", "-c", "XLA_CLIENT_MEM_FRACTION=.9 python t.py"), {}),
+    "JAX in MaxText": ("JAX", "app", ("python", "-m", "MaxText.train", "configs/base.yml"), {}),
+    "JAX in MaxText's image": ("JAX", "ghcr.io/nvidia/maxtext:nightly", (), {}),
+    "JAX in AlphaFold": ("JAX", "example/alphafold3:1", (), {}),
+    "JAX in AlphaFold's script": ("JAX", "app", ("python", "run_alphafold.py"), {}),
+    "JAX in ColabFold": ("JAX", "ghcr.io/sokrypton/colabfold:1.5.5-cuda12.2.2", (), {}),
     "JAX with a fraction": ("JAX", "app", (), {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".50"}),
     "NIM by its image": ("NVIDIA NIM", "nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8", (), {}),
     "NIM through an image cache": ("NVIDIA NIM", "cache.example/nvcr.io/nim/nvidia/nv-embedqa:1", (), {}),
     "another image of the same registry": ("", "nvcr.io/nvidia/pytorch:24.05-py3", (), {}),
-    "a registry with a similar name": ("", "nvcr-io/nim/app", (), {}),
+    "NIM in a mirror": ("NVIDIA NIM", "harbor.example/nim/meta/llama3-8b-instruct:1.0", (), {}),
+    "NIM under another name, by its key": ("NVIDIA NIM", "harbor.example/llama3-8b:1.0", (), {"NGC_API_KEY": ""}),
+    "a name that ends like NIM": ("", "example/denim/app:1", (), {}),
     "KServe by its image": ("KServe's Hugging Face server", "kserve/huggingfaceserver:v0.15.2-gpu", (), {}),
     "KServe by its module": ("KServe's Hugging Face server", "app", ("python3", "-m", "huggingfaceserver"), {}),
     "Ray LLM": ("Ray LLM", "rayproject/ray-llm:2.49.0-py311-cu128", (), {}),
@@ -69,7 +131,7 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
         "",
         "example/jax-tensorflow:1",
         (),
-        OPTED_OUT | {"TF_FORCE_GPU_ALLOW_GROWTH": "1"},
+        OPTED_OUT | {"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
     ),
     "a name inside another word": ("", "example/ajax-server:1", (), {}),
     "LMDeploy by its image": ("LMDeploy", "openmmlab/lmdeploy:v0.6.0", (), {}),
@@ -89,6 +151,8 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
         ("spark-submit", "--conf", "spark.plugins=com.nvidia.spark.SQLPlugin"),
         {},
     ),
+    "a memory pool of Dask": ("RAPIDS memory pool", "app", ("dask", "cuda", "worker", "--rmm-pool-size", "0.9"), {}),
+    "Dask without a memory pool": ("", "app", ("dask", "cuda", "worker"), {}),
     "Spark without RAPIDS": ("", "apache/spark:3.5", ("executor",), {"SPARK_JAVA_OPT_0": "-Dspark.driver.port=1"}),
     "TF-Serving by its command": ("TensorFlow", "app", ("/usr/bin/tensorflow_model_server", "--port=8500"), {}),
     "a worker of a TensorFlow job": ("TensorFlow", "app", ("python", "train.py"), {"TF_CONFIG": "{}"}),
@@ -98,6 +162,17 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
     "NIM by its start script": ("NVIDIA NIM", "app", ("/opt/nim/start_server.sh",), {}),
     "TensorRT-LLM of Dynamo": ("TensorRT-LLM", "nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.4", (), {}),
     "vLLM by a flag in a variable": ("vLLM", "app", ("./run.sh",), {"ARGS": "--gpu-memory-utilization 0.8"}),
+    "MAX by its image": ("Modular MAX", "docker.modular.com/modular/max-nvidia-full:25.6", ("--model-path=m",), {}),
+    "MAX by its image in a mirror": ("Modular MAX", "harbor.example/max-openai-api:24.6.0", (), {}),
+    "MAX by its command": ("Modular MAX", "app", ("/opt/venv/bin/max", "serve", "--model", "m"), {}),
+    "MAX by its command in a shell": ("Modular MAX", "app", ("sh", "-c", "exec  max serve --model m --port 80"), {}),
+    "MAX by its module": ("Modular MAX", "app", ("python", "-m", "max.entrypoints.pipelines", "serve"), {}),
+    "a word that is also its command": ("", "app", ("python", "train.py", "--pooling", "max"), {}),
+    "MLServer by its image": ("MLServer", "seldonio/mlserver:1.6.1-huggingface", (), {}),
+    "MLServer by its command": ("MLServer", "app", ("mlserver", "start", "/mnt/models"), {}),
+    "MLServer by its variables": ("MLServer", "app", (), {"MLSERVER_MODEL_IMPLEMENTATION": "x.Runtime"}),
+    "MLServer whose TensorFlow grows": ("", "seldonio/mlserver:1.6.1", (), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),
+    "Infinity allocates on demand": ("", "michaelf34/infinity:0.0.77", ("v2", "--model-id", "m"), {}),
     "the address of a vLLM server": ("", "app", ("python", "x.py"), {"LLM_URL": "http://vllm.serving.svc/v1"}),
 }
 
@@ -155,6 +230,9 @@ FRACTIONS: dict[str, tuple[tuple[str, float | None], tuple[str, ...], dict[str, 
         (),
         {"X": "-Dspark.plugins=com.nvidia.spark.SQLPlugin -Dspark.rapids.memory.gpu.allocFraction=0.5"},
     ),
+    "MAX's default": (("--device-memory-utilization", 0.9), ("max", "serve"), {}),
+    "MAX's flag": (("--device-memory-utilization", 0.4), ("max", "serve", "--device-memory-utilization=0.4"), {}),
+    "MAX's file that may contain it": (("", None), ("max", "serve", "--config-file", "/recipe.yaml"), {}),
     "a fraction of what the model leaves is not of what it sees": (("", None), ("trtllm-serve",), {}),
 }
 
@@ -168,12 +246,33 @@ def test_the_fraction_that_a_framework_takes(
     assert memory_fraction(framework, command, tuple(variables.items()))[:2] == want
 
 
+LARGE: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+    "more variables": ("app", (), {f"E{i}": "x" for i in range(1001)}),
+    "more arguments": ("app", ("x",) * 1001, {}),
+    "a longer argument": ("app", ("x" * 70_000,), {}),
+    "an argument that expands": ("app", ("$(A)" * 16_000,), {"A": "x" * 16}),
+    "a longer variable": ("app", (), {"A": "x" * 70_000}),
+    "several arguments": ("app", ("x" * 40_000, "x" * 40_000), {}),
+}
+
+
+@pytest.mark.parametrize(("image", "command", "variables"), LARGE.values(), ids=LARGE)
+def test_what_is_too_large_to_read_may_start_any_framework(
+    image: str, command: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    assert preallocating_framework(image, command, tuple(variables.items())) is TOO_LARGE
+    assert memory_fraction(TOO_LARGE, command, tuple(variables.items())) == ("", None, 1)
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])
 def test_every_sign_of_the_table_identifies_its_framework(framework: PreallocatingFramework) -> None:
     starts = (*framework.commands, *framework.modules, *framework.flags)
     by_command = [preallocating_framework("app", (word,)) for word in starts]
     by_image = [preallocating_framework(f"example/{part}:1") for part in framework.images]
-    by_variable = [preallocating_framework("app", (), ((name.replace("*", "X"), "x"),)) for name in framework.variables]
+    settings = [(f"{name}=x" if "=" not in name else name).replace("*", "X") for name in framework.variables]
+    by_variable = [
+        preallocating_framework("app", (), ((name, value),)) for name, value in (each.split("=") for each in settings)
+    ]
 
     assert {*by_command, *by_image, *by_variable} == {framework}
 

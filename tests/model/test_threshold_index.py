@@ -29,3 +29,10 @@ def test_amounts_fit_as_often_as_into_each_node_by_itself(by_node: dict[int, int
     fits = sum(units // amount for node, units in by_node.items() if nodes >> node & 1)
 
     assert ThresholdIndex(by_node).count_times(amount, nodes) == fits
+
+
+@given(st.dictionaries(st.integers(0, 6), st.integers(-3, 9)))
+def test_the_amount_of_a_node_is_what_was_given_unless_negative(by_node: dict[int, int]) -> None:
+    index = ThresholdIndex(by_node)
+
+    assert [index.amount_of(node) for node in range(8)] == [max(0, by_node.get(node, 0)) for node in range(8)]

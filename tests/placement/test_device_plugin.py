@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_pod
+from tests.example_cluster import mig_node
 from tests.extender.harness import filter_nodes, scheduler_state
 from tests.placement.clusters import (
     BRIDGED,
@@ -22,6 +23,7 @@ from tests.placement.clusters import (
     running_gpu_pod,
 )
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.placement.mig import MigCard, MigPlacement
 from webhook.placement.nodes.device_plugin import (
     ContainerRequest,
     allocate_containers,
@@ -248,3 +250,16 @@ def test_guaranteed_links_hold_for_every_choice_of_free_gpus(spare: int, some: t
     assert gets_connected_gpus(topology, None, some, spare) == all(
         gets_connected_gpus(topology, free, some) for free in every
     )
+
+
+def test_a_pod_that_its_agent_does_not_report_yet_gets_a_free_instance() -> None:
+    report = gpu_node_report("mig", 1, {}, mig_instances={0: [("1g.10gb", 0, "team/a"), ("1g.10gb", 4, "")]})
+    pods = [running_gpu_pod(name, "mig", "nvidia.com/mig-1g.10gb") for name in ("a", "b")]
+
+    [devices] = placement_input(mig_node(), report, *pods).snapshot.devices
+
+    assert devices.instance_holders == {
+        (0, MigPlacement("1g.10gb", 0)): "team/a",
+        (0, MigPlacement("1g.10gb", 4)): "team/b",
+    }
+    assert devices.mig_cards == (MigCard(0, frozenset(each for _, each in devices.instance_holders), frozenset()),)

@@ -17,6 +17,7 @@ from tests.device_builders import (
     resource_slice,
 )
 from tests.placement.clusters import gpu_node, placement_input
+from webhook.audit.device_filter import published_cards
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
 from webhook.report.node_topology import node_document, node_lines
@@ -121,9 +122,48 @@ def test_a_warning_says_which_gpus_do_not_count(objects: list[Json], warning: st
     assert any(warning in line for line in capacity_table([found]))
 
 
+def test_the_product_is_that_of_the_slices_where_no_label_names_it() -> None:
+    plugin = make_node("n", {}, **{"nvidia.com/gpu": 1})
+    published = resource_slice("n", NVIDIA, "n", nodeName="n", devices=[card("gpu-0")])
+    assert capacity(plugin, published).product_text == "H100-80GB-HBM3"
+    assert capacity(plugin).product_text == "product not labeled"
+    assert capacity(*on_node(card("gpu-0"), count=2)).product_text == "product not published"
+
+
+def test_a_tainted_card_is_no_card_of_an_unschedulable_node() -> None:
+    _, _, row = capacity_table([capacity(*on_node(card("gpu-0") | {"taints": [TAINT]}, card("gpu-1")))])[:3]
+    assert row.endswith("1 unused, tainted")
+
+
 def test_devices_of_other_drivers_are_no_gpus() -> None:
     placement = placement_input(*on_node({"name": "port-0"}, driver="dra.net"))
     assert node_capacities(placement.snapshot, placement.mix, placement.devices) == []
+
+
+NETWORK = [make_node(name, {}) for name in ("a", "b", "c")]
+NETWORK[0]["spec"] = {"unschedulable": True}
+OF_SEVERAL = {
+    "all nodes": {"allNodes": True, "devices": [card("gpu-0"), card("gpu-1")]},
+    "nodes by label": {
+        "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}]},
+        "devices": [card("gpu-0"), card("gpu-1")],
+    },
+    "all nodes for each device": {
+        "perDeviceNodeSelection": True,
+        "devices": [card(name) | {"allNodes": True} for name in ("gpu-0", "gpu-1")],
+    },
+}
+
+
+@pytest.mark.parametrize("spec", OF_SEVERAL.values(), ids=OF_SEVERAL)
+def test_gpus_that_several_nodes_can_use_count_once(spec: Json) -> None:
+    claim = resource_claim("x", allocated("net", "gpu-1"))
+    own = resource_slice("c", NVIDIA, "c", nodeName="c", devices=[card("gpu-0")])
+    placement = placement_input(*NETWORK, resource_slice("net", NVIDIA, "net", **spec), own, claim)
+    found = node_capacities(placement.snapshot, placement.mix, placement.devices)
+    assert [(each.name, each.installed_gpus, each.free_milli) for each in found] == [("b", 2, 1000), ("c", 1, 1000)]
+    assert "b: shares the GPUs of pool gpu.nvidia.com/net with a, c: they count here only" in capacity_table(found)
+    assert len(published_cards(placement)) == 3
 
 
 def test_the_table_says_that_links_are_not_known() -> None:
@@ -136,8 +176,16 @@ def test_one_node_lists_its_cards() -> None:
     lines = node_lines(placement.snapshot, 0, [], cards)
     assert [line.split()[:5] for line in lines] == [
         ["DEVICE", "PRODUCT", "MEMORY", "ALLOCATED", "FREE"],
-        ["gpu-0", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0", "1"],
-        ["gpu-1", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0.14", "0.86"],
+        ["gpu.nvidia.com/n/gpu-0", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0", "1"],
+        ["gpu.nvidia.com/n/gpu-1", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0.14", "0.86"],
     ]
     document = node_document(placement.snapshot, 0, None, [], cards)
     assert document["devices"][1]["fits"] == {"1g.10gb": 6, "1g.20gb": 3, "2g.20gb": 2, "3g.40gb": 1}
+    assert [document["devices"][1][key] for key in ("driver", "pool", "device")] == [NVIDIA, "n", "gpu-1"]
+
+
+def test_devices_of_one_name_in_two_pools_are_told_apart() -> None:
+    more = resource_slice("m", NVIDIA, "extra", nodeName="n", devices=[card("gpu-0")])
+    placement = placement_input(*on_node(card("gpu-0")), more)
+    lines = node_lines(placement.snapshot, 0, [], cards_on_node(placement.devices, 0))
+    assert sorted(line.split()[0] for line in lines[1:]) == ["gpu.nvidia.com/extra/gpu-0", "gpu.nvidia.com/n/gpu-0"]

@@ -41,7 +41,7 @@ def test_usage_decays_with_age(use: PodGpuTime, want: int) -> None:
 def test_shares_are_compared_with_weights() -> None:
     rule = FairShare("teams", half_life_hours=WEEK, shares=(("a", 3), ("b", 1), ("idle", 4)))
     found = {one.group: one for one in rank_fair_shares([gpu_time(3, group="a"), gpu_time(3, group="b")], rule, NOW)}
-    assert {name: (one.used, one.entitled, one.excess_share) for name, one in found.items()} == {
+    assert {name: (one.allocated, one.entitled, one.excess_share) for name, one in found.items()} == {
         "a": (500, 375, 125),
         "b": (500, 125, 375),
         "idle": (0, 500, -500),
@@ -56,7 +56,7 @@ def test_namespaces_are_sorted_by_overuse_then_name() -> None:
 
 def test_no_usage() -> None:
     [one] = rank_fair_shares([], FairShare(shares=(("a", 1),)), NOW)
-    assert (one.milli_hours, one.used, one.entitled) == (0, 0, 1000)
+    assert (one.milli_hours, one.allocated, one.entitled) == (0, 0, 1000)
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.integers(1, 8000), st.integers(1, 8760))
@@ -73,4 +73,4 @@ def test_shares_add_up_to_the_total(uses: list[tuple[str, float, int]]) -> None:
     found = rank_fair_shares([gpu_time(hours, milli=milli, group=group) for group, hours, milli in uses], RULE, NOW)
     assert abs(sum(one.entitled for one in found) - 1000) <= len(found)
     if any(one.milli_hours for one in found):
-        assert abs(sum(one.used for one in found) - 1000) <= len(found)
+        assert abs(sum(one.allocated for one in found) - 1000) <= len(found)

@@ -14,8 +14,11 @@ from tests.engine.test_growth import (
     KARPENTER,
     MILLI,
     SMALL,
+    UNREADY,
     machines,
     overlay,
+    paused_machines,
+    pool,
     settings,
     slices,
 )
@@ -82,6 +85,29 @@ CASES = {
         GROW,
         (slices(), machines() | {"metadata": {"name": "a", "annotations": without_size(machines())}}),
         ["node group a cannot grow: it has no annotation cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"],
+    ),
+    "settings without the product of the GPUs": Case(
+        GROW,
+        (slices(""), settings(agentLabels={})),
+        [f"new node of slices would have {SMALL} of unknown memory"],
+    ),
+    "machines that are paused": Case(
+        GROW,
+        (slices(), paused_machines() | {"spec": {"replicas": 0}}),
+        ["node group slices cannot grow: it is paused", NONE_GROWS],
+    ),
+    "a ready sibling without GPUs": Case(
+        GROW, (slices(), make_node("cpu", {EKS: "slices"})), [f"node group slices cannot grow for {SMALL}", NONE_GROWS]
+    ),
+    "a NodeOverlay that is not ready": Case(
+        GROW,
+        (slices(KARPENTER), overlay() | {"status": UNREADY}),
+        [f"node group slices cannot grow for {SMALL}", NONE_GROWS],
+    ),
+    "a NodePool that is not ready": Case(
+        GROW,
+        (slices(KARPENTER), overlay(), pool() | {"status": UNREADY}),
+        ["node group slices cannot grow: its NodePool is not ready", NONE_GROWS],
     ),
     "a group that the settings stop": Case(GROW, (slices(), settings(grows=False)), [NONE_GROWS]),
     "accounting that new nodes lack": Case(

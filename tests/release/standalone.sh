@@ -1,10 +1,16 @@
 #!/bin/sh
 # Rightslice VERSION for Linux on amd64, with its Python and C library. The first start unpacks them into a folder
-# of the user ($XDG_CACHE_HOME, else ~/.cache), which later starts use. Needs sh, tail, tar and gzip.
+# of the user ($XDG_CACHE_HOME, else ~/.cache), which later starts use. Needs sh, tar, gzip and coreutils.
 set -eu
 fail() {
   echo "error: $1" >&2
   exit 2
+}
+incomplete() {
+  fail "$cache: a part could not be unpacked. Free 250 MB there, or download $0 again"
+}
+unpack() { # the part of this file that starts here and has this length
+  tail -c "+$1" "$0" | head -c "$2" | gzip -dc | tar -xf - -C "$new"
 }
 [ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "HOME: must be set, found none. Set HOME, or XDG_CACHE_HOME to a folder"
 cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/rightslice
@@ -14,14 +20,22 @@ if [ ! -d "$runtime" ]; then
   umask 077
   new=$(mkdir -p "$cache" 2>/dev/null && mktemp -d "$cache/new.XXXXXX" 2>/dev/null) ||
     fail "$cache: must be a folder that can be created and written. Set XDG_CACHE_HOME to another folder"
-  trap 'rm -rf "$new"' EXIT
+  trap 'wait; rm -rf "$new"' EXIT
   trap 'exit 130' HUP INT TERM
-  tail -c +OFFSET "$0" | gzip -dc | tar -xf - -C "$new"
+  parts=
+  # PARTS
+  for part in $parts; do
+    wait "$part" || incomplete
+  done
   mv -T "$new" "$runtime" 2>/dev/null || [ -d "$runtime" ] # another start was faster
   rm -rf "$new"
   trap - EXIT HUP INT TERM
 fi
+for part in EXECUTED; do
+  [ -x "$runtime/$part" ] ||
+    fail "$runtime: must be as it was unpacked, found no $part. Remove the folder: the next start unpacks it again"
+done
 program=${0##*/}
 [ -f "$runtime/usr/bin/$program" ] || program=rightslice
 exec "$runtime/usr/bin/python3" -I "$runtime/usr/bin/$program" "$@"
-exit # what follows is the archive
+exit # what follows are the archives

@@ -23,7 +23,6 @@ import pytest
 from tests.cluster.polling import COMMAND_SECONDS
 from tests.cluster.processes import Process, free_port
 from tests.controlplane.build import runc_program, umoci_program
-from tests.controlplane.programs import HAS_C_COMPILER
 from tests.house.checkout import read_checkout_file
 from tests.release.conftest import SECONDS
 from tests.release.image import SETTINGS, write_image
@@ -82,8 +81,8 @@ def layers(folder: Path) -> list[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def bundle(image: Path) -> Path:
     """Unpack the image with umoci, which also writes a configuration from the image's settings; return the folder."""
-    if os.geteuid() != 0 or not HAS_C_COMPILER:
-        pytest.skip("needs root to start a container, and a C compiler to build runc")
+    if os.geteuid() != 0:
+        pytest.skip("needs root to start a container")
     isolated = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "true"]
     if subprocess.run(isolated, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to create namespaces")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import resource
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,9 +20,10 @@ from tests.conftest import ROOT
 from tests.controlplane.build import krew_program
 from tests.release.conftest import SECONDS
 from tests.release.krew import ARCHIVE, MANIFEST, write_krew_files
+from tests.release.runtime import LOADER
 from webhook import __version__
 
-TOOLS = ("sh", "tail", "tar", "gzip", "mktemp", "mkdir", "mv", "rm")
+TOOLS = ("sh", "head", "tail", "tar", "gzip", "mktemp", "mkdir", "mv", "rm")
 POD = ROOT / "examples" / "pods" / "01-notebook-8gb.yaml"
 START_SECONDS = 0.5
 
@@ -75,6 +78,52 @@ def test_the_first_starts_unpack_once_and_later_ones_take_the_folder(run: Runner
     assert len(list((bare / "tmp" / ".cache" / "rightslice").iterdir())) == 1
 
 
+def test_folders_exist_before_files_are_unpacked_at_the_same_time(standalone: Path) -> None:
+    content = standalone.read_bytes()
+    places = re.findall(rb"^  unpack (\d+) +(\d+)", content, flags=re.MULTILINE)
+    folders, *others = (members(content[int(start) - 1 :][: int(length)]) for start, length in places)
+
+    assert all(each.isdir() for each in folders)
+    assert len(others) > 1
+    parents = {str(Path(each.name).parent) for part in others for each in part}
+    assert parents <= {".", *(each.name for each in folders)}
+    assert not any(each.isdir() for part in others for each in part)
+
+
+def members(part: bytes) -> list[tarfile.TarInfo]:
+    """Return what an archive contains."""
+    with tarfile.open(fileobj=io.BytesIO(part)) as archive:
+        return archive.getmembers()
+
+
+def test_a_damaged_file_leaves_nothing_and_says_what_to_do(run: Runner, bare: Path, standalone: Path) -> None:
+    damaged = standalone.read_bytes()
+    (bare / "bin" / "damaged").write_bytes(damaged[: len(damaged) - 1_000_000])
+    (bare / "bin" / "damaged").chmod(0o755)
+
+    done = run("damaged", "--version", HOME="/tmp/damaged")
+
+    assert done.returncode == 2
+    message = "error: /tmp/damaged/.cache/rightslice: a part could not be unpacked. Free 250 MB there, or download "
+    assert message in done.stderr
+    assert list((bare / "tmp" / "damaged" / ".cache" / "rightslice").iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", ["usr/bin/python3", LOADER, "pydantic"])
+def test_an_unpacked_folder_with_a_part_missing_is_named(run: Runner, bare: Path, missing: str) -> None:
+    run("rightslice", "--version", HOME="/tmp")
+    (folder,) = (bare / "tmp" / ".cache" / "rightslice").iterdir()
+    (part,) = [folder / missing] if "/" in missing else folder.glob(f"**/*-packages/{missing}")
+    part.rename(folder / "lost")
+    done = run("rightslice", "check", "/home/pod.yaml", HOME="/tmp")
+    (folder / "lost").rename(part)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: /{folder.relative_to(bare)}: must be as it was unpacked, found")
+    assert done.stderr.endswith("Remove the folder: the next start unpacks it again\n")
+    assert missing in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--version"]], ids=" ".join)
 def test_a_start_takes_less_than_half_a_second_of_cpu(run: Runner, arguments: list[str]) -> None:
     run("rightslice", *arguments)
@@ -127,7 +176,7 @@ def test_a_kubeconfig_with_a_plugin_is_read(run: Runner, bare: Path) -> None:
 
     assert done.returncode == 3
     assert "127.0.0.1:1" in done.stderr
-    assert "Connect" in done.stderr
+    assert "connection refused" in done.stderr
 
 
 def test_a_plugin_of_kubectl_says_its_name(run: Runner) -> None:

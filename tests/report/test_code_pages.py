@@ -11,17 +11,18 @@ from webhook.report.code_pages import (
     GROUPS,
     REASON_TEXTS,
     closest_code,
+    code_document,
     code_list,
-    code_page,
     codes_markdown,
     find_reason,
-    reason_page,
+    page_lines,
+    reason_document,
 )
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_has_a_page_and_a_section(code: str) -> None:
-    page = "\n".join(code_page(code))
+    page = "\n".join(page_lines(code_document(code)))
     assert CODES[code].reason in page
     assert CODES[code].fix in page
     assert codes_markdown().count(f"### {code}\n") == 1
@@ -43,7 +44,7 @@ def test_closest_code(code: str, want: str) -> None:
 @pytest.mark.parametrize("reason", [*KeepReason, AUDIT_MODE, DENIED])
 def test_every_reason_of_a_report_has_a_page(reason: str) -> None:
     assert find_reason(reason.upper()) == reason
-    page = "\n".join(reason_page(reason))
+    page = "\n".join(page_lines(reason_document(reason)))
     assert all(text[1:] in page for text in REASON_TEXTS[reason])
 
 
@@ -57,5 +58,5 @@ def test_every_reason_of_a_report_has_a_page(reason: str) -> None:
     ],
 )
 def test_the_page_of_a_reason_names_what_would_change_it(reason: KeepReason, change: str) -> None:
-    [fix] = [line for line in reason_page(reason) if line.startswith("Fix")]
+    [fix] = [line for line in page_lines(reason_document(reason)) if line.startswith("Fix")]
     assert change in fix

@@ -10,14 +10,16 @@ import msgspec
 import pytest
 
 from tests.browser.driver import ALL_IMPACTS, BrowserProcess
-from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_layout_errors_by_width
+from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_hidden_names, find_layout_errors_by_width
 from tests.house.checkout import read_checkout_file
 from tests.report.audit_samples import DENIED, NOW, audited_page, audited_pod, rows_of
 from tests.report.layout_samples import planned_layout
+from webhook.model.enums import PolicyMode
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report
 from webhook.report.layout_html import layout_page
 from webhook.report.results import UnevaluatedReason
+from webhook.report.text import LABELS
 
 HOSTILE = (
     "<script>window.attacked = 1</script>",
@@ -148,9 +150,24 @@ def test_names_codes_and_numbers_are_on_one_line(browser: BrowserProcess, pages:
     with browser.open(pages[name]) as page:
         for width in WIDTHS:
             page.show(width=width)
-            number, broken = find_broken_texts(page, "td:not(.long):not(.code), code, .name, .chart b")
+            number, broken = find_broken_texts(
+                page, "tbody th:not(.long), td:not(.long):not(.code), code, .name, .chart b"
+            )
             assert number > 25
             assert broken == []
+
+
+STICKY_HEADERS = "return [...document.querySelectorAll('#workloads thead th.sticky')].map((each) => each.textContent)"
+
+
+@pytest.mark.parametrize("name", ["audit", "audit, long names", "layout", "layout, long names"])
+def test_names_of_rows_stay_on_a_narrow_screen(browser: BrowserProcess, pages: dict[str, str], name: str) -> None:
+    with browser.open(pages[name], width=390) as page:
+        assert find_hidden_names(page) == []
+
+
+def test_of_a_workload_the_name_stays_not_the_namespace(browser: BrowserProcess, text: str) -> None:
+    assert browser.evaluate(text, STICKY_HEADERS) == ["Workload"]
 
 
 FILTERED = """
@@ -184,7 +201,7 @@ def test_untrusted_names_are_text(browser: BrowserProcess, hostile: str) -> None
     found = browser.evaluate(
         hostile,
         """
-        const cells = [...document.querySelectorAll("#workloads td:nth-child(2)")].map((each) => each.textContent);
+        const cells = [...document.querySelectorAll("#workloads tbody th")].map((each) => each.textContent);
         const count = (selector) => document.querySelectorAll(selector).length;
         const attacked = window.attacked ?? window.top.attacked ?? 0;
         return [cells, count("script"), count("img"), count("[onload],[onerror]"), attacked];
@@ -301,3 +318,11 @@ def test_a_workload_with_several_findings_of_one_code_counts_once() -> None:
     pods = [audited_pod(f"serve-{i}", workload="Deployment/serve", findings=[first, second]) for i in range(3)]
     [group] = group_findings(rows_of([*pods, audited_pod("other", findings=[second])]))
     assert sorted(number for _, number in group.findings) == [1, 3]
+
+
+@pytest.mark.parametrize("mode", PolicyMode)
+def test_a_finding_has_the_word_that_check_and_the_console_print(mode: PolicyMode) -> None:
+    workloads = rows_of([audited_pod("a", findings=[msgspec.structs.replace(DENIED, mode=mode)])])
+    report = html_report(msgspec.structs.replace(audited_page(), workloads=tuple(workloads)))
+    [findings] = re.findall(r"<th[^>]*><button[^>]*>Mode</button>.*?</table>", report, re.DOTALL)
+    assert f">{LABELS[mode]}</td>" in findings

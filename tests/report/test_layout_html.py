@@ -96,6 +96,16 @@ def test_the_waterfall_ends_at_the_cards_of_the_plan(browser: BrowserProcess, te
     ]
 
 
+def test_the_plan_without_drains_is_said() -> None:
+    sample = planned_layout()
+    idle = sample._replace(changes=[])
+
+    assert '<p class="faint">Without drains: no layout changes' in layout_page(
+        sample._replace(without_drains=idle), NOW, ""
+    )
+    assert "Without drains" not in layout_page(sample, NOW, "")
+
+
 def test_a_large_cluster_of_different_nodes_stays_small() -> None:
     """Each of 5,000 nodes has cards that no other has, and a card count that no server has."""
     sample = planned_layout()

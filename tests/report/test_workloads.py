@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.audit_samples import DENIED, FIT, NODES, NOTED, PRICES, SLICE, audited_pod, cluster, rows_of
+from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
@@ -492,6 +494,28 @@ def test_a_slice_named_like_a_gpu_has_its_meaning(offer: dict[str, Any], meaning
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
     assert recommendation_cells(pod)[0][1] == f"nvidia.com/gpu ({meaning})"
     assert row(pod).outcome == f"right-sized to nvidia.com/gpu ({meaning})"
+
+
+NAMED_BY_CLASS = {
+    "a profile": ({}, "1g.10gb, 9728Mi"),
+    "several profiles": ({"profile": ""}, "MIG device, 9728Mi"),
+    "a whole card": ({"profile": "", "form": GpuForm.WHOLE, "memory_mib": 23028}, "whole GPU, 23028Mi"),
+}
+
+
+@pytest.mark.parametrize(("offer", "device"), NAMED_BY_CLASS.values(), ids=NAMED_BY_CLASS)
+def test_the_device_of_a_class_is_said_for_pods_and_claims(offer: dict[str, Any], device: str) -> None:
+    outcomes = []
+    for name in (f"{DEVICE_CLASS_PREFIX}small", "mig.nvidia.com"):
+        of_class = msgspec.structs.replace(SLICE, resource=name, **offer)
+        fit = msgspec.structs.replace(FIT, resource=name, offers=(of_class,))
+        pod = audited_pod("a", after=143)
+        pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
+        outcomes.append(row(pod).outcome)
+    assert outcomes == [
+        f"right-sized to {DEVICE_CLASS_PREFIX}small ({device})",
+        f"right-sized to {device} of class mig.nvidia.com",
+    ]
 
 
 def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:

@@ -149,7 +149,13 @@ def test_validate_reports_all_findings_of_a_workload() -> None:
     assert [line[1:9] for line in response["warnings"]] == ["GPU-T201", "GPU-R102"]
 
 
-def test_a_long_warning_omits_its_fix() -> None:
+def test_a_fix_that_has_no_room_after_its_message_is_the_next_warning() -> None:
+    long = Finding("GPU-D102", PolicyMode.WARN, ("spec",), "x" * 300, "Write 'a' in b.", "p")
+    found = validate_response(Decision(findings=(long,)))["warnings"]
+    assert found == [f"[GPU-D102] spec: {'x' * 236}...", "[GPU-D102] Write 'a' in b."]
+
+
+def test_a_fix_that_is_longer_than_a_warning_is_omitted() -> None:
     long = Finding("GPU-T201", PolicyMode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
     assert validate_response(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
 

@@ -224,10 +224,81 @@ def test_a_server_without_file_descriptors_accepts_again_when_it_has_some(monkey
         assert not fails
 
 
-def test_client_addresses_take_turns() -> None:
+def queues_of(*items: str) -> ClientQueues[str]:
+    """Return queues of items that start with their address, in the order of their use."""
     queues: ClientQueues[str] = ClientQueues()
-    for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
+    for item in items:
         queues.add(item[0], item)
-    assert list(queues.largest_queue()) == ["a1", "a2", "a3"]
+    return queues
+
+
+def test_client_addresses_take_turns() -> None:
+    queues = queues_of("a1", "a2", "a3", "b1", "c1", "c2")
     assert [queues.pop_next() for _ in range(6)] == ["a1", "b1", "c1", "a2", "c2", "a3"]
     assert len(queues) == len(list(queues)) == 0
+
+
+SURPLUS = {
+    "over half are of one address: its longest unused": (("b0", "a1", "c2", "a3", "a4"), ["a1", "a3", "a4"]),
+    "one address has the most, but not over half: the longest unused": (
+        ("b0", "a1", "a2", "c3"),
+        ["b0", "a1", "a2", "c3"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "want"), SURPLUS.values(), ids=SURPLUS)
+def test_which_connection_gives_way(items: tuple[str, ...], want: list[str]) -> None:
+    assert list(queues_of(*items).surplus()) == want
+
+
+def attacker(number: int) -> str:
+    """Return one of many addresses."""
+    return f"127.1.0.{number + 1}"
+
+
+def test_a_flood_from_many_addresses_displaces_its_own_idle_connections() -> None:
+    """The API server has more connections than any other address, so they must not be the first ones to go."""
+    with serve_site(limits=SMALL) as site:
+        kept = [TlsConnection(site.port) for _ in range(8)]
+        held = deque[TlsConnection]()
+        for round_ in range(4):
+            for number in range(SMALL.trusted // 2):
+                address = attacker(round_ * SMALL.trusted // 2 + number)
+                held.append(TlsConnection(site.port, opened=connect_from(address, site.port)))
+                assert_reviewed(held[-1])
+            for each in kept:
+                assert_reviewed(each)
+        assert held[0].closed()
+        assert len(site.server.registry.trusted) == SMALL.trusted
+
+
+def begin_handshake(address: str, port: int) -> socket.socket:
+    """Send the first message of a handshake, and wait for the server's."""
+    connection = connect_from(address, port)
+    connection.settimeout(PATIENCE)
+    connection.sendall(client_hello())
+    assert connection.recv(1)
+    return connection
+
+
+def closed_by_server(connection: socket.socket) -> bool:
+    """Read what a server has sent; True if it closed the connection."""
+    connection.settimeout(0.2)
+    try:
+        while connection.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_stalled_handshakes_of_many_addresses_displace_one_another() -> None:
+    with serve_site(limits=SMALL) as site:
+        stalled = [begin_handshake(attacker(number), site.port) for number in range(SMALL.handshakes - 3)]
+        api_server = [begin_handshake(API_SERVER_ADDRESS, site.port) for _ in range(3)]
+        stalled += [begin_handshake(attacker(200 + number), site.port) for number in range(5)]
+        assert [closed_by_server(each) for each in stalled[:5]] == [True] * 5
+        assert [closed_by_server(each) for each in api_server] == [False] * 3
+        for each in (*stalled, *api_server):
+            each.close()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 from tests.server.site import NOW, PAIR, Answer, Site, TlsConnection, encoded, post, review, serve_site
 from webhook.model.admission import AdmissionRequest
@@ -13,9 +17,12 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, patch_add
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
+from webhook.web.connection import ConnectionRegistry, HttpConnection
+from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits, ServerLoad
 
 REQUEST = post("/validate", encoded(review()))
+LARGE = post("/validate", b" " * 300_000 + encoded(review()))
 
 
 def test_one_body_too_many_gets_503_with_retry_after() -> None:
@@ -34,11 +41,83 @@ def test_one_body_too_many_gets_503_with_retry_after() -> None:
 
 
 def test_all_bodies_together_are_limited() -> None:
-    with serve_site(limits=ServerLimits(buffered=100_000, close_time=0.05)) as site:
-        big = post("/validate", b" " * 1_000_000)
-        assert site.send_request(big[:300_000]).status == 503
-        site.until(lambda: site.server.registry.load.buffered == 0)
+    with serve_site(limits=ServerLimits(buffered=2_000_000, close_time=0.05)) as site:
+        load = site.server.registry.load
+        load.buffered += 2_000_000
+        assert site.send_request(LARGE[:-10]).status == 503
+        assert site.send_request(LARGE).status == 503
         assert site.send_request(REQUEST).status == 200
+        site.until(lambda: load.retained == 0)
+        load.buffered -= 2_000_000
+        assert load.buffered == 0
+        assert site.send_request(LARGE).status == 200
+
+
+class Recorder(asyncio.Transport):
+    """A transport that records what is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Record the status of a response."""
+        self.calls.append(bytes(data[9:12]).decode())
+
+    def abort(self) -> None:
+        """Record it."""
+        self.calls.append("abort")
+
+
+@pytest.mark.parametrize(("buffered", "calls"), [(2_000_000, ["503"]), (4_000_000, ["abort"])])
+def test_a_large_read_gets_no_response_if_waiting_for_its_client_would_take_memory(
+    buffered: int, calls: list[str]
+) -> None:
+    loop, transport = asyncio.new_event_loop(), Recorder()
+    routes = {"/validate": HttpRoute("validate", True, lambda _request: text_response(200, "x"))}
+    registry = ConnectionRegistry(routes, ServerLimits(buffered=2_000_000), lambda _reason: None)
+    registry.load.buffered = buffered
+    connection = HttpConnection(registry, loop)
+    connection.connection_made(transport)
+    connection.data_received(LARGE)
+    connection.connection_lost(None)
+    loop.close()
+    assert transport.calls == calls
+    assert (registry.load.buffered, registry.load.retained) == (buffered, 0)
+
+
+def test_connections_that_had_large_bodies_are_closed_once_tls_keeps_much_memory() -> None:
+    with serve_site(limits=ServerLimits(retained=1_000_000, close_time=0.05)) as site:
+        small, kept = site.connect(), [site.connect() for _ in range(20)]
+        small.send(REQUEST)
+        answers = [small.read()]
+        for connection in kept:
+            connection.send(LARGE)
+            answers.append(connection.read())
+        assert [answer.status for answer in answers if answer is not None] == [200] * 21
+        closing = [answer is not None and "connection" in answer.headers for answer in answers]
+        assert closing[:2] == [False, False]
+        assert closing[-1]
+        site.until(lambda: site.server.registry.load.retained <= 1_000_000)
+        small.send(REQUEST)
+        assert (small.read() or (0,))[0] == 200
+
+
+@pytest.mark.parametrize("sent", [REQUEST, REQUEST[:-10], LARGE, LARGE[:-10]], ids=["small", "half", "large", "most"])
+def test_a_closed_connection_is_freed_without_a_garbage_collection(sent: bytes) -> None:
+    """Bodies that clients sent in part and gave up took 300 MiB until the next one."""
+    with serve_site() as site:
+        connection = site.connect()
+        connection.send(sent)
+        site.until(lambda: site.server.registry.load.reading == 1 or len(site.server.registry.trusted) == 1)
+        gc.disable()
+        try:
+            [freed] = [weakref.ref(each) for each in site.server.registry.connections]
+            connection.close()
+            site.until(lambda: freed() is None)
+        finally:
+            gc.enable()
+        assert site.server.registry.load.retained == 0
 
 
 def test_requests_of_one_loop_iteration_are_bounded() -> None:

@@ -283,6 +283,17 @@ def test_a_policy_that_matches_nothing_is_accepted_with_a_warning(match: Json, t
     assert all(text in warning and len(warning) <= 256 for warning in warnings)
 
 
+def test_limits_that_no_pod_can_satisfy_together_are_accepted_with_a_warning() -> None:
+    def only(count: int) -> Json:
+        return {"mode": "enforce", "limits": {"perPod": [{"resource": "nvidia.com/gpu", "allowed": [count]}]}}
+
+    response = answers(mine("b", **only(2)), policy_text("a", **only(1)))
+
+    assert response["allowed"]
+    assert "limits.perPod allows 2 in b and 1 in a" in response["warnings"][0]
+    assert "warnings" not in answers(mine("b", **only(1)), policy_text("a", **only(1)))
+
+
 def test_a_policy_object_may_have_the_name_of_another_object() -> None:
     with serve_site(state=state_with()) as site:
         loaded = load_policies([("GPUPolicy/classes", RULED)])

@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import trustme
 
 from tests.server.site import PATIENCE, Answer, Site, TlsConnection, encoded, http, post, review, serve_site
 from webhook.model.decisions import Decision, patch_add
 from webhook.web.connection import ConnectionRegistry, HttpConnection
 from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits
+from webhook.web.tls import ClientCertificateRules
 
 GOOD = encoded(review())
 REQUEST = post("/validate", GOOD)
@@ -54,8 +56,29 @@ def test_a_stalled_request_gets_408_and_its_connection_is_closed(site: Site, sen
     assert time.monotonic() - start > ALLOWED - 0.1
 
 
-def test_a_silent_client_is_closed_after_the_handshake(site: Site) -> None:
-    assert site.connect().read() is None
+@pytest.fixture
+def guarded_site() -> Iterator[Site]:
+    """A site whose reviews need a client certificate."""
+    rules = ClientCertificateRules(trustme.CA().cert_pem.bytes().decode(), required=True)
+    with serve_site(limits=ServerLimits(request_time=ALLOWED, close_time=0.05), clients=rules) as one:
+        yield one
+
+
+def test_a_silent_client_that_may_send_no_reviews_is_closed_after_the_handshake(guarded_site: Site) -> None:
+    assert guarded_site.connect().read() is None
+
+
+def test_a_connection_that_an_api_server_has_opened_ahead_waits_for_its_first_request(site: Site) -> None:
+    """Go opens a connection for a request that another one then takes, and keeps it for 90 s."""
+    connection = site.connect()
+    time.sleep(ALLOWED + 0.6)
+    connection.send(REQUEST)
+    assert (connection.read() or (0,))[0] == 200
+
+
+def test_a_connection_without_a_request_is_closed_eventually() -> None:
+    with serve_site(limits=ServerLimits(keepalive=0.1, close_time=0.05)) as site:
+        assert site.connect().closed()
 
 
 DRIPPED = {
@@ -130,11 +153,11 @@ def test_many_silent_clients_do_not_delay_others() -> None:
         assert site.send_request(REQUEST).status == 200
 
 
-def test_many_silent_clients_are_closed_at_their_deadline(site: Site) -> None:
-    with silent_clients(site) as stalled:
+def test_many_silent_clients_are_closed_at_their_deadline(guarded_site: Site) -> None:
+    with silent_clients(guarded_site) as stalled:
         assert all(connection.closed() for connection in stalled)
-    site.until(lambda: not site.server.registry.connections)
-    assert site.server.registry.load.reading == site.server.registry.load.buffered == 0
+    guarded_site.until(lambda: not guarded_site.server.registry.connections)
+    assert guarded_site.server.registry.load.reading == guarded_site.server.registry.load.buffered == 0
 
 
 @contextmanager
@@ -234,7 +257,7 @@ def open_files() -> int:
 
 
 def test_clients_that_disconnect_leak_nothing() -> None:
-    with serve_site(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(request_time=5.0, keepalive=3.0, close_time=0.05)) as site:
         site.send_request(REQUEST)  # the event loop opens a descriptor of its own with the first connection
         site.until(lambda: not site.server.registry.connections)
         before = open_files()

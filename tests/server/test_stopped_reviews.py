@@ -168,6 +168,17 @@ def test_a_stopped_review_is_never_admitted(route: str) -> None:
         assert "[GPU-S401] evaluating the object took more than 45 ms of CPU." in message
 
 
+def test_a_small_pod_is_not_blamed_for_policies_that_take_too_long() -> None:
+    def client(port: int) -> Answer:
+        return ask(TlsConnection(port), "/validate", encoded(SMALL))[0]
+
+    enforcing = policy_set(POLICY.format(name="guard").replace("security: {", "mode: enforce, security: {"))
+    message = serve(client, decide, replace(make_state(), policies=enforcing)).response["status"]["message"]
+    assert "[GPU-S401] evaluating the object took more than 45 ms of CPU. Create the pod again" in message
+    assert "an admin must reduce policies and match conditions" in message
+    assert "size" not in message
+
+
 def test_the_api_server_is_asked_to_try_again_with_a_small_object() -> None:
     """It was stopped because the machine is busy: any object of this size is evaluated in a fraction of the time."""
 
@@ -177,6 +188,21 @@ def test_the_api_server_is_asked_to_try_again_with_a_small_object() -> None:
     stopped = serve(client, decide)
     assert (stopped.status, stopped.headers["retry-after"]) == (503, "1")
     assert stopped.json["error"] == "could not evaluate: evaluating the object took more than 45 ms of CPU"
+
+
+def test_a_small_claim_whose_expressions_take_too_long_is_not_sent_again() -> None:
+    device = "device.attributes['gpu.nvidia.com'].profile"
+    expression = " || ".join(f"{device} == '{number}g'" for number in range(200))
+    exactly = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]}
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+    kind = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
+    body = encoded(review(namespace="hostile", kind=kind, object=claim))
+    assert len(body) < handlers.SMALL_BODY
+
+    def client(port: int) -> Answer:
+        return ask(TlsConnection(port), "/mutate", body)[0]
+
+    assert serve(client, decide).status == 413
 
 
 def test_an_honest_client_is_answered_while_two_send_reviews_that_never_end() -> None:

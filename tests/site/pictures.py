@@ -24,7 +24,7 @@ class ReportPicture(NamedTuple):
 
 
 PICTURES = {
-    "audit.png": ReportPicture("audit", "h1", 650),
+    "audit.png": ReportPicture("audit", "h1", 720),
     "layout.png": ReportPicture("layout", "h2", 955),
 }
 

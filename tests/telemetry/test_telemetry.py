@@ -126,6 +126,7 @@ NEEDS: dict[str, tuple[OfferChoice | KeepRequest, dict[str, int]]] = {
     ),
     "all such slices are allocated": (KeepRequest(KeepReason.NO_FREE_CAPACITY), {"full": 8}),
     "no card is partitioned for it": (KeepRequest(KeepReason.NO_OFFER), {"missing": 8}),
+    "a device class would cover it, and no pod can get it": (KeepRequest(KeepReason.MIXED_CLASS), {"missing": 8}),
     "another reason": (KeepRequest(KeepReason.QUEUED), {}),
 }
 

@@ -75,6 +75,7 @@ def test_a_span_continues_the_trace_of_the_api_server_with_decision_and_codes(co
         "http.request.method": "POST",
         "http.response.status_code": 200,
         "url.path": "/validate",
+        "url.scheme": "https",
         "k8s.namespace.name": "team",
         "rightslice.kind": "Pod",
         "rightslice.name": "pod",

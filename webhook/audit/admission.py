@@ -24,10 +24,14 @@ from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason
+from webhook.model.field_paths import map_at
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, parse_pod
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict
+
+ANY_RUN = "29000000"
+"""The end of the name of a CronJob's Job: minutes since 1970."""
 
 
 def reject_unplaceable(
@@ -84,7 +88,8 @@ class AdmittedPod(NamedTuple):
 
 def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[AdmittedPod]:
     """Yield the pods of a valid object; none if it runs no pods."""
-    defaulted = with_admission_defaults(source, context)
+    created = _as_created_job(source)
+    defaulted = with_admission_defaults(created, context)
     checked = evaluate_object(defaulted, context)
     if checked.verdict is CheckVerdict.SKIPPED:
         return
@@ -92,14 +97,31 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
     if request.pod is not None:
         yield _admit_pod(OwnedPod(), defaulted, request, 1, context, checked.name)
         return
+    if checked.decision.patch:  # its queue charges the changed templates, and its pods are made from them
+        request = build_admission_request(apply_json_patch(checked.stored, checked.decision.patch), context)
+    workload = checked.name if created is source else checked.name.removesuffix(f"-{ANY_RUN}")
     for template, pod_request, _ in pods_of_workload(request, context.policies, context.view):
-        name = f"{checked.name.removesuffix('-*')}-*"
+        name = f"{workload.removesuffix('-*')}-*"
         pod_source = SourceObject(pod_request.load_object(), source.document, source.prefix)
         nodes = daemon_set_nodes(template.pod, context.view.fleet) if is_of_daemon_set(template) else None
-        owned = OwnedPod(nodes, claims_of_first_pod(source.data, template))
+        owned = OwnedPod(nodes, claims_of_first_pod(created.data, template))
         admitted = _admit_pod(owned, pod_source, pod_request, template.replicas, context, name)
         context = msgspec.structs.replace(context, view=admitted.view)
         yield admitted
+
+
+def _as_created_job(source: SourceObject) -> SourceObject:
+    """Return the next Job of a CronJob, whose template may be changed for its queue; any other object as it is."""
+    data = source.data
+    if (data["apiVersion"], data["kind"]) != ("batch/v1", "CronJob"):
+        return source
+    metadata, job = map_at(data, "metadata"), map_at(data, "spec", "jobTemplate")
+    name = metadata.get("name", "")
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": name, "controller": True}
+    own = {key: value for key, value in metadata.items() if key == "namespace"}
+    about = {**map_at(job, "metadata"), **own, "name": f"{name}-{ANY_RUN}", "ownerReferences": [owner]}
+    created = {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": map_at(job, "spec")}
+    return SourceObject(created, source.document, (*source.prefix, "spec", "jobTemplate"))
 
 
 def _admit_pod(

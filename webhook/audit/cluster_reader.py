@@ -14,12 +14,9 @@ from webhook.audit.object_files import SourceObject
 from webhook.cache.build_view import build_live_view, free_resources_on_node, group_by_namespace
 from webhook.cache.informers import (
     CLAIM_TEMPLATES,
-    CLUSTER_QUEUES,
     DEVICE_CLASSES,
     DRA_PATH,
-    FLAVORS,
     LIMIT_RANGES,
-    LOCAL_QUEUES,
     MACHINE_DEPLOYMENTS,
     MACHINE_SETS,
     NAMESPACES,
@@ -28,6 +25,7 @@ from webhook.cache.informers import (
     OVERLAYS,
     PODS,
     PRIORITY_CLASSES,
+    QUEUE_RESOURCES,
     QUOTAS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -42,7 +40,7 @@ from webhook.cache.informers import (
 )
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.policy_objects import PolicyObjects
-from webhook.cache.snapshot import parse_charging
+from webhook.cache.snapshot import parse_kueue_configuration
 from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.storage_index import StorageIndex
 from webhook.cache.stored_objects import StoredPod
@@ -51,6 +49,7 @@ from webhook.documents.reader import is_document_file
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient, find_object, read_api_minor
 from webhook.kube.decoder import ResourceDecoder
+from webhook.kube.installation import find_installed_namespace
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.model.claims import DeviceClass, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
@@ -63,7 +62,7 @@ from webhook.model.node_groups import GroupSources
 from webhook.model.objects import CoreEvent
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
-from webhook.model.queues import USUAL_CHARGING, KueueQueues, QueueCharging
+from webhook.model.queues import UNKNOWN_CONFIGURATION, KueueConfiguration, KueueQueues
 from webhook.model.schedulers import NO_SCHEDULERS, Schedulers, counts_peers
 from webhook.model.storage_view import StorageObjects, VolumeUsers
 from webhook.model.volcano_queues import VolcanoQueues
@@ -180,7 +179,7 @@ class ClusterReader:
         """Return the policies that a webhook in the cluster uses.
 
         Args:
-            namespace: The namespace of exceptions and of the ConfigMap.
+            namespace: The namespace of exceptions and of the ConfigMap; "" for that of the installation.
         """
         return self._run(self._policies(namespace))
 
@@ -300,11 +299,9 @@ class ClusterReader:
 
     async def _with_queues(self, view: ClusterView) -> ClusterView:
         """Return the view with the queues of Kueue and Volcano."""
-        local_queues = await self._list_optional(LOCAL_QUEUES, HTTPStatus.FORBIDDEN)
-        cluster_queues = await self._list_optional(CLUSTER_QUEUES, HTTPStatus.FORBIDDEN)
-        flavors = await self._list_optional(FLAVORS, HTTPStatus.FORBIDDEN)
-        charging = await read_kueue_charging(self._api) if cluster_queues else USUAL_CHARGING
-        view = view.with_queues(KueueQueues(local_queues, cluster_queues, flavors, charging))
+        found = [one for each in QUEUE_RESOURCES for one in await self._list_optional(each, HTTPStatus.FORBIDDEN)]
+        configured = await fetch_kueue_configuration(self._api) if found else UNKNOWN_CONFIGURATION
+        view = view.with_queues(KueueQueues(found, configured))
         return view.with_volcano_queues(VolcanoQueues(await self._list_optional(VOLCANO_QUEUES, HTTPStatus.FORBIDDEN)))
 
     async def _peers(self) -> PeerSelectors:
@@ -371,6 +368,7 @@ class ClusterReader:
             return []
 
     async def _policies(self, namespace: str) -> PolicySources:
+        namespace = namespace or await find_installed_namespace(self._api)
         objects = PolicyObjects()
         for policy in await self._list_optional(policy_resource()):
             objects.policies.upsert(policy)
@@ -422,8 +420,8 @@ async def read_policy_config_map(api: KubeClient, namespace: str) -> tuple[Polic
     return tuple((f"{folder}/{key}", text) for key, text in files if is_document_file([key])), ""
 
 
-async def read_kueue_charging(api: KubeClient) -> QueueCharging:
-    """Return what Kueue charges, by the ConfigMap of its manifests; the usual without it or the right to read it.
+async def fetch_kueue_configuration(api: KubeClient) -> KueueConfiguration:
+    """Return Kueue's Configuration, by the ConfigMap of its manifests; unknown without it or the right to read it.
 
     Raises:
         ApiError: the API server does not answer.
@@ -434,9 +432,9 @@ async def read_kueue_charging(api: KubeClient) -> QueueCharging:
     except ApiError as error:
         if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
             raise
-        return USUAL_CHARGING
+        return UNKNOWN_CONFIGURATION
     text = (found.get("data") or {}).get(KUEUE_CONFIG_FILE, "")
-    return parse_charging(text, f"configmap/kueue-system/kueue-manager-config/{KUEUE_CONFIG_FILE}")
+    return parse_kueue_configuration(text, f"configmap/kueue-system/kueue-manager-config/{KUEUE_CONFIG_FILE}")
 
 
 def object_of_cluster(item: dict[str, Any], kind: str = "Pod") -> SourceObject:

@@ -33,7 +33,7 @@ from webhook.model.dra.pod_devices import (
     resolve_claims,
     with_devices_bound,
 )
-from webhook.model.dra.pool_kinds import cards_on_node
+from webhook.model.dra.pool_kinds import cards_by_node
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
@@ -49,7 +49,7 @@ RESOURCE_CLAIMS = "resource claims"
 PARTLY_SERVED = "extended resources that device plugins offer on some nodes, and device classes on others"
 ENDS_SCHEDULING = "running DynamicResources filter plugin"
 DETAILS = {
-    CANNOT_ALLOCATE: "it has too few free devices that match the pod's claims",
+    CANNOT_ALLOCATE: "it has too few free devices that match the pod's claims and whose taints these tolerate",
     CANNOT_FIT: "neither a device plugin nor a device class offers an extended resource of the pod here",
     NOT_ON_NODE: "a claim of the pod has devices of another node",
 }
@@ -186,7 +186,7 @@ def published_cards(placement: PlacementInput) -> list[CardUsage]:
     """Return the GPUs of ResourceSlices, of nodes on which no device plugin advertises GPUs."""
     devices, nodes = placement.devices, placement.snapshot.fleet.nodes
     without_plugin = [i for i, node in enumerate(nodes) if not node.gpus]
-    return [card for i in without_plugin for card in cards_on_node(devices, i)]
+    return [card for each in cards_by_node(devices, without_plugin).values() for card in each.cards]
 
 
 MAX_NODES = 1_000
@@ -242,7 +242,8 @@ def _describe_pod(pod: Pod, namespace: str, view: ClusterView) -> Iterator[str]:
 
 def _describe_allocation(found: NodeAllocation, pools: Sequence[NodePool]) -> str:
     if found.outcome is not AllocationOutcome.ALLOCATED:
-        return f"none ({found.reason or found.outcome})"
+        ends = ": this ends scheduling on all nodes" if found.outcome is AllocationOutcome.FAILED else ""
+        return f"none ({found.reason or found.outcome}{ends})"
     chosen = [_describe_device(each, pools) for some in found.claims for each in some]
     counted = [f"{chosen.count(one)} x {one}" if chosen.count(one) > 1 else one for one in dict.fromkeys(chosen)]
     return ", ".join(counted) or "devices that it has"

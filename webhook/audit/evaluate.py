@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.adjusted_view import with_claim_objects
+from webhook.audit.creation_charges import view_after_creation
 from webhook.audit.object_files import (
     SkippedDocument,
     SourceObject,
@@ -79,7 +80,11 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 def evaluate_all(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
-    """Evaluate the objects of files, in order, with the claim templates, classes and serving runtimes among them."""
+    """Evaluate the objects of files, in order, with the claim templates, classes and serving runtimes among them.
+
+    ResourceQuotas of the cluster are charged for new claims and pods before the next object is evaluated.
+    """
+    known_claims = context.view.all_claims.devices.claims
     documents = with_serving_runtimes(list(documents), context.namespace)
     objects = (each.data for each in documents if isinstance(each, SourceObject))
     view = with_claim_objects(context.view, objects, context.namespace)
@@ -92,6 +97,19 @@ def evaluate_all(
             result = result or evaluate_object(with_admission_defaults(each, context), context)
             nulls = list(_find_nulls(each, context))
             yield with_null_amounts(result, nulls, each) if nulls else result
+            kind, claims = _group_kind(each), known_claims.get(result.namespace, ())
+            if kind == POD or (kind in CLAIMS and result.name not in claims):
+                context = _after_creation(result, context)
+
+
+def _after_creation(result: CheckResult, context: EvaluationContext) -> EvaluationContext:
+    """Return the context after a pod or a claim was created, if quotas and the webhook admit it."""
+    is_counted = bool(context.view.quotas(result.namespace))
+    if not is_counted or result.verdict is CheckVerdict.SKIPPED or result.decision.denials:
+        return context
+    request = build_admission_request(dict(result.stored), context)
+    view = view_after_creation(request, result.decision, context.policies, context.view, context.usage, context.now)
+    return context if view is context.view else msgspec.structs.replace(context, view=view)
 
 
 def _find_nulls(source: SourceObject, context: EvaluationContext) -> Iterator[FieldPath]:
@@ -169,15 +187,21 @@ def _miswritten_result(source: SourceObject, key: str, meant: str, found: str) -
 
 
 def evaluate_object(
-    source: SourceObject, context: EvaluationContext, *, operation: str = "CREATE", unknown_parts: str = ""
+    source: SourceObject,
+    context: EvaluationContext,
+    *,
+    operation: str = "CREATE",
+    unknown_parts: str = "",
+    request: AdmissionRequest | None = None,
 ) -> CheckResult:
     """Evaluate one object as if it were created now.
 
     Args:
         unknown_parts: For a future pod of a workload: what of it is not known yet.
+        request: The request that creates it, if that is built already.
     """
     try:
-        request = build_admission_request(source.data, context, operation)
+        request = request or build_admission_request(source.data, context, operation)
         request = msgspec.structs.replace(request, unknown_parts=unknown_parts) if unknown_parts else request
         unknown = find_unknown_pods(source, context)
     except ReviewError as error:

@@ -1,4 +1,4 @@
-"""Tracks which namespaces or queues have used more GPU time than their share, by listing a live cluster regularly.
+"""Tracks which namespaces or queues have had more GPU time than their share, by listing a live cluster regularly.
 
 It counts as `rightslice fairshare` does. Pods are listed page by page, including ended ones, and not stored. Pages are
 processed a few pods at a time, so that they do not block the event loop.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from webhook.audit.layout_quotas import QuotaCollector
 from webhook.audit.layout_view import COPY_MARK, allowed_share_forms
-from webhook.engine.fit import covers_need
+from webhook.engine.demand import covers_need
 from webhook.model.decisions import DENIED, Decision, GpuNeed, KeepReason, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.fleet import Fleet

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.cache.bundled_files import shown_name
+from webhook.cache.folder_documents import folder_files, is_folder, list_folder
 from webhook.documents.document import MANIFEST_BOUNDS, Document
-from webhook.documents.reader import DOCUMENT_SUFFIXES, is_document_file, iter_documents
+from webhook.documents.reader import iter_documents
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.templates import PodTemplate, find_values
-from webhook.errors import DocumentError, SourceLocation, TemplateError
+from webhook.errors import DocumentError, SourceLocation, TemplateError, read_problem
 from webhook.model.admission import AdmissionRequest
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.policy.workload_kinds import PODLESS_GROUPS, WorkloadKinds
@@ -80,24 +81,46 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
     read_stdin = False
     for path in paths:
         if path == STDIN:
-            text = b"" if read_stdin else sys.stdin.buffer.read(MAX_FILE_BYTES)
-            empty = STDIN_TWICE if read_stdin else STDIN_EMPTY
-            yield from parse_objects(STDIN_NAME, text) if text.strip() else [empty]
+            yield from [STDIN_TWICE] if read_stdin else _read_stdin()
             read_stdin = True
-            continue
-        files = document_files(path)
-        if not files:
-            reason = "a folder without YAML or JSON files: name another"
-            yield SkippedDocument(SourceLocation(path), reason, invalid=True)
-        for file in files:
-            try:
-                text = read_content(file, MAX_FILE_BYTES)
-            except OSError as error:
-                yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", invalid=True)
-            else:
-                yield from parse_objects(shown_name(file), text)
-        for file, reason in skipped_paths(path):
-            yield SkippedDocument(SourceLocation(file), reason)
+        elif is_folder(Path(path)):
+            yield from _read_folder(path)
+        else:
+            yield from _read_file(path)
+
+
+def _read_stdin() -> Iterator[SourceObject | SkippedDocument]:
+    try:
+        text = sys.stdin.buffer.read(MAX_FILE_BYTES)
+    except OSError as error:
+        yield _unreadable(STDIN_NAME, error)
+    else:
+        yield from parse_objects(STDIN_NAME, text) if text.strip() else [STDIN_EMPTY]
+
+
+def _read_folder(path: str) -> Iterator[SourceObject | SkippedDocument]:
+    entries = list_folder(Path(path))
+    if all(entry.reason and entry.error is None for entry in entries):
+        yield SkippedDocument(SourceLocation(path), "a folder without YAML or JSON files: name another", invalid=True)
+    for entry in entries:
+        if not entry.reason:
+            yield from _read_file(str(entry.path))
+    for entry in entries:
+        if entry.reason:
+            yield SkippedDocument(SourceLocation(str(entry.path)), entry.reason, invalid=entry.error is not None)
+
+
+def _read_file(file: str) -> Iterator[SourceObject | SkippedDocument]:
+    try:
+        text = read_content(file, MAX_FILE_BYTES)
+    except OSError as error:
+        yield _unreadable(file, error)
+    else:
+        yield from parse_objects(shown_name(file), text)
+
+
+def _unreadable(file: str, error: OSError) -> SkippedDocument:
+    return SkippedDocument(SourceLocation(file), read_problem(error), invalid=True)
 
 
 def parse_objects(file: str, text: bytes) -> Iterator[SourceObject | SkippedDocument]:
@@ -161,35 +184,13 @@ def read_content(file: str, most: int) -> bytes:
 
 
 def document_files(path: str) -> list[str]:
-    """Return the file itself, or all YAML and JSON files in a folder except hidden ones."""
+    """Return the file itself, or all YAML and JSON files in a folder except hidden ones.
+
+    Raises:
+        OSError: Some of the folder cannot be read, or vanished meanwhile.
+    """
     folder = Path(path)
-    if not folder.is_dir():
-        return [path]
-    found = sorted(folder.rglob("*"))
-    return [str(file) for file in found if is_document_file(file.relative_to(folder).parts) and file.is_file()]
-
-
-def skipped_paths(path: str) -> Iterator[tuple[str, str]]:
-    """Yield paths in a folder that look like documents and are not read (links, pipes), with the reason."""
-    folder = Path(path)
-    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if not hidden and (reason := _skip_reason(file)):
-            yield str(file), reason
-
-
-def _skip_reason(file: Path) -> str:
-    if file.is_symlink() and file.is_dir():
-        return "a symlink to a folder: these are not followed, name the folder itself"
-    if (file.suffix and file.suffix not in DOCUMENT_SUFFIXES) or file.is_dir() or file.is_file():
-        return ""
-    if not file.is_symlink():
-        return "not a regular file" if file.suffix else ""
-    try:
-        file.stat()
-    except OSError as error:
-        return "a symlink loop" if error.errno == errno.ELOOP else "a broken symlink"
-    return "a symlink to a special file"
+    return list(map(str, folder_files(folder))) if is_folder(folder) else [path]
 
 
 NOT_A_WORKLOAD = "not a workload: it runs no pods"

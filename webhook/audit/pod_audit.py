@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -47,7 +47,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.claims import CLAIM_VERSIONS
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import map_at
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED
@@ -61,6 +61,7 @@ from webhook.model.quantity import NANO
 from webhook.model.quota_matching import quota_matches_pod
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
+from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import (
     CheckResult,
     CheckVerdict,
@@ -190,22 +191,66 @@ def audit_claims(view: ClusterView) -> Iterator[CheckResult]:
 def evaluate_for_explain(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
-    """Evaluate the objects of files, with the devices that their claims would get.
+    """Evaluate the objects of files, with the devices that their claims would get once they are changed.
 
     Pods that were stored in a cluster are audited, because they already run. Claims and templates among the objects
     count as objects of the cluster.
     """
     documents = list(documents)
+    context = _with_claims_of(documents, context)
+    unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
+    results = [
+        audit_pod(each, context, unsized, holders) if _is_running(each) else next(evaluate_all([each], context))
+        for each in documents
+    ]
+    changed = list(map(_as_changed, documents, results))
+    is_changed = any(after is not before for before, after in zip(documents, changed, strict=True))
+    context_after = _with_claims_of(changed, context) if is_changed else context
+    for before, after, result in zip(documents, changed, results, strict=True):
+        known = {} if _is_running(before) else {"devices": _describe_change(before, after, context, context_after)}
+        yield msgspec.structs.replace(result, **known)
+
+
+def _is_running(document: SourceObject | SkippedDocument) -> TypeGuard[SourceObject]:
+    return isinstance(document, SourceObject) and is_pod(document.data) and is_stored(document.data)
+
+
+def _with_claims_of(
+    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
+) -> EvaluationContext:
     objects = (each.data for each in documents if isinstance(each, SourceObject))
     view = with_claim_objects(context.view, objects, context.namespace)
-    context = msgspec.structs.replace(context, view=view)
-    unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
-    for each in documents:
-        if isinstance(each, SourceObject) and is_pod(each.data) and is_stored(each.data):
-            yield audit_pod(each, context, unsized, holders)
-        else:
-            devices = describe_claimed_devices(each, context) if isinstance(each, SourceObject) else ()
-            yield from (msgspec.structs.replace(one, devices=devices) for one in evaluate_all([each], context))
+    return msgspec.structs.replace(context, view=view)
+
+
+def _as_changed(source: SourceObject | SkippedDocument, result: CheckResult) -> SourceObject | SkippedDocument:
+    """Return an object that is new after the changes of policies."""
+    if not isinstance(source, SourceObject) or _is_running(source) or not result.decision.patch:
+        return source
+    return msgspec.structs.replace(source, data=apply_json_patch(result.stored, result.decision.patch))
+
+
+def _describe_change(
+    before: SourceObject | SkippedDocument,
+    after: SourceObject | SkippedDocument,
+    context: EvaluationContext,
+    context_after: EvaluationContext,
+) -> tuple[str, ...]:
+    """Return the devices of the claims of an object after it is changed, then those without the change if they differ.
+
+    Args:
+        before: The object.
+        after: It after the changes of policies.
+        context: The cluster with the claims and templates of the files.
+        context_after: The cluster with these after the changes of policies.
+    """
+    if not isinstance(before, SourceObject) or not isinstance(after, SourceObject):
+        return ()
+    unchanged = describe_claimed_devices(before, context)
+    if after is before and context_after is context:
+        return unchanged
+    found = describe_claimed_devices(after, context_after)
+    return found if found == unchanged else (*found, *[f"without right-sizing: {line}" for line in unchanged])
 
 
 _KEEP_REASONS = {reason.value: reason for reason in KeepReason}
@@ -220,6 +265,41 @@ def _keep_for(result: CheckResult, reason: KeepReason) -> CheckResult:
     return msgspec.structs.replace(result, decision=decision)
 
 
+class RecreatedPod(NamedTuple):
+    """A pod of a cluster as if it were created again.
+
+    Attributes:
+        node: The name of the node to which it is bound; "" for none.
+        measure: Measures units on that node.
+        view: The cluster without the pod's usage.
+        evaluate: Evaluates it in a context.
+    """
+
+    request: AdmissionRequest
+    pod: Pod
+    requests: PodGpuRequests
+    node: str
+    measure: MeasureMilli
+    view: ClusterView
+    evaluate: Callable[[EvaluationContext], CheckResult]
+
+
+def _recreate_pod(source: SourceObject, context: EvaluationContext) -> RecreatedPod:
+    """Read a stored pod as if it were created again.
+
+    Raises:
+        ReviewError: it cannot be read.
+    """
+    recreated, node, fleet = recreated_source(source), bound_node(source.data), context.view.fleet
+    request = build_admission_request(recreated.data, context)
+    pod = request.pod
+    assert pod is not None
+    view = without_pod_usage(context.view, request.namespace, pod, runs=bool(node))
+    measure = partial(allocated_milli, node=node, fleet=fleet)
+    evaluate = partial(evaluate_object, recreated, request=request)
+    return RecreatedPod(request, pod, gpu_requests_of_pod(pod), node, measure, view, evaluate)
+
+
 def audit_pod(
     source: SourceObject, context: EvaluationContext, unsized: PolicySet, holders: ClaimHolders | None = None
 ) -> CheckResult:
@@ -229,21 +309,12 @@ def audit_pod(
         unsized: The policies without right-sizing, for a pod that cannot be resized or would gain nothing.
         holders: Counts the claims of several pods once; None if this is the only one.
     """
-    recreated = recreated_source(source)
     try:
-        request = build_admission_request(recreated.data, context)
+        request, pod, requests, node, measure, view, evaluate = _recreate_pod(source, context)
     except ReviewError:
-        return evaluate_object(recreated, context)
-    assert request.pod is not None
-    requests, node = gpu_requests_of_pod(request.pod), bound_node(source.data)
-    measure = partial(allocated_milli, node=node, fleet=context.view.fleet)
-    view = without_pod_usage(context.view, request.namespace, request.pod, runs=bool(node))
+        return evaluate_object(recreated_source(source), context)
     context_without_pod = msgspec.structs.replace(context, view=view)
-    unsized_context = msgspec.structs.replace(context_without_pod, policies=unsized)
-    result = evaluate_object(recreated, context_without_pod)
-    fit = result.decision.outcome
-    if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.requested_units):
-        result = _keep_for(evaluate_object(recreated, unsized_context), KeepReason.NO_WHOLE_GPU)  # it has a share
+    result = _evaluate_resizing(evaluate, context_without_pod, unsized, measure)
     reach = reach_of_pod(request, result.decision, measure(result.decision.requested_units), context_without_pod)
     if reach is not None and reach.eligible and reach.outcome in _KEEP_REASONS and result.decision.keep_reason:
         result = _keep_for(result, _KEEP_REASONS[reach.outcome])  # the reason of its queue
@@ -251,23 +322,67 @@ def audit_pod(
     missed = missed_admission(source.data, request.namespace, result.decision)
     change = describe_admission_change(result.decision) if missed else ""
     if missed is UnevaluatedReason.STATIC:
-        result, milli = evaluate_object(recreated, unsized_context), measure(requests.totals)
-        # A static pod keeps its GPUs whatever the findings are.
-        changes = {"outcome": KeepRequest(KeepReason.MIRROR), "applied": False, "patch": ()}
-        kept = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
-        result = msgspec.structs.replace(result, decision=kept)
+        result = _keep_static(evaluate(_unsized(context_without_pod, unsized)), measure(requests.totals))
     holders = holders or ClaimHolders(context.view.all_claims, context.view.fleet)
     result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
-    uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
+    uses = container_uses(requests, request.namespace, pod, context, result.decision.outcome)
     find_nodes = _nodes_when_recreated if node else _nodes_for_waiting
     added = _injected_tolerations(context.policies, result.decision.policies)
-    nodes = find_nodes(view, request.pod, added) if requests.totals else 0
+    nodes = find_nodes(view, pod, added) if requests.totals else 0
     if not node and isinstance(result.decision.outcome, OfferChoice):
-        nodes &= _nodes_sure_to_run(request, request.pod, context_without_pod)
-    quotas = _names_of_quotas(view, request.namespace, request.pod) if requests.totals else ()
-    accounted = _accounting_milli(request.pod) if requests.totals else 0
-    details = ClusterPodDetails(workload_of(request.pod), missed, change, uses, reach, nodes, quotas, accounted)
+        nodes &= _nodes_sure_to_run(request, pod, context_without_pod)
+    quotas = _names_of_quotas(view, request.namespace, pod) if requests.totals else ()
+    accounted = _accounting_milli(pod) if requests.totals else 0
+    details = ClusterPodDetails(workload_of(pod), missed, change, uses, reach, nodes, quotas, accounted)
     return msgspec.structs.replace(result, node=node, pod_details=details)
+
+
+def compare_pod(
+    source: SourceObject, contexts: Sequence[EvaluationContext], unsized: Sequence[PolicySet]
+) -> list[CheckResult]:
+    """Evaluate one pod in contexts that differ in their policies, without what an audit adds to a decision.
+
+    Args:
+        unsized: The policies of each context without right-sizing.
+    """
+    try:
+        request, pod, requests, _, measure, view, evaluate = _recreate_pod(source, contexts[0])
+    except ReviewError:
+        return [evaluate_object(recreated_source(source), each) for each in contexts]
+    details = ClusterPodDetails(workload_of(pod))
+    results = []
+    for each, without in zip(contexts, unsized, strict=True):
+        alone = msgspec.structs.replace(each, view=view)
+        result = _measure_result(_evaluate_resizing(evaluate, alone, without, measure), requests, measure)
+        if missed_admission(source.data, request.namespace, result.decision) is UnevaluatedReason.STATIC:
+            result = _keep_static(evaluate(_unsized(alone, without)), measure(requests.totals))
+        results.append(msgspec.structs.replace(result, pod_details=details))
+    return results
+
+
+def _evaluate_resizing(
+    evaluate: Callable[[EvaluationContext], CheckResult],
+    context: EvaluationContext,
+    unsized: PolicySet,
+    measure: MeasureMilli,
+) -> CheckResult:
+    """Evaluate a pod; without right-sizing, if it has no more than it would get."""
+    result = evaluate(context)
+    fit = result.decision.outcome
+    if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.requested_units):
+        return _keep_for(evaluate(_unsized(context, unsized)), KeepReason.NO_WHOLE_GPU)  # it has a share
+    return result
+
+
+def _unsized(context: EvaluationContext, unsized: PolicySet) -> EvaluationContext:
+    return msgspec.structs.replace(context, policies=unsized)
+
+
+def _keep_static(result: CheckResult, milli: int) -> CheckResult:
+    """Return the result of a static pod, which keeps its GPUs whatever the findings are."""
+    changes = {"outcome": KeepRequest(KeepReason.MIRROR), "applied": False, "patch": ()}
+    kept = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
+    return msgspec.structs.replace(result, decision=kept)
 
 
 def _names_of_quotas(view: ClusterView, namespace: str, pod: Pod) -> tuple[str, ...]:
@@ -329,7 +444,7 @@ def _with_claimed_milli(result: CheckResult, milli: int) -> CheckResult:
         return result
     decision = result.decision
     before, after = decision.gpu_milli_before + milli, decision.gpu_milli_after + milli
-    outcome = decision.outcome if decision.gpu_milli_before else NO_GPU_REQUEST
+    outcome = CLAIMED if decision.outcome == NO_GPU_REQUEST else decision.outcome
     changes = {"gpu_milli_before": before, "gpu_milli_after": after, "outcome": outcome, "involves_gpus": True}
     return msgspec.structs.replace(result, decision=msgspec.structs.replace(decision, **changes))
 

@@ -191,7 +191,8 @@ def _reserve_node(pod: Pod, nominated: Collection[Pod], placement: PlacementInpu
 def _find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
     nodes = placement.snapshot.fleet.nodes
     free = [placement.others.get(node.name, {}) for node in nodes]
-    found = stock_filter_reasons(pod, nodes, free, placement.ports, placement.volume_rejections(pod) or ())
+    volumes, served = placement.volume_rejections(pod) or (), placement.served_by_classes
+    found = stock_filter_reasons(pod, nodes, free, placement.ports, volumes, served)
     for node, reasons in pod_tie_reasons(pod, placement.tied_pods, placement.snapshot.fleet).items():
         found[node] = (*found.get(node, ()), *reasons)
     return found
@@ -240,7 +241,7 @@ def _place_pod(
     pod = with_default_spread(pod, rules, partial(placement.peers.find_of_pod, pod))
     required = _pod_requirements(pod, placement)
     free = [reserved.others.get(node.name, {}) for node in snapshot.fleet.nodes]
-    requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)
+    requests, filtered = other_requests(pod, placement.served_by_classes), find_stock_reasons(pod, placement)
     suitable = required
     if daemon_nodes is not None:
         suitable = msgspec.structs.replace(required, selected_nodes=required.selected_nodes & daemon_nodes)

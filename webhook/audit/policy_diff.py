@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.audit.pod_audit import audit_pod, is_active_pod, without_right_sizing
+from webhook.audit.pod_audit import compare_pod, is_active_pod, without_right_sizing
 from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.field_paths import json_pointer
 from webhook.policy.policy_set import PolicySet
@@ -85,14 +85,14 @@ def compare_policies(
     Yields:
         The difference for each pod; a skipped result for each invalid document.
     """
-    after = msgspec.structs.replace(context, policies=changed)
-    unsized, unsized_after = without_right_sizing(context.policies), without_right_sizing(changed)
+    contexts = context, msgspec.structs.replace(context, policies=changed)
+    unsized = [without_right_sizing(each.policies) for each in contexts]
     for each in documents:
         if isinstance(each, SkippedDocument):
             if each.invalid:
                 yield skipped_result(each.location, each.reason, invalid=True)
         elif is_active_pod(each.data):
-            old, new = audit_pod(each, context, unsized), audit_pod(each, after, unsized_after)
+            old, new = compare_pod(each, contexts, unsized)
             yield old if old.verdict is CheckVerdict.SKIPPED else _compare_results(old, new)
 
 

@@ -19,7 +19,7 @@ from webhook.audit.object_files import (
 )
 from webhook.cache.snapshot import DEMO, read_snapshot, view_of_objects
 from webhook.documents.document import Document
-from webhook.errors import LocatedError, SourceLocation
+from webhook.errors import LocatedError, SourceLocation, read_problem
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_object
 from webhook.model.enums import PolicyMode
@@ -49,7 +49,7 @@ class PolicyTestError(LocatedError):
 def find_test_files(paths: Iterable[str]) -> Iterator[str]:
     """Yield the files under some paths that contain policy tests."""
     for path in paths:
-        for file in document_files(path):
+        for file in _list_test_files(path, SourceLocation(path)):
             if POLICY_TEST_KIND.encode() in read_test_bytes(file, SourceLocation(file)):
                 yield file
 
@@ -98,7 +98,8 @@ def run_test_case(
 
 def load_test_policies(test: PolicyTestFile, folder: Path) -> PolicySet:
     """Load the policies of a test; raises the first error if they cannot be used."""
-    files = [file for path in test.policies for file in document_files(str(_resolve_path(folder, path)))]
+    paths = [str(_resolve_path(folder, path)) for path in test.policies]
+    files = [file for path in paths for file in _list_test_files(path, test.location)]
     loaded = load_policies((file, read_test_bytes(file, test.location)) for file in files)
     if loaded.policies is None:
         raise loaded.errors[0]
@@ -134,8 +135,19 @@ def read_test_bytes(file: str, place: SourceLocation) -> bytes:
     try:
         return read_content(file, MAX_FILE_BYTES)
     except OSError as error:
-        named = "" if place.file == file else f"{file} "
-        raise PolicyTestError(place, f"{named}cannot be read: {error.strerror or error}") from error
+        raise _unreadable(file, place, error) from error
+
+
+def _list_test_files(path: str, place: SourceLocation) -> list[str]:
+    try:
+        return document_files(path)
+    except OSError as error:
+        raise _unreadable(str(error.filename or path), place, error) from error
+
+
+def _unreadable(file: str, place: SourceLocation, error: OSError) -> PolicyTestError:
+    named = "" if place.file == file else f"{file} "
+    return PolicyTestError(place, f"{named}{read_problem(error)}")
 
 
 def case_problems(result: CheckResult, expect: ExpectSpec, patched: Json | None) -> Iterator[str]:

@@ -21,7 +21,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import QUEUEING_PREFIXES, gang_sign
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import DENIED, Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import DENIED, NO_OFFER_REASONS, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import union_masks
@@ -58,7 +58,7 @@ INHERENT_REASONS = frozenset(
 )
 """Reasons in the pod itself, which no policy changes."""
 
-NO_SLICE_REASONS = frozenset({KeepReason.NO_OFFER, KeepReason.NO_FREE_CAPACITY})
+NO_SLICE_REASONS = NO_OFFER_REASONS | {KeepReason.NO_FREE_CAPACITY}
 """Reasons that other partitions would change."""
 
 

@@ -6,12 +6,11 @@ Source: kserve `pkg/controller/v1beta1/inferenceservice/utils/utils.go`, MergeRu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.model.field_paths import map_at
+from webhook.model.field_paths import list_at, map_at
 from webhook.well_known import Json
 
 KSERVE_GROUP = "serving.kserve.io"
@@ -72,7 +71,7 @@ def _merge_runtime(runtime: Json, predictor: Json, model: Json) -> Json:
     merged = {**runtime, **predictor, "model": _merge_containers(serving, model)}
     for key in ("annotations", "labels", "nodeSelector"):
         merged[key] = {**map_at(runtime, key), **map_at(predictor, key)}
-    merged["containers"] = [each for each in containers if each is not serving] + _list_at(predictor, "containers")
+    merged["containers"] = [each for each in containers if each is not serving] + list_at(predictor, "containers")
     return merged
 
 
@@ -83,14 +82,9 @@ def _merge_containers(serving: Json, model: Json) -> Json:
     resources = {
         key: {**map_at(serving, "resources", key), **map_at(model, "resources", key)} for key in ("limits", "requests")
     }
-    arguments = _list_at(serving, "args") + _list_at(model, "args")
-    return {**serving, **model, "args": arguments, "env": inherited + _list_at(model, "env"), "resources": resources}
-
-
-def _list_at(data: Json, key: str) -> list[Any]:
-    value = data.get(key)
-    return value if isinstance(value, list) else []
+    arguments = list_at(serving, "args") + list_at(model, "args")
+    return {**serving, **model, "args": arguments, "env": inherited + list_at(model, "env"), "resources": resources}
 
 
 def _maps_at(data: Json, key: str) -> list[Json]:
-    return [each for each in _list_at(data, key) if isinstance(each, dict)]
+    return [each for each in list_at(data, key) if isinstance(each, dict)]

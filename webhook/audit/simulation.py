@@ -290,7 +290,7 @@ class SimulatedCluster:
             yield fleet.all_nodes & ~fleet.nodes_declaring(features), FEATURES_UNMATCHED
         if ports := held_ports(pod):
             yield self._ports.nodes_in_use(ports), PORTS_IN_USE
-        for name, amount in other_requests(pod).items():
+        for name, amount in other_requests(pod, cluster.served_by_classes).items():
             if amount > 0 and name != ACCOUNTING_RESOURCE:
                 yield _nodes_short_of(name, amount, cluster), f"Insufficient {name}"
         for each in cluster.volume_rejections(pod) or ():

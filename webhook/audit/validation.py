@@ -64,6 +64,7 @@ Locate = Callable[[FieldPath], FieldPath]
 
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _RESOURCE_FIELDS = ("limits", "requests", "claims")
+_EXACT_FIELDS = CLAIM_FIELDS["ExactDeviceRequest"].keys() - CLAIM_FIELDS["DeviceSubRequest"].keys()
 _UNKNOWN_FIELD = "must be a known field: kubectl rejects it, and other clients drop it"
 
 
@@ -153,17 +154,23 @@ def check_claim(data: Json) -> None:
         raise ReviewError(mismatch.sentence, mismatch.path) from None
     spec = claim.spec if isinstance(claim, ResourceClaim) else claim.spec.spec
     for wrong in find_claim_errors(spec, map_at(read, *path)):
-        _reject((*path, *wrong.path), f"the API server rejects it: {wrong.message}")
+        is_unnamed_class = wrong.path[-1] == "deviceClassName" and wrong.message == REQUIRED_VALUE
+        fix = (NAME_A_CLASS,) if is_unnamed_class else ()
+        _reject((*path, *wrong.path), f"the API server rejects it: {wrong.message}", *fix)
 
 
 def _reject_flat_requests(data: Json, path: tuple[str, ...]) -> None:
-    """Raise ReviewError for the first field of a request that has none of its own since v1beta2."""
+    """Raise ReviewError for the first field of a request, or of a choice, that only exactly has since v1beta2."""
     requests = map_at(data, *path).get("requests")
     for index, one in enumerate(requests if isinstance(requests, list) else ()):
         for key in map_at(one):
             if key in CLAIM_FIELDS["ExactDeviceRequest"]:
                 must = "must be in exactly: kubectl rejects it here"
                 _reject((*path, "requests", index, key), must, "Write exactly: {deviceClassName: ...}")
+        for place, choice in _maps_in(map_at(one).get("firstAvailable")):
+            for key in sorted(_EXACT_FIELDS.intersection(choice)):
+                where: FieldPath = (*path, "requests", index, "firstAvailable", place, key)
+                _reject(where, _UNKNOWN_FIELD, "Only exactly has it: write the request with exactly, or remove it")
 
 
 def _reject_wrong_field(wrong: WrongField, locate: Locate = tuple) -> None:
@@ -260,6 +267,9 @@ def _null_finding(path: FieldPath, source: SourceObject) -> LocatedFinding:
     return LocatedFinding(Finding("GPU-L107", PolicyMode.WARN, path, NULL_IS_ZERO, fix), source.locate(path), None)
 
 
+REQUIRED_VALUE = "Required value"
+NAME_A_CLASS = "Write the name of a device class: the request names none"
+
 MAX_REQUESTS, MAX_CHOICES, MAX_SELECTORS = 32, 8, 32
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -314,7 +324,7 @@ def _request_errors(request: ClaimRequest, written: Json, path: FieldPath) -> It
 def _device_errors(request: DeviceRequest, written: Json, path: FieldPath) -> Iterator[ObjectError]:
     name, count = request.device_class_name, written.get("count", 0)
     if not name:
-        yield ObjectError((*path, "deviceClassName"), "Required value")
+        yield ObjectError((*path, "deviceClassName"), REQUIRED_VALUE)
     elif not _CLASS_NAME.fullmatch(name):
         yield invalid_value((*path, "deviceClassName"), name, "must be the name of an object, in lower case")
     if len(request.selectors) > MAX_SELECTORS:
@@ -353,7 +363,7 @@ def _amount_errors(amounts: Iterable[tuple[str, Any]], path: FieldPath) -> Itera
 
 def _name_errors(name: str, path: FieldPath) -> Iterator[ObjectError]:
     if not name:
-        yield ObjectError(path, "Required value")
+        yield ObjectError(path, REQUIRED_VALUE)
     elif not _REQUEST_NAME.fullmatch(name):
         yield invalid_value(path, name, "must be lower-case letters, digits and '-', at most 63")
 

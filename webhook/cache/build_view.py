@@ -27,6 +27,8 @@ from webhook.model.claims import (
     is_filled_by_claims,
 )
 from webhook.model.cluster_view import ClusterView
+from webhook.model.daemon_kinds import DaemonKind, is_lasting_pod
+from webhook.model.daemon_pods import DaemonPods
 from webhook.model.defaulting import default_limit_range
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_taint_rules import DeviceTaintRule
@@ -104,13 +106,17 @@ def build_view(
         quotas=quotas_with_status,
     )
     view = view.with_storage(*build_storage(storage, (pod for some in active.values() for pod in some)))
+    lasting = [pod for some in active.values() for pod in some if is_lasting_pod(pod)]
+    hosts = {pod.spec.node_name for pod in lasting}
+    view = view.with_lasting(free_resources_by_node((node for node in fleet.nodes if node.name in hosts), lasting))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
     view = view.with_volcano_queues(volcano_queues)
     devices = build_device_view(resource_slices, resource_claims, device_classes, fleet, taint_rules)
     view = view.with_devices(
         devices, {i: free[fleet.nodes[i].name] for i in nodes_beside_devices(devices.pools, fleet)}
     )
-    return view.with_group_sources(group_sources).with_schedulers(schedulers).with_peers(peers)
+    view = view.with_daemons(_daemon_pods(summaries)).with_group_sources(group_sources)
+    return view.with_schedulers(schedulers).with_peers(peers)
 
 
 class BuiltView(NamedTuple):
@@ -164,7 +170,9 @@ def build_live_view(
         waiting=waiting,
         complete=True,
     )
-    view = view.with_storage(*storage)
+    view = view.with_storage(*storage).with_lasting(
+        {node.name: left for node in fleet.nodes if (left := free_beside_lasting(node, usage)) is not None}
+    )
     view.storage.precompute()
     return BuiltView(view, free)
 
@@ -180,6 +188,15 @@ def group_by_namespace(objects: Iterable[Namespaced]) -> Mapping[str, list[Names
 def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
     """Summarize the pods of one namespace by name; pods without a name get a number."""
     return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
+
+
+def _daemon_pods(summaries: PodSummaries) -> DaemonPods:
+    """Return the pods that new nodes run too."""
+    nodes: dict[DaemonKind, set[str]] = {}
+    for pod in (pod for some in summaries.values() for pod in some.values()):
+        if pod.daemon is not None:
+            nodes.setdefault(pod.daemon, set()).add(pod.node)
+    return DaemonPods(nodes)
 
 
 def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, FreeResources]:
@@ -210,6 +227,12 @@ def unreserved_on_node(node: FleetNode, usage: NodeUsage) -> FreeResources:
     """Return what the pods of an index leave free on a node, those that are nominated for it included."""
     used = usage.reserved_on_node(node.name)
     return free_resources_of_node(node, used, used.get(POD_COUNT, 0))
+
+
+def free_beside_lasting(node: FleetNode, usage: NodeUsage) -> FreeResources | None:
+    """Return what the pods that a node always has leave free; None if it has none of them."""
+    used = usage.lasting_on_node(node.name)
+    return free_resources_of_node(node, used, used[POD_COUNT]) if used else None
 
 
 def free_resources_of_node(node: FleetNode, used: Mapping[str, int], pods: int) -> FreeResources:

@@ -20,6 +20,7 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import (
     EXTENDED_RESOURCE_CLAIM,
+    ClaimConsumer,
     ClaimSpec,
     DeviceAllocation,
     DeviceClass,
@@ -49,6 +50,7 @@ MAX_SHARED_SPECS = 4096
 """Specifications of claims that are shared; templates make claims with equal ones."""
 
 _OF_SCHEDULER = {EXTENDED_RESOURCE_CLAIM: "true"}
+_SOME_POD = (ClaimConsumer(),)
 
 
 class SliceStore:
@@ -98,7 +100,8 @@ class ClaimStore:
         if status.allocation is not None:
             results = tuple(map(_intern_result, status.allocation.devices.results))
             devices = replace(status.allocation.devices, results=results)
-            status = replace(status, allocation=replace(status.allocation, devices=devices))
+            allocation, some_pod = replace(status.allocation, devices=devices), _SOME_POD if status.reserved_for else ()
+            status = replace(status, allocation=allocation, reserved_for=some_pod)
         metadata = ObjectMeta(
             name=about.name,
             namespace=intern(about.namespace),

@@ -35,7 +35,7 @@ from webhook.model.node_groups import (
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
-from webhook.model.queues import KUEUE_API_VERSION, OLDER_KUEUE_API_VERSION, ClusterQueue, LocalQueue, ResourceFlavor
+from webhook.model.queues import KUEUE_API_VERSION, OLDER_KUEUE_API_VERSION, QUEUE_OBJECTS
 from webhook.model.schedulers import counts_peers
 from webhook.model.storage_objects import (
     CSIDriver,
@@ -140,9 +140,11 @@ def _queue_resource(plural: str, model: type[T]) -> WatchedResource[T]:
     return WatchedResource(plural, path, model, optional=True, may_be_forbidden=True, older_paths=(older,))
 
 
-LOCAL_QUEUES = _queue_resource("localqueues", LocalQueue)
-CLUSTER_QUEUES = _queue_resource("clusterqueues", ClusterQueue)
-FLAVORS = _queue_resource("resourceflavors", ResourceFlavor)
+QUEUE_RESOURCES: tuple[WatchedResource[Any], ...] = tuple(
+    _queue_resource(plural, kind) for plural, kind in QUEUE_OBJECTS.items()
+)
+"""In the order of `ViewPublisher.queue_stores`."""
+
 VOLCANO_QUEUES = WatchedResource(
     "queues", f"/apis/{VOLCANO_API_VERSION}/queues", VolcanoQueue, optional=True, may_be_forbidden=True
 )
@@ -267,9 +269,8 @@ class ClusterInformers:
         reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
         for resource, store in zip(STORAGE_RESOURCES, self._publisher.storage.stores, strict=True):
             self._publisher.storage.watches.append(reflectors.add(resource, store))
-        reflectors.add(LOCAL_QUEUES, self._publisher.local_queues)
-        reflectors.add(CLUSTER_QUEUES, self._publisher.cluster_queues)
-        reflectors.add(FLAVORS, self._publisher.flavors)
+        for resource, store in zip(QUEUE_RESOURCES, self._publisher.queue_stores, strict=True):
+            reflectors.add(resource, store)
         reflectors.add(VOLCANO_QUEUES, self._publisher.volcano_queues)
         reflectors.add(OVERLAYS, self._publisher.overlays)
         reflectors.add(NODE_POOLS, self._publisher.node_pools)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from webhook.cache.build_view import (
     BuiltView,
     build_live_view,
+    free_beside_lasting,
     nodes_beside_devices,
     unreserved_on_node,
     with_quota_status,
@@ -28,9 +29,11 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model.assumed_pods import ObservedPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
+from webhook.model.daemon_pods import NO_DAEMONS
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.filters.pod_ties import TieKey
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors, Service, StatefulSet
+from webhook.model.fleet import Fleet
 from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_resources import may_take_gpus
 from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
@@ -39,7 +42,7 @@ from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass,
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
-from webhook.model.queues import NO_QUEUES, ClusterQueue, KueueQueues, LocalQueue, ResourceFlavor
+from webhook.model.queues import NO_QUEUES, QUEUE_OBJECTS, KueueQueues, QueueObject
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.storage_view import ClaimKey, StorageObjects, VolumeUsers
 from webhook.model.volcano_queues import VolcanoQueue, VolcanoQueues
@@ -72,6 +75,7 @@ class ViewChanges:
         fleet: A node changed, came or went.
         relisted: All pods were listed again.
         nodes: Nodes on which, or nominated for which, pods came or went.
+        lasting: Nodes on which pods came or went that the node always has.
         namespaces: Namespaces that changed, came or went.
         limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
         device_classes: A DeviceClass changed.
@@ -91,6 +95,7 @@ class ViewChanges:
     fleet: bool = False
     relisted: bool = False
     nodes: set[str] = field(default_factory=set)
+    lasting: set[str] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
     limit_ranges: set[str] = field(default_factory=set)
     quotas: set[str] = field(default_factory=set)
@@ -114,8 +119,9 @@ class ViewPublisher:
 
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes, runtime_classes,
-            priority_classes, local_queues, cluster_queues, flavors, volcano_queues, overlays, node_pools,
+            priority_classes, volcano_queues, overlays, node_pools,
             machine_deployments, machine_sets: The stores, one per reflector.
+        queue_stores: The stores of Kueue's objects.
         services, stateful_sets: The stores of what default topology spread counts pods by.
         peer_watches: The status of their watches, if there are any.
         storage: The stores of objects about storage.
@@ -129,7 +135,7 @@ class ViewPublisher:
 
         Args:
             holder: Keeps its view until the first is built. The `replicas` of that view are the least, and what Kueue
-                charges is as in its `queues`; node groups of settings and schedulers are those of it.
+                charges and queues is as in its `queues`; node groups of settings and schedulers are those of it.
             namespace: Namespace of the webhook's replicas.
             fleet_seconds: The least time between two indexes of the nodes.
         """
@@ -149,11 +155,11 @@ class ViewPublisher:
         self.device_classes: ObjectStore[DeviceClass] = ObjectStore(_cluster_object_key, self._on_class_change)
         self.runtime_classes: ObjectStore[RuntimeClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
         self.priority_classes: ObjectStore[PriorityClass] = ObjectStore(_cluster_object_key, self._on_pod_class_change)
-        self.local_queues: ObjectStore[LocalQueue] = ObjectStore(_namespaced_object_key, self._on_queue_change)
-        self.cluster_queues: ObjectStore[ClusterQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
-        self.flavors: ObjectStore[ResourceFlavor] = ObjectStore(_cluster_object_key, self._on_queue_change)
+        self.queue_stores: tuple[ObjectStore[Any], ...] = tuple(
+            ObjectStore(_queue_object_key, self._on_queue_change) for _ in QUEUE_OBJECTS
+        )
         self.volcano_queues: ObjectStore[VolcanoQueue] = ObjectStore(_cluster_object_key, self._on_queue_change)
-        self._charging, self._schedulers = holder.view.queues.charging, holder.view.schedulers
+        self._kueue_configuration, self._schedulers = holder.view.queues.configuration, holder.view.schedulers
         self.services: ObjectStore[Service] = ObjectStore(_namespaced_object_key, self._on_peer_change)
         self.stateful_sets: ObjectStore[StatefulSet] = ObjectStore(_namespaced_object_key, self._on_peer_change)
         self.peer_watches: tuple[WatchStatus, ...] = ()
@@ -165,6 +171,7 @@ class ViewPublisher:
         )
         self.machine_sets: ObjectStore[MachineSet] = ObjectStore(_namespaced_object_key, self._on_group_change)
         self._group_sources, self._groups_changed = holder.view.group_sources, False
+        self._daemons, self._daemons_changed = NO_DAEMONS, False
         self.pods = NodeUsage(self)
         self.storage = StorageIndex(self.pods, self._on_storage_change)
         self._storage, self._users = StorageObjects(), VolumeUsers()
@@ -209,7 +216,11 @@ class ViewPublisher:
         if built is None or self._changes.relisted or (self._changes.fleet and is_fleet_due):
             built = await self._rebuild_view(built)
         await self.devices.update_pools(built.view.fleet)
-        if self._groups_changed or built is not self._built:
+        daemons = self._daemons
+        if is_fleet_due and self._daemons_changed:
+            self._daemons, self._daemons_changed = self.pods.daemon_pods(), False
+            self._built_at = loop.time()
+        if self._groups_changed or built is not self._built or daemons is not self._daemons:
             await self._find_node_groups(built.view)
         try:
             view = before = self._holder.view
@@ -223,7 +234,7 @@ class ViewPublisher:
             self._changes.fleet = self._changes.relisted = True
             raise
         self._built = built
-        if self._changes.fleet:
+        if self._changes.fleet or self._daemons_changed:
             loop.call_later(self._fleet_seconds, self._wake.set)
 
     async def _rebuild_view(self, before: BuiltView | None) -> BuiltView:
@@ -261,7 +272,8 @@ class ViewPublisher:
         if self._groups_changed:
             self._group_sources, self._groups_changed = self._read_group_sources(), False
         try:
-            await asyncio.to_thread(view.with_group_sources(self._group_sources).view_new_nodes)
+            view = view.with_group_sources(self._group_sources).with_daemons(self._daemons)
+            await asyncio.to_thread(view.view_new_nodes)
         except BaseException:
             self._groups_changed = True
             raise
@@ -271,6 +283,7 @@ class ViewPublisher:
         changes = self._changes
         if changed := self._changed_nodes(changes.nodes, built):
             view = view.with_free(changed)
+        view = view.with_lasting(self._beside_lasting(changes.lasting, built.view.fleet))
         if changes.namespaces or changes.limit_ranges or changes.quotas or changes.claim_templates:
             quotas = {name: self._quotas.in_namespace(name) for name in changes.quotas}
             view = view.with_objects(
@@ -288,7 +301,7 @@ class ViewPublisher:
         if changes.queues or view.queues is NO_QUEUES:
             view = view.with_queues(self._kueue_queues())
             view = view.with_volcano_queues(VolcanoQueues(self.volcano_queues.items.values()))
-        view = view.with_group_sources(self._group_sources)
+        view = view.with_group_sources(self._group_sources).with_daemons(self._daemons)
         view = view.with_schedulers(self._schedulers).with_peers(self._current_peers())
         if changes.pod_namespaces:
             view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
@@ -341,6 +354,11 @@ class ViewPublisher:
                 changed[index] = (before, after)
         return changed
 
+    def _beside_lasting(self, names: Iterable[str], fleet: Fleet) -> dict[str, FreeResources | None]:
+        """Return what the pods that some nodes always have leave free there."""
+        nodes = [fleet.nodes[fleet.by_name[name]] for name in names if name in fleet.by_name]
+        return {node.name: free_beside_lasting(node, self.pods) for node in nodes}
+
     # Handlers of the stores.
 
     def _on_storage_change(self) -> None:
@@ -391,8 +409,8 @@ class ViewPublisher:
         return GroupSources(self._group_sources.groups, tuple(overlays), tuple(pools), machines)
 
     def _kueue_queues(self) -> KueueQueues:
-        queues, cluster_queues = self.local_queues.items.values(), self.cluster_queues.items.values()
-        return KueueQueues(queues, cluster_queues, self.flavors.items.values(), self._charging)
+        objects = [one for store in self.queue_stores for one in store.items.values()]
+        return KueueQueues(objects, self._kueue_configuration)
 
     def _pod_classes(self) -> PodClasses:
         return summarize_pod_classes(self.runtime_classes.items.values(), self.priority_classes.items.values())
@@ -438,6 +456,9 @@ class ViewPublisher:
                     changes.ties.setdefault(key, set()).add(each.node)
                 changes.waiting.update(waiting_kinds(each))
                 changes.nodes.update(filter(None, (each.node, each.nominated)))
+                if each.is_lasting:
+                    changes.lasting.add(each.node)
+                    self._daemons_changed = True
                 if each.volumes or each.disks:
                     self._note_claims(object_namespace(pod), each)
             self._wake.set()
@@ -451,6 +472,7 @@ class ViewPublisher:
         """Record that all nodes may have changed, and the pods of the list."""
         listed, self._listed = self._listed or ViewChanges(), None
         self._changes.relisted, self._replicas = True, listed.replicas
+        self._daemons_changed = True
         self.storage.note_nodes(self.storage.csi_nodes.items)
         self._pods_version = max(self._pods_version, listed.pods_version)
         self._changes.observed += listed.observed
@@ -474,21 +496,16 @@ def observed_pods_of(pod: Pod) -> list[ObservedPod]:
 
 
 def _cluster_object_key(
-    item: Node
-    | Namespace
-    | DeviceClass
-    | RuntimeClass
-    | PriorityClass
-    | ClusterQueue
-    | ResourceFlavor
-    | VolcanoQueue
-    | NodeOverlay
-    | KarpenterPool,
+    item: Node | Namespace | DeviceClass | RuntimeClass | PriorityClass | VolcanoQueue | NodeOverlay | KarpenterPool,
 ) -> str:
     return item.metadata.name
 
 
 def _namespaced_object_key(
-    item: LimitRange | ResourceQuota | ResourceClaimTemplate | LocalQueue | MachineDeployment | Service | StatefulSet,
+    item: LimitRange | ResourceQuota | ResourceClaimTemplate | MachineDeployment | Service | StatefulSet,
 ) -> str:
     return f"{object_namespace(item)}/{item.metadata.name}"
+
+
+def _queue_object_key(item: QueueObject) -> str:
+    return f"{item.metadata.namespace}/{item.metadata.name}"

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.model.csi_migration import AttachedVolume
+from webhook.model.daemon_kinds import MAX_KINDS, UNCOUNTED, DaemonKind
+from webhook.model.daemon_pods import DaemonPods
 from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL, MAX_TERMS, RequiredTerm
 from webhook.model.filters.node_ports import EVERY_PORT
 from webhook.model.filters.pod_ties import TieKey
@@ -51,6 +53,7 @@ class UsageTotals(NamedTuple):
         summaries: By namespace and name.
         by_node: Nano-units by resource by node; the number of pods under "pods".
         nominated: The same of the pods that are nominated for a node.
+        lasting: The same of the pods that the node always has.
         shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
         ties: Pods by node by what other pods count them by: labels, required anti-affinity, or a host port.
         waiting: Pods without a node, by what they wait for.
@@ -58,11 +61,13 @@ class UsageTotals(NamedTuple):
         claims_on_node: By node: the claims of its pods, with their numbers.
         disks_on_node: By node: the disks that its pods name without a claim, with their numbers.
         waiting_claims: Pods without a node that nothing keeps from one, by namespace and volume claims.
+        daemons: By kind of the pods that new nodes run too: the number of them on each node.
     """
 
     summaries: dict[str, dict[str, PodSummary]]
     by_node: dict[str, dict[str, int]]
     nominated: dict[str, dict[str, int]]
+    lasting: dict[str, dict[str, int]]
     shared_namespaces: set[str]
     ties: dict[TieKey, dict[str, int]]
     waiting: Counter[WaitingKind]
@@ -70,6 +75,7 @@ class UsageTotals(NamedTuple):
     claims_on_node: dict[str, dict[ClaimKey, int]]
     disks_on_node: dict[str, dict[AttachedVolume, int]]
     waiting_claims: Counter[PodClaims]
+    daemons: dict[DaemonKind, dict[str, int]]
 
     def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
         """Replace the summary of one pod, and return the previous one."""
@@ -80,12 +86,16 @@ class UsageTotals(NamedTuple):
                 if summary is not None:
                     _add_amounts(self.by_node, summary.node, summary.requests, sign)
                     _add_amounts(self.nominated, summary.nominated, summary.requests, sign)
+                    if summary.is_lasting:
+                        _add_amounts(self.lasting, summary.node, summary.requests, sign)
                     self._add_to_ties(summary, sign)
                     self._add_to_waiting(summary, sign)
                     if summary.volumes:
                         self._add_to_claims(namespace, summary, sign)
                     for disk in summary.disks:
                         _add_count(self.disks_on_node, summary.node, disk, sign)
+                    if summary.daemon is not None:
+                        _add_count(self.daemons, summary.daemon, summary.node, sign)
         return before
 
     def _store_summary(self, namespace: str, name: str, after: PodSummary | None) -> None:
@@ -124,7 +134,7 @@ class UsageTotals(NamedTuple):
 
 def empty_usage() -> UsageTotals:
     """Return the state without pods."""
-    return UsageTotals({}, {}, {}, set(), {}, Counter(), {}, {}, {}, Counter())
+    return UsageTotals({}, {}, {}, {}, set(), {}, Counter(), {}, {}, {}, Counter(), {})
 
 
 def _add_amounts(by_node: dict[str, dict[str, int]], node: str, requests: ResourceAmounts, sign: int) -> None:
@@ -181,6 +191,10 @@ class NodeUsage:
         nominated = self.totals.nominated.get(node)
         return Counter(self.on_node(node)) + Counter(nominated) if nominated else self.on_node(node)
 
+    def lasting_on_node(self, node: str) -> Mapping[str, int]:
+        """Return the same of the pods that the node always has; nothing without any."""
+        return self.totals.lasting.get(node, NO_USAGE)
+
     def summaries(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, PodSummary]]:
         """Return the summaries of some or all namespaces. The returned mappings never change."""
         names = list(self.totals.summaries) if namespaces is None else list(namespaces)
@@ -216,6 +230,10 @@ class NodeUsage:
             else:
                 nodes.pop(key, None)
         return VolumeUsers(nodes, dict(self.totals.waiting_claims))
+
+    def daemon_pods(self) -> DaemonPods:
+        """Return the pods that new nodes run too."""
+        return DaemonPods({kind: tuple(by_node) for kind, by_node in self.totals.daemons.items()})
 
     def claims_on_node(self, node: str) -> Iterable[ClaimKey]:
         """Return the volume claims that the pods of a node use."""
@@ -264,7 +282,9 @@ class NodeUsage:
             self._handler.on_pod(pod, before, after)
 
     def _summarize(self, pod: Pod) -> PodSummary:
-        summary = summarize_pod(pod, self._amounts_of)
+        summary, daemons = summarize_pod(pod, self._amounts_of), (self._incoming or self.totals).daemons
+        if summary.daemon is not None and len(daemons) >= MAX_KINDS and summary.daemon not in daemons:
+            summary = replace(summary, daemon=UNCOUNTED)
         return replace(summary, ties=self._share(summary.ties)) if summary.ties else summary
 
     def _share(self, ties: tuple[TieKey, ...]) -> tuple[TieKey, ...]:

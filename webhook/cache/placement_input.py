@@ -79,6 +79,11 @@ class PlacementInput(msgspec.Struct, frozen=True):
     devices: DeviceView = NO_DEVICES
     claim_templates: Mapping[str, Mapping[str, ClaimSpec]] = {}
 
+    @property
+    def served_by_classes(self) -> Set[str]:
+        """Return the extended resources that device classes serve and no node advertises."""
+        return self.devices.class_by_resource.keys() - self.snapshot.fleet.extended_resources
+
     def volume_rejections(self, pod: Pod) -> list[VolumeRejection] | None:
         """Return what excludes a pod's volumes from nodes; None if the snapshot has no claims and volumes."""
         uses, storage = pod_volumes(pod), self.storage

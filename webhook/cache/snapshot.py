@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.cache.build_view import build_view
 from webhook.cache.bundled_files import bundled_folder
+from webhook.cache.folder_documents import is_folder, list_folder
 from webhook.cache.snapshot_objects import (
     ClusterScoped,
     RawObject,
@@ -25,7 +26,7 @@ from webhook.cache.snapshot_objects import (
     snapshot_schedulers,
 )
 from webhook.cache.stored_objects import object_namespace
-from webhook.documents.reader import is_document_file, read_documents
+from webhook.documents.reader import DOCUMENT_SUFFIXES, read_documents
 from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
@@ -45,13 +46,9 @@ from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
 from webhook.model.queues import (
     KUEUE_API_VERSION,
-    USUAL_CHARGING,
-    ClusterQueue,
+    UNKNOWN_CONFIGURATION,
     KueueConfiguration,
     KueueQueues,
-    LocalQueue,
-    QueueCharging,
-    ResourceFlavor,
 )
 from webhook.model.schedulers import (
     SCHEDULER_API_VERSION,
@@ -91,31 +88,31 @@ def read_snapshot(source: str) -> ClusterSnapshot:
     return collect_snapshot(_require_objects(source, documents))
 
 
-def read_charging(source: str) -> QueueCharging:
-    """Read what Kueue charges from a file with its Configuration.
+def read_kueue_configuration(source: str) -> KueueConfiguration:
+    """Read Kueue's Configuration from a file.
 
     Raises:
         SnapshotError: There is none, or it is invalid.
     """
-    return _require_charging(source, read_snapshot(source).objects)
+    return _require_configuration(source, read_snapshot(source).objects)
 
 
-def parse_charging(text: str, name: str) -> QueueCharging:
-    """Parse what Kueue charges from the text of its Configuration; `name` is for errors.
+def parse_kueue_configuration(text: str, name: str) -> KueueConfiguration:
+    """Parse Kueue's Configuration; `name` is for errors.
 
     Raises:
         SnapshotError: There is none, or it is invalid.
     """
-    return _require_charging(name, collect_snapshot(_parse_documents(text.encode(), name)).objects)
+    return _require_configuration(name, collect_snapshot(_parse_documents(text.encode(), name)).objects)
 
 
-def _require_charging(source: str, objects: Iterable[SnapshotObject]) -> QueueCharging:
+def _require_configuration(source: str, objects: Iterable[SnapshotObject]) -> KueueConfiguration:
     configuration = next((each for each in objects if isinstance(each, KueueConfiguration)), None)
     if configuration is None:
         must = f"must be a Configuration of config.{KUEUE_API_VERSION}, found none"
         write = "Write controller_manager_config.yaml of Kueue's ConfigMap to it"
         raise SnapshotError(SourceLocation(source), f"{must}. {write}")
-    return configuration.resources
+    return configuration
 
 
 def read_node_groups(source: str) -> tuple[NodeGroupSpec, ...]:
@@ -137,9 +134,11 @@ def read_schedulers(source: str) -> Schedulers:
     Raises:
         SnapshotError: There is none, or it is invalid.
     """
-    schedulers = read_snapshot(source).view.schedulers
+    snapshot = read_snapshot(source)
+    schedulers = snapshot.view.schedulers
     if not schedulers:
-        must = f"must be a KubeSchedulerConfiguration of {SCHEDULER_API_VERSION}, found none"
+        found = "; ".join(snapshot.skipped) or "none"
+        must = f"must be a KubeSchedulerConfiguration of {SCHEDULER_API_VERSION}, found {found}"
         raise SnapshotError(SourceLocation(source), f"{must}. Write the file that kube-scheduler gets as --config")
     return schedulers
 
@@ -230,34 +229,43 @@ def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:
 
 
 def _snapshot_queues(objects: tuple[SnapshotObject, ...]) -> KueueQueues:
-    return KueueQueues(
-        [item for item in objects if isinstance(item, LocalQueue)],
-        [item for item in objects if isinstance(item, ClusterQueue)],
-        [item for item in objects if isinstance(item, ResourceFlavor)],
-        next((item.resources for item in objects if isinstance(item, KueueConfiguration)), USUAL_CHARGING),
-    )
+    configured = next((item for item in objects if isinstance(item, KueueConfiguration)), UNKNOWN_CONFIGURATION)
+    return KueueQueues(objects, configured)
 
 
 def _snapshot_files(source: str) -> list[FilePath]:
     path = bundled_folder("examples") / "cluster" if source == DEMO else FilePath(source)
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if is_document_file(file.relative_to(path).parts))
-    if not files or not path.exists():
-        found = "no such file" if not path.exists() else "a folder without any of these"
-        must = "must be a YAML or JSON file, a folder of them, or demo"
-        raise SnapshotError(
-            SourceLocation(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it"
-        )
-    return files
+    if not is_folder(path):
+        return [path]  # reading it says why it cannot be read
+    entries = [entry for entry in list_folder(path) if entry.error or entry.path.suffix in DOCUMENT_SUFFIXES]
+    for entry in entries:
+        if entry.reason:
+            raise _unreadable(entry.path, entry.error or entry.reason)
+    if not entries:
+        raise _missing_snapshot(path, "a folder without any of these")
+    return [entry.path for entry in entries]
+
+
+def _missing_snapshot(path: FilePath, found: str) -> SnapshotError:
+    must = "must be a YAML or JSON file, a folder of them, or demo"
+    return SnapshotError(
+        SourceLocation(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it"
+    )
+
+
+def _unreadable(file: FilePath, found: OSError | str) -> SnapshotError:
+    reason = found.strerror or found if isinstance(found, OSError) else found
+    sentence = f"must be readable, found: {reason}. Give it to this user or name another file"
+    return SnapshotError(SourceLocation(str(file)), sentence)
 
 
 def _read_documents(file: FilePath) -> Iterator[RawObject]:
     try:
         content = file.read_bytes()
+    except FileNotFoundError as error:
+        raise _missing_snapshot(file, "no such file or directory") from error
     except OSError as error:
-        sentence = f"must be readable, found: {error.strerror}. Give it to this user or name another file"
-        raise SnapshotError(SourceLocation(str(file)), sentence) from error
+        raise _unreadable(file, error) from error
     return _parse_documents(content, str(file))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.cache.scheduler_fields import find_field_error
 from webhook.cache.stored_objects import NamespacedObject, StoredPod
 from webhook.errors import QuantityError, SnapshotError, SourceLocation, quote_text, shorten_text
 from webhook.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate, claim_amounts
@@ -36,13 +37,17 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
+from webhook.model.queue_quotas import ClusterQueue, Cohort
+from webhook.model.queue_topologies import NodeTopology
 from webhook.model.queues import (
     KUEUE_API_VERSION,
     OLDER_KUEUE_API_VERSION,
-    ClusterQueue,
+    AdmissionCheck,
     KueueConfiguration,
     LocalQueue,
+    QueueCharging,
     ResourceFlavor,
+    ResourceTransformation,
 )
 from webhook.model.schedulers import (
     SCHEDULER_API_VERSION,
@@ -77,7 +82,10 @@ ClusterScoped = (
     | CSIDriver
     | VolumeAttachment
     | ClusterQueue
+    | Cohort
     | ResourceFlavor
+    | NodeTopology
+    | AdmissionCheck
     | VolcanoQueue
     | KueueConfiguration
     | NodeOverlay
@@ -95,14 +103,18 @@ _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
     DeviceTaintRule, DeviceClass, RuntimeClass, PriorityClass, PersistentVolumeClaim, PersistentVolume, StorageClass,
     CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment, LocalQueue, ClusterQueue, ResourceFlavor, VolcanoQueue,
     NodeOverlay, KarpenterPool, MachineDeployment, MachineSet, NodeGroups, KubeSchedulerConfiguration,
-    Service, StatefulSet,
+    AdmissionCheck, Service, StatefulSet, Cohort,
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {each.__name__: each for each in _SNAPSHOT_TYPES} | {
     "Pod": StoredPod,
     "Configuration": KueueConfiguration,
     "Queue": VolcanoQueue,
     "NodePool": KarpenterPool,
+    "Topology": NodeTopology,
 }
+_KUEUE_KINDS = ("LocalQueue", "ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "AdmissionCheck")
+"""The kinds of Kueue's objects."""
+
 _API_VERSIONS = {
     "GPUNode": API_VERSION,
     "ResourceSlice": "resource.k8s.io/v1",
@@ -117,9 +129,7 @@ _API_VERSIONS = {
     "CSIDriver": "storage.k8s.io/v1",
     "CSIStorageCapacity": "storage.k8s.io/v1",
     "VolumeAttachment": "storage.k8s.io/v1",
-    "LocalQueue": KUEUE_API_VERSION,
-    "ClusterQueue": KUEUE_API_VERSION,
-    "ResourceFlavor": KUEUE_API_VERSION,
+    **dict.fromkeys(_KUEUE_KINDS, KUEUE_API_VERSION),
     "Queue": VOLCANO_API_VERSION,
     "StatefulSet": "apps/v1",
     "KubeSchedulerConfiguration": SCHEDULER_API_VERSION,
@@ -132,7 +142,7 @@ _API_VERSIONS = {
 }
 """apiVersion of the kinds outside the core group."""
 
-_OLDER_API_VERSIONS = dict.fromkeys(("LocalQueue", "ClusterQueue", "ResourceFlavor"), (OLDER_KUEUE_API_VERSION,)) | {
+_OLDER_API_VERSIONS = dict.fromkeys(_KUEUE_KINDS, (OLDER_KUEUE_API_VERSION,)) | {
     "Configuration": (f"config.{OLDER_KUEUE_API_VERSION}",),
     "DeviceTaintRule": ("resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3"),
 }
@@ -193,6 +203,8 @@ def read_snapshot_object(raw: RawObject) -> SnapshotObject:
         SnapshotError: The object is invalid.
     """
     kind = raw.data["kind"]
+    if kind == "KubeSchedulerConfiguration" and (wrong := find_field_error(raw.data)) is not None:
+        raise _field_error(raw, wrong.path, wrong.sentence)
     try:
         item = msgspec.convert(without_nulls(raw.data), _TYPE_BY_KIND[kind])
     except msgspec.ValidationError as error:
@@ -207,7 +219,35 @@ def read_snapshot_object(raw: RawObject) -> SnapshotObject:
         raise SnapshotError(place, f"Node: metadata.name must not contain /, found {found}. Write the name of the node")
     for path, amounts in _amounts_to_check(item):
         _check_amounts(raw, path, amounts)
+    if isinstance(item, KueueConfiguration):
+        _check_charging(raw, item)
     return item
+
+
+def _check_charging(raw: RawObject, item: KueueConfiguration) -> None:
+    """Check how Kueue charges resources: it does not start with an unknown key or value."""
+    section = raw.data.get("resources") or {}
+    _check_keys(raw, ("resources",), section, (*QueueCharging.__struct_encode_fields__, "deviceClassMappings"))
+    for place, transformation in enumerate(item.resources.transformations):
+        path: FieldPath = ("resources", "transformations", place)
+        _check_keys(raw, path, section["transformations"][place], ResourceTransformation.__struct_encode_fields__)
+        _check_choice(raw, (*path, "strategy"), transformation.strategy, ("Replace", "Retain"))
+    strategy = item.resources.quota_check_strategy
+    _check_choice(raw, ("resources", "quotaCheckStrategy"), strategy, ("BlockUndeclared", "IgnoreUndeclared"))
+
+
+def _check_keys(raw: RawObject, path: FieldPath, found: Iterable[str], known: Iterable[str]) -> None:
+    unknown = next((key for key in found if key not in known), None)
+    if unknown is not None:
+        at, names = (*path, unknown), ", ".join(known)
+        sentence = f"must be one of {names}, found {quote_text(unknown)}. Write one of them, or remove it"
+        raise _field_error(raw, at, sentence)
+
+
+def _check_choice(raw: RawObject, path: FieldPath, found: str, known: Iterable[str]) -> None:
+    if found not in known:
+        sentence = f"must be {' or '.join(known)}, found {quote_text(found)}. Write one of them"
+        raise _field_error(raw, path, sentence)
 
 
 def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:
@@ -219,6 +259,8 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
         yield ("spec", "hard"), item.spec.hard
         yield ("status", "hard"), item.status.hard
         yield ("status", "used"), item.status.used
+    elif isinstance(item, ClusterQueue | Cohort | KueueConfiguration):
+        yield from _amounts_of_queues(item)
     elif isinstance(item, NodeOverlay):
         yield ("spec", "capacity"), item.spec.capacity
     elif isinstance(item, NodeGroups):
@@ -232,6 +274,21 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
             for field in msgspec.structs.fields(limit):
                 if field.name != "type":
                     yield ("spec", "limits", place, field.encode_name), getattr(limit, field.name)
+
+
+def _amounts_of_queues(
+    item: ClusterQueue | Cohort | KueueConfiguration,
+) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:
+    if isinstance(item, KueueConfiguration):
+        for place, transformation in enumerate(item.resources.transformations):
+            yield ("resources", "transformations", place, "outputs"), transformation.outputs
+        return
+    for place, group in enumerate(item.spec.resource_groups):
+        for number, flavor in enumerate(group.flavors):
+            for index, each in enumerate(flavor.resources):
+                at = ("spec", "resourceGroups", place, "flavors", number, "resources", index)
+                limits = {"borrowingLimit": each.borrowing_limit, "lendingLimit": each.lending_limit}
+                yield at, {"nominalQuota": each.nominal_quota} | {k: v for k, v in limits.items() if v is not None}
 
 
 def _amounts_of_groups(
@@ -254,7 +311,7 @@ def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, Quanti
             signed=path[:2] == ("spec", "limits"),  # the API server stores LimitRanges below zero
         )
         if wrong:
-            raise SnapshotError(raw.place_at(at), f"{_object_title(raw)}: {format_path(at)}: {wrong}")
+            raise _field_error(raw, at, wrong)
 
 
 def _snapshot_amount_error(name: str, amount: QuantityText, *, counted: bool, signed: bool) -> str:
@@ -273,9 +330,12 @@ def _shape_error(raw: RawObject, message: str) -> SnapshotError:
     """Return a decoding error with its place: the decoder's message ends in the path, "- at `$.spec.taints[0]`"."""
     sentence, _, where = message.partition(" - at `$")
     path = _decoder_path(raw.data, where.rstrip("`"), sentence)
-    return SnapshotError(
-        raw.place_at(path), f"{_object_title(raw)}: {format_path(path) or 'object'}: {_mismatch_in_words(sentence)}"
-    )
+    return _field_error(raw, path, _mismatch_in_words(sentence))
+
+
+def _field_error(raw: RawObject, path: FieldPath, sentence: str) -> SnapshotError:
+    """Return an error about a field, with its place."""
+    return SnapshotError(raw.place_at(path), f"{_object_title(raw)}: {format_path(path) or 'object'}: {sentence}")
 
 
 def _mismatch_in_words(sentence: str) -> str:

@@ -123,8 +123,12 @@ def next_rotation_step(observed: RotationInput) -> RotationStep:
         return NoAction(message, needs_attention=True)
     if not observed.is_leader:
         return NoAction("the leader manages the certificates")
+    in_use = _authorities_in_use(observed)
     if reason := authority_renewal_reason(state, observed.now):
-        return CreateAuthority(reason, _authorities_in_use(observed), state.serving)
+        return CreateAuthority(reason, in_use, state.serving)
+    # A replica that had read no bundles may have created a lost Secret again; updating the bundles would lose them.
+    if state.serving is None and set(in_use) - set(state.authorities):
+        return CreateAuthority("the Secret lacks authorities that the bundles have", in_use)
     if outdated := tuple(config for config in observed.configs if set(config.bundles) - {state.bundle}):
         return UpdateBundles(outdated)
     if reason := serving_renewal_reason(state, observed.names, observed.now):

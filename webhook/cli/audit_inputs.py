@@ -15,6 +15,7 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_conte
 from webhook.audit.pod_audit import deduplicate_pods
 from webhook.cache.snapshot import ClusterSnapshot, collect_snapshot
 from webhook.cache.snapshot_objects import RawObject
+from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
     SAVE_CLUSTER,
@@ -31,7 +32,7 @@ from webhook.cli.inputs import (
 from webhook.cli.output import exit_with_error, print_note, show_progress
 from webhook.cli.selection import EVERYTHING, ObjectSelection
 from webhook.documents.document import POLICY_BOUNDS
-from webhook.errors import RightsliceError, abbreviate_names
+from webhook.errors import RightsliceError, abbreviate_names, read_problem
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.pool_kinds import product_by_node
 from webhook.model.prices import NodePrices, PriceTable, node_prices
@@ -41,6 +42,7 @@ from webhook.report.text import pluralize, sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import AdjustView, ClusterAudit
+    from webhook.cli.usage_inputs import ClusterUsage
     from webhook.usage.record_file import UsageRecord
 
 NO_PRICES = "none"
@@ -48,11 +50,7 @@ NO_PROMETHEUS = "none"
 
 AuditPaths = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="FILE|DIR|-",
-        help="A snapshot whose pods are evaluated. Default: the cluster that --cluster names.",
-        show_default=False,
-    ),
+    flags.paths_argument("A snapshot whose pods are evaluated. Default: the cluster that --cluster names."),
 ]
 Since = Annotated[
     str,
@@ -85,18 +83,20 @@ class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
     selection: ObjectSelection = EVERYTHING
 
     def read_record(self) -> UsageRecord | None:
+        """Return the record that `find_usage` finds."""
+        return self.find_usage().record
+
+    def find_usage(self) -> ClusterUsage:
         """Read recorded usage, else that of the named Prometheus, else that of a live cluster's own."""
         from webhook.cli import usage_inputs  # numpy is slow to import
 
         if self.usage is not None and self.prometheus is not None:
             exit_with_error("--usage and --prometheus: are mutually exclusive, found both. Use only one")
-        if self.usage is not None or self.prometheus == NO_PROMETHEUS:
-            return super().read_record()
-        if self.prometheus is not None:
-            return usage_inputs.read_prometheus(self.prometheus, self.now)
-        if self.cluster != LIVE or self.paths:
-            return super().read_record()
-        return usage_inputs.read_cluster_prometheus(self.access, self.now)
+        if self.prometheus is not None and self.prometheus != NO_PROMETHEUS:
+            return usage_inputs.ClusterUsage(usage_inputs.read_prometheus(self.prometheus, self.now))
+        if self.usage is None and self.prometheus is None and self.cluster == LIVE and not self.paths:
+            return usage_inputs.read_cluster_prometheus(self.access, self.now)
+        return usage_inputs.ClusterUsage(super().read_record())
 
 
 def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> ClusterAudit:
@@ -109,7 +109,7 @@ def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> Clust
     audit = _audit_live_cluster(flags, adjust_view) if live else _audit_files(flags, adjust_view)
     audit.prices = price_nodes(flags.prices, audit.context.view)
     if flags.selection.is_partial and not audit.results:
-        flags.selection.note_nothing("active pods")
+        flags.selection.note_nothing("active pods", audit.context.view.all_namespaces())
     if audit.undated_pods:
         pods = pluralize(audit.undated_pods, "pod")
         print_note(f"note: {pods} without metadata.creationTimestamp: --since does not exclude them")
@@ -183,7 +183,7 @@ def load_prices(name: str) -> PriceTable:
     try:
         loaded = load_price_list(read_content(file, POLICY_BOUNDS.size + 1), file)
     except OSError as error:
-        exit_with_error(f"--prices {file}: cannot be read: {error.strerror or error}")
+        exit_with_error(f"--prices {file}: {read_problem(error)}")
     if loaded.prices is None:
         for each in loaded.errors:
             print_note(f"{each.location}  error  {each.message}")
@@ -210,6 +210,15 @@ def build_snapshot(name: str, documents: Iterable[SourceObject | SkippedDocument
     if verbose:
         note_cluster(name, snapshot.view.fleet, snapshot.skipped)
     return snapshot
+
+
+def read_files_snapshot(files: Sequence[str]) -> ClusterSnapshot:
+    """Read the cluster that files describe. Exits if one cannot be read, or none has an object."""
+    name, documents = ", ".join(files), list(read_objects(files))
+    reject_broken_files(documents)
+    if not documents:
+        exit_without_objects(name, documents)
+    return build_snapshot(name, documents, verbose=False)
 
 
 def without_duplicate_pods(

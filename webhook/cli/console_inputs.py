@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -29,13 +29,14 @@ from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_fl
 from webhook.cli.commands.check import policies_source_text
 from webhook.cli.commands.layout import DemandOptions, LayoutFlags, plan_cluster_layout
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
-from webhook.cli.output import show_progress
+from webhook.cli.output import ErrorExit, show_progress
 from webhook.cli.usage_inputs import estimate_view
 from webhook.console.compact_documents import CompactDocuments
 from webhook.console.limits import describe_limits
+from webhook.console.pod_samples import PodSamples
 from webhook.console.reading import ClusterReading
-from webhook.console.trial import PodSamples
-from webhook.errors import RightsliceError
+from webhook.errors import RightsliceError, SolverError
+from webhook.model.fleet import largest_part_mib
 from webhook.model.usage import UsageView
 from webhook.report.console.findings import group_console_findings
 from webhook.report.console.policies import reach_of_policies
@@ -48,6 +49,12 @@ from webhook.usage.record_file import UsageRecord
 USAGE_SECONDS = 3600
 """A live cluster's usage is read again after this time: a reading of Prometheus takes up to minutes."""
 
+RETRY_SECONDS = 120
+"""Time after which usage is read again that could not be read; twice as long after each further failure."""
+
+
+WITHOUT_USAGE = "no usage was read. Start rightslice ui with --usage FILE or --prometheus URL"
+
 
 class AuditedCluster(NamedTuple):
     """An audit, and objects with the quotas and ranges."""
@@ -56,19 +63,37 @@ class AuditedCluster(NamedTuple):
     objects: Sequence[SourceObject]
 
 
+class UsageSchedule:
+    """Says when usage is read again: an hour after a reading, and sooner after one that failed."""
+
+    def __init__(self) -> None:
+        self._due = datetime.min.replace(tzinfo=UTC)
+        self._retry = RETRY_SECONDS
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether to read it now."""
+        return now >= self._due
+
+    def record_reading(self, now: datetime, *, failed: bool) -> None:
+        """Plan the next reading."""
+        self._due = now + timedelta(seconds=self._retry if failed else USAGE_SECONDS)
+        self._retry = min(2 * self._retry, USAGE_SECONDS) if failed else RETRY_SECONDS
+
+
 class ConsoleReader:
     """Reads and evaluates the cluster that the flags select, and keeps its usage for an hour."""
 
     def __init__(self, flags: AuditFlags) -> None:
         self._flags = flags
         self._record: UsageRecord | None = None
-        self._record_at = datetime.min.replace(tzinfo=UTC)
+        self._schedule = UsageSchedule()
+        self._usage_problem = ""
 
     def read(self) -> ClusterReading:
         """Read the cluster. Exits if the input is invalid or the cluster does not answer."""
         flags = self._flags
-        if (flags.now - self._record_at).total_seconds() >= USAGE_SECONDS:
-            self._record, self._record_at = flags.read_record(), flags.now
+        if self._schedule.is_due(flags.now):
+            self._read_usage()
         usage = estimate_view(self._record, verbose=flags.verbose) if self._record is not None else UsageView()
         samples = PodSamples()
         read_audit = _audit_live if flags.cluster == LIVE else _audit_files
@@ -78,6 +103,8 @@ class ConsoleReader:
             audit.results,
             audit.capacities,
             audit.prices,
+            usage_problem=self._usage_problem,
+            largest_part_mib=largest_part_mib(audit.context.view.fleet),
             cluster=audit.cluster,
             moment=f"{flags.now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
         )
@@ -88,12 +115,17 @@ class ConsoleReader:
             _pods_by_node(audit.gpu_pods),
             _histories_by_workload(self._record),
             group_console_findings(state.workloads, audit_claims(audit.context.view)),
-            reach_of_policies(audit.context.policies, audit.results),
+            reach_of_policies(audit.context.policies, audit.results, state.by_workload),
             describe_limits(limits),
             policies_source_text(flags.policies, flags.cluster),
             samples,
             partial(_plan_layouts, flags, self._record),
         )
+
+    def _read_usage(self) -> None:
+        self._record, problem = self._flags.find_usage()
+        self._usage_problem = (problem or WITHOUT_USAGE) if self._record is None else ""
+        self._schedule.record_reading(self._flags.now, failed=bool(problem))
 
     def read_again(self) -> ClusterReading:
         """Read the cluster as of now. Raises RightsliceError instead of an exit."""
@@ -101,7 +133,7 @@ class ConsoleReader:
         try:
             return self.read()
         except typer.Exit as error:
-            raise RightsliceError("the cluster could not be read again; the terminal shows why") from error
+            raise RightsliceError(f"the cluster could not be read again: {_exit_reason(error)}") from error
 
 
 def _plan_layouts(flags: AuditFlags, record: UsageRecord | None) -> ClusterLayout:
@@ -115,8 +147,14 @@ def _plan_layouts(flags: AuditFlags, record: UsageRecord | None) -> ClusterLayou
         return plan_cluster_layout(LayoutFlags(**fields), DemandOptions(0, None, by_namespace=False, idle_only=False))[
             0
         ]
+    except SolverError as error:
+        raise RightsliceError(f"{error}, then start rightslice ui again") from error
     except typer.Exit as error:
-        raise RightsliceError("the cluster could not be read for the plan; the terminal shows why") from error
+        raise RightsliceError(f"the cluster could not be read for the plan: {_exit_reason(error)}") from error
+
+
+def _exit_reason(error: typer.Exit) -> str:
+    return error.message if isinstance(error, ErrorExit) else "its objects are invalid; the terminal shows which"
 
 
 def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:

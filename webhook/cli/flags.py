@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from webhook.cli.cluster_access import choose_cluster
 from webhook.errors import quote_text
 
 NAMESPACE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -48,6 +49,11 @@ def cluster_option(help_: str) -> Any:
     return typer.Option("--cluster", metavar=CLUSTER_FORMS, help=help_, autocompletion=words)
 
 
+def paths_argument(help_: str, metavar: str = "FILE|DIR|-") -> Any:
+    """Return the argument for files and folders, and standard input if the metavar names it."""
+    return typer.Argument(metavar=metavar, help=help_, show_default=False)
+
+
 def filename_option(help_: str) -> Any:
     """Return the option -f for files, folders or standard input."""
     return typer.Option("-f", "--filename", metavar="FILE|DIR|-", help=help_)
@@ -58,9 +64,9 @@ def namespace_option(help_: str) -> Any:
     return typer.Option("-n", "--namespace", metavar="NAMESPACE", callback=validate_namespace_name, help=help_)
 
 
-def policies_option(help_: str) -> Any:
-    """Return the option --policies."""
-    return typer.Option("--policies", metavar="FILE|DIR", help=help_)
+def policies_option(help_: str, *aliases: str) -> Any:
+    """Return the option --policies, also by other names."""
+    return typer.Option("--policies", *aliases, metavar="FILE|DIR", help=help_)
 
 
 def policies_or_live_option(flag: str, which: str = "Policies to evaluate.") -> Any:
@@ -71,7 +77,10 @@ def policies_or_live_option(flag: str, which: str = "Policies to evaluate.") -> 
 
 def policy_namespace_option(flag: str) -> Any:
     """Return the option --policy-namespace for a live cluster that `flag` names."""
-    help_ = f"With {flag} live: the namespace of exceptions and of the ConfigMap rightslice-policies."
+    help_ = (
+        f"With {flag} live: the namespace of exceptions and of the ConfigMap rightslice-policies. Default: that of the "
+        "installation."
+    )
     return typer.Option("--policy-namespace", metavar="NAMESPACE", help=help_)
 
 
@@ -84,12 +93,7 @@ def is_written(called: typer.Context, name: str) -> bool:
 # Input
 
 Paths = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="FILE|DIR|-",
-        help="Files, folders (their YAML and JSON files) or - for standard input.",
-        show_default=False,
-    ),
+    list[str] | None, paths_argument("Files, folders (their YAML and JSON files) or - for standard input.")
 ]
 Filenames = Annotated[list[str] | None, filename_option("The same as an argument. Repeatable.")]
 
@@ -106,7 +110,25 @@ def require_paths(paths: list[str] | None, filenames: list[str] | None) -> list[
     return named
 
 
-Policies = Annotated[list[str] | None, policies_option(f"Policy files or folders. Repeatable. Default: {LIBRARY}.")]
+ClusterFiles = Annotated[
+    list[str] | None,
+    filename_option("The cluster as files, instead of --cluster: what `kubectl get -o yaml` prints. Repeatable."),
+]
+
+
+def files_or_cluster(called: typer.Context, files: list[str], cluster: str | None) -> str | None:
+    """Return the cluster to read; None if files are named instead. Exits if --cluster and files are written."""
+    if not files:
+        return choose_cluster(cluster)
+    if is_written(called, "cluster"):
+        raise typer.BadParameter("is the cluster to read, and so are the files; found both", param_hint="--cluster")
+    return None
+
+
+ListedPolicies = Annotated[
+    list[str] | None,
+    policies_option(f"Policy files or folders. Repeatable. Default: {LIBRARY}.", "-f", "--filename"),
+]
 PoliciesOrLive = Annotated[list[str] | None, policies_or_live_option("--cluster")]
 PolicyNamespace = Annotated[str, policy_namespace_option("--cluster")]
 Cluster = Annotated[

@@ -29,8 +29,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "explain deployment/train -n research",
         "explain --all",
     ),
-    "undo": ("undo research/train-0", "undo deployment/serve -n research", "undo -f pod.yaml | kubectl create -f -"),
-    "fairshare": ("fairshare --cluster demo", "fairshare -o json"),
+    "undo": ("undo research/train-0", "undo deployment/serve -n research", "undo -f pod.yaml -o json"),
+    "fairshare": ("fairshare --cluster demo", "fairshare nodes.yaml pods.yaml", "fairshare -l tier=research -o json"),
     "audit": (
         "audit --cluster demo",
         "audit --since 7d",
@@ -50,13 +50,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "layout --write layout --allow-drain --max-unavailable 2",
     ),
     "layout status": ("layout status", "layout status layout/ --watch --timeout 3600"),
-    "lint": ("lint --cluster demo", "lint -f quotas.yaml", "lint -n research -o yaml"),
+    "lint": ("lint --cluster demo -o table", "lint -f quotas.yaml", "lint -n research -o yaml"),
     "capacity": (
         "capacity --cluster demo",
         "capacity a100-mixed-1 --cluster demo",
+        "capacity -f nodes.yaml -f pods.yaml",
         "capacity -o wide --sort-by free",
     ),
-    "place": ("place -f pod.yaml --cluster demo", "place -f pod.yaml -o json"),
+    "place": ("place -f pod.yaml --cluster demo", "place -f pod.yaml -o json", "place -n research -l app=train"),
     "simulate": (
         "simulate --nodes demo --pods pods.yaml",
         "simulate --nodes nodes.csv --pods pods.csv",
@@ -69,7 +70,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "policy lint": ("policy lint", "policy lint policies --cluster live"),
     "policy list": ("policy list", "policy list --policies policies -o json"),
     "policy show": ("policy show guard",),
-    "policy diff": ("policy diff policies policies.new --cluster demo",),
+    "policy diff": (
+        "policy diff policies policies.new --cluster demo",
+        "policy diff policies policies.new -f nodes.yaml -f pods.yaml",
+    ),
     "policy new": ("policy new research > policies/research.yaml",),
     "usage record": ("usage record --prometheus http://prometheus:9090 --file usage.json",),
     "accounting enable": ("accounting enable -n research --gpus 16",),
@@ -77,12 +81,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "kueue config": ("kueue config",),
     "install": ("install --image registry.example.com/rightslice:0.1.0", "install --dry-run", "install --mode enforce"),
     "uninstall": ("uninstall",),
-    "doctor": ("doctor", "doctor --context staging -o json"),
+    "doctor": ("doctor", "doctor --context staging -o json", "doctor -o name"),
     "serve webhook": ("serve webhook --cluster demo --self-signed --listen 127.0.0.1:9443",),
     "serve extender": ("serve extender --cluster live --self-signed --listen 127.0.0.1:9443",),
     "serve agent": ("serve agent --node gpu-1",),
     "completion": ("completion bash > /etc/bash_completion.d/rightslice",),
-    "version": ("version",),
+    "version": ("version", "version -o json"),
 }
 """Arguments of the program, by command."""
 

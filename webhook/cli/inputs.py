@@ -19,7 +19,7 @@ from webhook.cache.snapshot import DEMO, collect_snapshot, read_schedulers, read
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
 from webhook.documents.document import POLICY_BOUNDS
-from webhook.errors import RightsliceError
+from webhook.errors import RightsliceError, read_problem
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.pods import DEFAULT_NAMESPACE
@@ -64,13 +64,18 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_record(self) -> UsageRecord | None:
         """Read the recorded usage; for the example cluster, by default the example's."""
-        if self.usage is None and self.cluster != DEMO:
-            return None
-        from webhook.cli import usage_inputs  # numpy is slow to import
+        return read_recorded_usage(self.usage, self.cluster, self.now)
 
-        if self.usage is None:
-            return usage_inputs.read_demo_record(self.now)
-        return usage_inputs.read_usage_file(self.usage, self.now)
+
+def read_recorded_usage(usage: str | None, cluster: str | None, moment: datetime) -> UsageRecord | None:
+    """Read a file of usage; without one, the usage of the example cluster if that is the cluster."""
+    if usage is None and cluster != DEMO:
+        return None
+    from webhook.cli import usage_inputs  # numpy is slow to import
+
+    if usage is None:
+        return usage_inputs.read_demo_record(moment)
+    return usage_inputs.read_usage_file(usage, moment)
 
 
 def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> EvaluationContext:
@@ -105,7 +110,7 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
     Exits if a path cannot be read.
     """
     paths = list(paths) if paths else [shipped_path("policies")]
-    files = [file for path in paths for file in ([path] if path == STDIN else document_files(path))]
+    files = [file for path in paths for file in _list_policy_files(path)]
     if not files:
         missing = "no policy files (.yaml, .yml, .json) here. Name a file, or a folder that contains some"
         exit_with_error(f"{', '.join(paths)}: {missing}")
@@ -114,9 +119,18 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
         try:
             content = sys.stdin.buffer.read(limit) if file == STDIN else read_content(file, limit)
         except OSError as error:
-            exit_with_error(f"{file}: cannot be read: {error.strerror or error}")
+            exit_with_error(f"{file}: {read_problem(error)}")
         texts.append((shown_name(file), content.decode(errors="surrogateescape")))
     return texts
+
+
+def _list_policy_files(path: str) -> list[str]:
+    if path == STDIN:
+        return [path]
+    try:
+        return document_files(path)
+    except OSError as error:
+        exit_with_error(f"{error.filename or path}: {read_problem(error)}")
 
 
 def shipped_path(*names: str) -> str:
@@ -263,7 +277,7 @@ def read_cluster_view(
     except RightsliceError as error:
         exit_with_error(str(error))
     except OSError as error:
-        exit_with_error(f"{name}: cannot be read: {error.strerror or error}")
+        exit_with_error(f"{name}: {read_problem(error)}")
     if verbose:
         note_cluster(name or "unknown", snapshot.view.fleet, snapshot.skipped)
     return with_namespace_labels(snapshot.view, labels)

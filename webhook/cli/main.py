@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from webhook import __version__
 
@@ -41,11 +41,12 @@ COMMANDS = {
     "doctor": "webhook.cli.commands.doctor:doctor_command",
     "serve": "webhook.cli.commands.serve:serve",
     "completion": "webhook.cli.commands.completion:completion_command",
-    "version": "webhook.cli.main:version_command",
+    "version": "webhook.cli.commands.version:version_command",
 }
 """Functions or groups of commands, in the order of the help page."""
 
 PROGRAM = "rightslice"
+VERSION_LINE = f"{PROGRAM} {__version__}\n"
 COMPLETER = "kubectl_complete-rightslice"
 """The name by which kubectl asks a plugin for completions; the last argument is to be completed."""
 
@@ -68,13 +69,30 @@ def run() -> None:
     completing = bool(os.environ.get(COMPLETION_VARIABLE))
     arguments = sys.argv[1:]
     if arguments in (["version"], ["--version"]) and not completing:
-        version_command()
+        sys.stdout.write(VERSION_LINE)
         return
     if arguments[:1] == ["help"]:
         arguments = [*(each for each in arguments[1:] if each != "help"), "--help"]
-    defaults = {} if completing or "--help" in arguments else _default_flags(arguments)
+    from typer.main import get_command
+
     name = PROGRAM if completing else program_name(sys.argv[0])
-    build_app_for(arguments)(arguments, prog_name=name, default_map=defaults)
+    app = get_command(build_app_for(arguments))
+    try:
+        defaults = {} if completing or {"-h", "--help"} & set(arguments) else _default_flags(app, arguments)
+        app(arguments, prog_name=name, default_map=defaults)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _exit_with_file_error(error)
+
+
+def _exit_with_file_error(error: OSError) -> NoReturn:
+    """Name a file that cannot be used and was not expected to fail: it vanished, or is in a closed folder."""
+    from webhook.cli.output import EXIT_INVALID_INPUT, print_note
+    from webhook.report.text import sanitize
+
+    print_note(f"error: {sanitize(os.fsdecode(error.filename))}: cannot be used: {error.strerror}")
+    sys.exit(EXIT_INVALID_INPUT)
 
 
 def _replace_closed_streams() -> None:
@@ -101,7 +119,7 @@ def _ask_as_bash(words: list[str]) -> None:
     os.environ["COMP_CWORD"] = str(len(words))
 
 
-def _default_flags(arguments: list[str]) -> Mapping[str, Any]:
+def _default_flags(app: Any, arguments: list[str]) -> Mapping[str, Any]:
     """Return the defaults that a file of the repository sets for the called command."""
     folders = (Path.cwd(), *Path.cwd().parents)
     file = next((each / PROJECT_FILE for each in folders if (each / PROJECT_FILE).is_file()), None)
@@ -111,20 +129,21 @@ def _default_flags(arguments: list[str]) -> Mapping[str, Any]:
 
     from webhook.cli.project_file import default_flags  # its models are slow to import
 
+    command, names, others = _find_command(app, arguments)
     try:
-        called = called_command(arguments)
-        rest = arguments[arguments.index(called) + 1 :] if called else []
-        return default_flags(called, called_command(rest), file)
+        return default_flags(command, names, file, others) if names else {}
     except Exit as ended:
         sys.exit(ended.exit_code)
 
 
-def version_command() -> None:
-    """Print the version.
-
-    Exit code: 0.
-    """
-    sys.stdout.write(f"rightslice {__version__}\n")
+def _find_command(group: Any, arguments: list[str]) -> tuple[Any, list[str], list[str]]:
+    """Return the called command of a group, the words that call it, and its arguments; the group if none is called."""
+    name = called_command(arguments)
+    found = getattr(group, "commands", {}).get(name)
+    if found is None:
+        return group, [], arguments
+    command, words, others = _find_command(found, arguments[arguments.index(name) + 1 :])
+    return command, [name, *words], others
 
 
 def program_name(program: str) -> str:
@@ -161,7 +180,7 @@ def build_app(names: list[str]) -> typer.Typer:
 
     def print_version(wanted: bool) -> None:
         if wanted:
-            version_command()
+            sys.stdout.write(VERSION_LINE)
             raise typer.Exit
 
     version = typer.Option(

@@ -175,6 +175,15 @@ class RowFlags(NamedTuple):
 DEFAULT_ROWS = RowFlags()
 
 
+def text_reports(lines: Callable[[], Iterable[str]]) -> dict[str, ReportRenderer]:
+    """Return the renderers of a report for people that has no more columns with -o wide."""
+
+    def text() -> str:
+        return join_lines(lines())
+
+    return {"table": text, "wide": text}
+
+
 def document_reports(document: Callable[[], Any]) -> dict[str, ReportRenderer]:
     """Return the renderers of plain data as JSON and as YAML."""
     return {"json": lambda: json_text(document()), "yaml": lambda: yaml_text(document())}
@@ -229,7 +238,15 @@ def print_note(line: str) -> None:
         _discard_output(sys.stderr)
 
 
+class ErrorExit(typer.Exit):
+    """An exit after an error was written to stderr."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(code)
+        self.message = message
+
+
 def exit_with_error(message: str, code: int = EXIT_INVALID_INPUT) -> NoReturn:
     """Write an error to stderr and exit."""
     print_note(f"error: {message}")
-    raise typer.Exit(code)
+    raise ErrorExit(message, code)

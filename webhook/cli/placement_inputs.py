@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
+from webhook.cli.audit_inputs import read_files_snapshot
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
     SAVE_CLUSTER,
@@ -26,6 +27,7 @@ from webhook.cli.inputs import (
 )
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.text import sanitize
@@ -52,12 +54,14 @@ FillBy = Annotated[
 ]
 
 
-def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = False) -> PlacementInput:
-    """Read the cluster to place pods in. Exits if none is named, or it has no nodes."""
+def read_placement_input(
+    name: str | None, access: ClusterFlags, files: Sequence[str] = (), *, verbose: bool = False
+) -> PlacementInput:
+    """Read the cluster to place pods in, or files that describe it. Exits if it has no nodes."""
     if name == LIVE:
         with open_live_cluster(access) as cluster:
             return _placement_of_cluster(cluster, verbose=verbose)
-    snapshot = _read_placement_snapshot(name, access, verbose=verbose)
+    snapshot = _read_placement_snapshot(str(name), access, files, verbose=verbose)
     return build_placement_input(snapshot.view.fleet, snapshot.objects, snapshot.view.devices)
 
 
@@ -69,9 +73,14 @@ def read_placement_and_context(
     now: datetime,
     scheduler_config: Path | None = None,
     *,
+    namespace: str = DEFAULT_NAMESPACE,
     verbose: bool = False,
 ) -> tuple[PlacementInput, EvaluationContext]:
-    """Read the cluster to place pods in, and the policies that the pods are evaluated against first."""
+    """Read the cluster to place pods in, and the policies that the pods are evaluated against first.
+
+    Args:
+        namespace: That of pods that do not set one.
+    """
     if name == LIVE:
         with open_live_cluster(access) as cluster:
             policies = load_cluster_policies(cluster, policy_paths, policy_namespace, verbose=verbose)
@@ -83,7 +92,8 @@ def read_placement_and_context(
         view = snapshot.view
         placement = build_placement_input(view.fleet, snapshot.objects, view.devices)
         view = view.with_schedulers(read_scheduler_config(scheduler_config, view.schedulers))
-    return replace(placement, schedulers=view.schedulers, peers=view.peers), EvaluationContext(policies, view, now)
+    evaluation = EvaluationContext(policies, view, now, namespace=namespace)
+    return replace(placement, schedulers=view.schedulers, peers=view.peers), evaluation
 
 
 def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> PlacementInput:
@@ -97,12 +107,15 @@ def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> Placement
     return build_placement_input(found.fleet, found.objects, found.devices)
 
 
-def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
+def _read_placement_snapshot(
+    name: str, access: ClusterFlags, files: Sequence[str] = (), *, verbose: bool
+) -> ClusterSnapshot:
     reject_access_flags(access)
     try:
-        snapshot = read_snapshot(name)
+        snapshot = read_files_snapshot(files) if files else read_snapshot(name)
     except RightsliceError as error:
         exit_with_error(str(error))
+    name = ", ".join(files) or name
     if verbose:
         note_cluster(name, snapshot.view.fleet, snapshot.skipped)
     if not snapshot.view.fleet.nodes:

@@ -122,6 +122,14 @@ def read_pods(cluster: str, access: ClusterFlags, references: Sequence[PodRefere
         return [read_live_pod(live, each) for each in references]
 
 
+def read_selected_pods(cluster: str, access: ClusterFlags, namespace: str | None, selector: str) -> list[SourceObject]:
+    """Read the pods of a live cluster or of a snapshot that -l selects. Exits if there is none."""
+    if cluster != LIVE:
+        return select_snapshot_pods(cluster, namespace, selector)
+    with open_live_cluster(access) as live:
+        return select_live_pods(live, namespace, selector)
+
+
 def select_live_pods(cluster: ClusterReader, namespace: str | None, selector: str) -> list[SourceObject]:
     """Return the pods that -l selects, by default in the namespace of the context. Exits if there is none."""
     selection = select_objects(namespace or cluster.namespace, selector=selector)

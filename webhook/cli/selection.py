@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webhook.audit.evaluate import written_namespace
@@ -60,9 +60,10 @@ class ObjectSelection(NamedTuple):
         words = [f"in namespace {self.namespace}"] * bool(self.namespace)
         return " ".join([*words, *[f"with labels {self.selector}"] * bool(self.labels)])
 
-    def note_nothing(self, kind: str) -> None:
-        """Print that it selects nothing of a kind."""
-        print_note(sanitize(f"note: no {kind} {self}"))
+    def note_nothing(self, kind: str, namespaces: Collection[str] = ()) -> None:
+        """Print that it selects nothing of a kind, and that its namespace is none of those of the cluster, if known."""
+        is_missing = bool(self.namespace and namespaces) and self.namespace not in namespaces
+        print_note(sanitize(f"note: no {kind} {self}{'; the namespace does not exist' * is_missing}"))
 
     def note_none_of(self, documents: Iterable[SourceObject | SkippedDocument]) -> None:
         """Print that it selects none of some objects, if it does not."""

@@ -68,9 +68,21 @@ def read_prometheus(url: str, moment: datetime) -> UsageRecord | None:
     return _record_of(reading, f"--prometheus {sanitize(url)}", moment, exit_with_error)
 
 
+class ClusterUsage(NamedTuple):
+    """The usage that was read for a cluster.
+
+    Attributes:
+        record: None if there is none, or it is too old.
+        problem: Why the cluster's own Prometheus was not read; "" if it was, or was not to be read.
+    """
+
+    record: UsageRecord | None
+    problem: str = ""
+
+
 @lru_cache(maxsize=1)
-def read_cluster_prometheus(access: ClusterFlags, moment: datetime) -> UsageRecord | None:
-    """Read usage from the cluster's own Prometheus, found by its Service; None, with a note, if that is impossible."""
+def read_cluster_prometheus(access: ClusterFlags, moment: datetime) -> ClusterUsage:
+    """Read usage from the cluster's own Prometheus, found by its Service; prints a note if that is impossible."""
 
     async def read(api: KubeClient) -> tuple[PrometheusService | None, PrometheusReading | str]:
         try:
@@ -89,11 +101,11 @@ def read_cluster_prometheus(access: ClusterFlags, moment: datetime) -> UsageReco
     if service is None or isinstance(reading, str):
         where = f"{service.label}, found by its labels, was not read: " if service else ""
         _note_without_usage(f"{where}{reading}")
-        return None
+        return ClusterUsage(None, f"{where}{reading}")
     source = f"Prometheus {service.label}"
     others = f"; {pluralize(service.others, 'other')} not read" if service.others else ""
     print_note(f"usage: {source}, found by {service.selector}, through the API server{others}")
-    return _record_of(reading, source, moment, _note_without_usage)
+    return ClusterUsage(_record_of(reading, source, moment, _note_without_usage))
 
 
 def estimate_view(recorded: UsageRecord, *, verbose: bool = False) -> UsageView:
@@ -162,6 +174,9 @@ LABEL_SELECTORS = (
     "app.kubernetes.io/name=vmsingle",
     "app.kubernetes.io/name=victoria-metrics-single",
     "app.kubernetes.io/name in (thanos, thanos-query),app.kubernetes.io/component in (query, query-layer)",
+    "app.kubernetes.io/name=thanos-query",
+    "app in (thanos-query, thanos-querier)",
+    "app.kubernetes.io/name=prometheus",
 )
 PORT_NAMES = ("http-web", "web", "http", "https", "http-query")
 MAX_SERVICES = 20

@@ -8,7 +8,7 @@ from time import monotonic, time_ns
 from typing import NamedTuple
 
 from webhook.audit.evaluate import EvaluationContext
-from webhook.console.trial import PodSamples
+from webhook.console.pod_samples import PodSamples
 from webhook.errors import RightsliceError
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.report.console.findings import ConsoleFindings

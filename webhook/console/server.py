@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 
 from aiohttp import web
@@ -19,9 +19,10 @@ from webhook.console.guard import (
 )
 from webhook.console.planning import LayoutPlanner
 from webhook.console.reading import ClusterReading, NewestReading
-from webhook.console.trial import TrialCluster, run_trial
+from webhook.console.trial import TrialCluster, evaluate_trial
+from webhook.console.trial_runner import KEPT_TRIALS, TrialRunner
 from webhook.console.usage_bands import usage_bands
-from webhook.errors import PageQueryError, TrialError, quote_text
+from webhook.errors import PageQueryError, quote_text
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
 from webhook.report.console.layout import layout_plan_page
@@ -48,11 +49,17 @@ from webhook.report.console.policies import (
     PolicyReach,
     policies_page,
     policy_page,
-    trial_page,
     written_policy,
 )
 from webhook.report.console.query import FilterField, PageQuery, parse_page_query
 from webhook.report.console.quotas import LIMIT_COLUMNS, QUOTA_FILTERS, QUOTA_KEY, quota_page, quotas_page
+from webhook.report.console.trials import (
+    TRIAL_KEY,
+    TRIAL_PARAMETER,
+    TrialReport,
+    trial_page,
+    trial_result_address,
+)
 from webhook.report.console.workloads import (
     WORKLOAD_COLUMNS,
     WORKLOAD_FILTERS,
@@ -60,14 +67,15 @@ from webhook.report.console.workloads import (
     workload_page,
     workloads_page,
 )
-from webhook.web.daemon_threads import run_in_daemon_thread
 
 READING: web.AppKey[NewestReading] = web.AppKey("reading")
 PLANNER: web.AppKey[LayoutPlanner] = web.AppKey("planner")
 
-TRIAL_LOCK: web.AppKey[asyncio.Lock] = web.AppKey("trial_lock")
+TRIALS: web.AppKey[TrialRunner] = web.AppKey("trials")
 TRIAL_FIELDS = ("objects", "policies")
-TRIAL_BUSY = "Another trial is being evaluated. Send this one again in a few seconds."
+TRIAL_PATIENCE = 0.5
+"""Seconds in which most trials of small clusters end; the page of one that takes longer says how far it is."""
+
 TOO_LARGE = (
     f"A trial must be at most {MAX_BODY_BYTES // 1024} KiB as a browser encodes it: a line end takes six bytes, a "
     "quote three. Go back in the browser to what was pasted and remove objects, or use rightslice check."
@@ -89,11 +97,11 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
     """
     app = web.Application(middlewares=[check_request], client_max_size=MAX_BODY_BYTES)
     app.on_response_prepare.append(add_headers)
-    app[READING], app[HOSTS], app[PLANNER] = reading, hosts, LayoutPlanner()
+    app[READING], app[HOSTS], app[PLANNER], app[TRIALS] = reading, hosts, LayoutPlanner(), TrialRunner()
+    app.cleanup_ctx.append(_close_trials)
     for path, render in PAGES.items():
         app.router.add_get(path, _page_handler(render))
-    app[TRIAL_LOCK] = asyncio.Lock()
-    app.router.add_post(TRIAL_ENTRY.path, run_pasted_trial)
+    app.router.add_post(TRIAL_ENTRY.path, start_pasted_trial)
     app.router.add_get(STYLE_PATH, _file_handler(console_style(), "text/css"))
     app.router.add_get(SCRIPT_PATH, _file_handler(console_script(), "text/javascript"))
     app.router.add_route("*", "/{path:.*}", _missing_page)
@@ -102,12 +110,14 @@ def build_console(reading: NewestReading, hosts: frozenset[str]) -> web.Applicat
 
 def _page_handler(render: PageRenderer) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        reading = request.app[READING]
-        tag = f'"{reading.tag}-{request.app[PLANNER].version}"'
+        reading, trials = request.app[READING], request.app[TRIALS]
+        trial = trials.find(request.query.get(TRIAL_PARAMETER, ""))
+        tag = f'"{reading.tag}-{request.app[PLANNER].version}-{trial.version if trial is not None else ""}"'
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
         try:
-            text = render(request, reading)
+            with trials.paused():
+                text = render(request, reading)
         except _MissingObjectError as error:
             return _message_response(reading, "Not found", str(error), HTTPStatus.NOT_FOUND)
         except PageQueryError as error:
@@ -117,9 +127,14 @@ def _page_handler(render: PageRenderer) -> Handler:
     return handle
 
 
-async def run_pasted_trial(request: web.Request) -> web.Response:
-    """Evaluate what was pasted, in a thread: one trial at a time, so that trials cannot occupy all threads."""
-    reading, lock = request.app[READING], request.app[TRIAL_LOCK]
+async def _close_trials(app: web.Application) -> AsyncIterator[None]:
+    yield
+    app[TRIALS].close()
+
+
+async def start_pasted_trial(request: web.Request) -> web.Response:
+    """Start to evaluate what was pasted, and redirect to the page of its result."""
+    reading = request.app[READING]
     try:
         form = await read_form(request)
     except web.HTTPRequestEntityTooLarge:
@@ -128,25 +143,16 @@ async def run_pasted_trial(request: web.Request) -> web.Response:
     texts = {name: value.replace("\r\n", "\n") for name, value in values.items() if isinstance(value, str)}
     if len(form) > len(TRIAL_FIELDS) or len(texts) < len(TRIAL_FIELDS):
         raise web.HTTPBadRequest(text=f"the form must have the fields {' and '.join(TRIAL_FIELDS)}, found others\n")
-    if lock.locked():
-        return _rejected_trial(reading, texts, TRIAL_BUSY, HTTPStatus.SERVICE_UNAVAILABLE)
     current = reading.current
     cluster = TrialCluster(current.state, current.context, current.samples)
-    try:
-        async with lock:
-            outcome = await run_in_daemon_thread(
-                lambda: run_trial(cluster, texts["objects"], texts["policies"], current.policy_source)
-            )
-    except TrialError as error:
-        return _rejected_trial(reading, texts, str(error), HTTPStatus.BAD_REQUEST)
-    text = trial_page(current.state, texts, outcome, problem=reading.problem)
-    return web.Response(text=text, content_type="text/html")
-
-
-def _rejected_trial(reading: NewestReading, texts: Mapping[str, str], error: str, status: HTTPStatus) -> web.Response:
-    """Return the form with what was pasted, and the error beside it."""
-    text = trial_page(reading.current.state, texts, error=error, problem=reading.problem)
-    return web.Response(status=status, text=text, content_type="text/html")
+    steps = partial(evaluate_trial, cluster, texts["objects"], texts["policies"], current.policy_source)
+    trial = request.app[TRIALS].start(texts, steps)
+    await trial.wait(TRIAL_PATIENCE)
+    if trial.report.error:
+        text = trial_page(reading.current.state, TrialReport(texts=texts, error=trial.report.error), reading.problem)
+        return web.Response(status=HTTPStatus.BAD_REQUEST, text=text, content_type="text/html")
+    address = f"{trial_result_address(trial.key)}#result"
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": address})
 
 
 def _message_response(reading: NewestReading, heading: str, message: str, status: HTTPStatus) -> web.Response:
@@ -234,13 +240,24 @@ def _policy(request: web.Request, reading: NewestReading) -> str:
 
 
 def _trial(request: web.Request, reading: NewestReading) -> str:
-    """Return the empty form, or the form with a policy of the cluster."""
-    name, current = _query(request, POLICY_KEY).value("name"), reading.current
+    """Return a trial, the empty form, or the form with a policy of the cluster."""
+    query, current = _query(request, TRIAL_KEY), reading.current
+    name, key = query.value("name"), query.value(TRIAL_PARAMETER)
+    if key:
+        return trial_page(current.state, _find_trial(request.app[TRIALS], key), reading.problem)
     if not name:
-        return trial_page(current.state, {}, problem=reading.problem)
-    row = _find_policy(current, name)
-    texts = {"policies": written_policy(current.context.policies, row.policy.name)}
-    return trial_page(current.state, texts, problem=reading.problem)
+        return trial_page(current.state, TrialReport(), reading.problem)
+    texts = {"policies": written_policy(current.context.policies, _find_policy(current, name).policy.name)}
+    return trial_page(current.state, TrialReport(texts=texts), reading.problem)
+
+
+def _find_trial(trials: TrialRunner, key: str) -> TrialReport:
+    trial = trials.find(key)
+    if trial is None:
+        raise _MissingObjectError(
+            f"{quote_text(key)}: is no trial that this console keeps; it keeps {KEPT_TRIALS}. Evaluate it again"
+        )
+    return trial.report
 
 
 def _find_policy(current: ClusterReading, name: str) -> PolicyReach:

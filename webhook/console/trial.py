@@ -1,16 +1,15 @@
-"""Evaluates pasted objects and policies as `check`, `explain` and `policy diff` do, within bounds."""
+"""Evaluates pasted objects and policies as `check`, `explain` and `policy diff` do, in steps, within bounds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from time import monotonic
 from typing import NamedTuple
 
 import msgspec
 
 from webhook.audit.evaluate import EvaluationContext, evaluate_all
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
-from webhook.audit.pod_audit import is_active_pod
 from webhook.audit.policy_diff import (
     CHANGE_KINDS,
     PodPolicyDiff,
@@ -18,65 +17,35 @@ from webhook.audit.policy_diff import (
     policy_change_lines,
     policy_diffs_by_workload,
 )
-from webhook.console.compact_documents import compress_object, restore_object
+from webhook.console.pod_samples import PodSamples
 from webhook.errors import TrialError, quote_text
-from webhook.model.field_paths import map_at
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.report.check import PoliciesUsed, report_lines
-from webhook.report.console.policies import OBJECTS_LABEL, POLICIES_LABEL, TrialDecision, TrialOutcome, WorkloadChange
 from webhook.report.console.state import ConsoleState
+from webhook.report.console.trials import (
+    MAX_CHANGES,
+    OBJECTS_LABEL,
+    POLICIES_LABEL,
+    ClusterTrial,
+    TrialDecision,
+    TrialOutcome,
+    TrialProgress,
+    WorkloadChange,
+)
 from webhook.report.explain import explain_lines
 from webhook.report.results import CheckResult
 from webhook.report.serialization import yaml_text
 from webhook.report.text import sanitize
-from webhook.well_known import GROUP, Json
+from webhook.well_known import GROUP
 
 MAX_OBJECTS = 20
 """Objects of a trial."""
-
-MAX_SAMPLES = 50_000
-"""Workloads of which a pod is kept."""
-
-TRIAL_SECONDS = 10.0
-"""Time to evaluate the workloads of a cluster; the page says how many were evaluated."""
 
 PASTED = "stdin"
 """The name of what is pasted: that of standard input, so that the report is that of `check -`."""
 
 PASTED_POLICIES = "pasted"
-
-
-class PodSamples:
-    """One pod of each workload, compressed."""
-
-    def __init__(self) -> None:
-        self._samples: dict[tuple[object, object], bytes] = {}
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def observe(self, documents: Iterable[SourceObject | SkippedDocument]) -> Iterator[SourceObject | SkippedDocument]:
-        """Yield documents, and keep the first active pod of each owner."""
-        for each in documents:
-            if isinstance(each, SourceObject) and is_active_pod(each.data):
-                self._add(each.data)
-            yield each
-
-    def _add(self, pod: Json) -> None:
-        metadata = map_at(pod, "metadata")
-        owner = next(iter(metadata.get("ownerReferences") or ()), metadata)
-        key = metadata.get("namespace"), owner.get("uid") or owner.get("name")
-        if key not in self._samples and len(self._samples) < MAX_SAMPLES:
-            self._samples[key] = compress_object(pod)
-
-    def pods(self, seconds: float) -> Iterator[SourceObject]:
-        """Yield the pods until the time has passed."""
-        deadline = monotonic() + seconds
-        for sample in self._samples.values():
-            if monotonic() > deadline:
-                return
-            yield restore_object(sample, "cluster")
 
 
 class TrialCluster(NamedTuple):
@@ -87,13 +56,16 @@ class TrialCluster(NamedTuple):
     samples: PodSamples
 
 
-def run_trial(cluster: TrialCluster, objects: str, policies: str, source: str) -> TrialOutcome:
-    """Evaluate pasted texts.
+def evaluate_trial(cluster: TrialCluster, objects: str, policies: str, source: str) -> Iterator[TrialOutcome]:
+    """Evaluate pasted texts in steps of at most one pod of the cluster.
 
     Args:
         objects: Pods and workloads, as `check` reads them; "" for none.
         policies: Policies and exceptions; "" for none.
         source: Where the policies of the cluster come from, for people.
+
+    Yields:
+        What is known after each step; the last one is the result.
 
     Raises:
         TrialError: There is nothing to evaluate, or too much.
@@ -108,9 +80,9 @@ def run_trial(cluster: TrialCluster, objects: str, policies: str, source: str) -
     _reject_misplaced(documents, policies)
     used = PoliciesUsed(cluster.context.policies.names, source)
     before = [_decide(documents, cluster.context, used, "With the policies of the cluster")] if documents else []
-    if not policies.strip():
-        return TrialOutcome(decisions=tuple(before))
-    return _try_policies(cluster, documents, policies, before)
+    yield TrialOutcome(decisions=tuple(before))
+    if policies.strip():
+        yield from _try_policies(cluster, documents, policies, before)
 
 
 def _reject_misplaced(objects: Iterable[SourceObject | SkippedDocument], policies: str) -> None:
@@ -136,23 +108,21 @@ def _try_policies(
     documents: Sequence[SourceObject | SkippedDocument],
     text: str,
     before: Sequence[TrialDecision],
-) -> TrialOutcome:
+) -> Iterator[TrialOutcome]:
     current = cluster.context.policies
     loaded = load_policies([(PASTED_POLICIES, text)], current.sources)
     if loaded.policies is None:
         errors = [sanitize(f"{each.location}: {each.code}: {each.message}") for each in loaded.errors]
-        return TrialOutcome(errors=tuple(errors), decisions=tuple(before))
+        yield TrialOutcome(errors=tuple(errors), decisions=tuple(before))
+        return
     changed = _with_current(current, loaded.policies)
     context = msgspec.structs.replace(cluster.context, policies=changed)
     used = PoliciesUsed(changed.names, "the cluster and the pasted ones")
     after = [_decide(documents, context, used, "With the pasted policies")] if documents else []
-    changes, evaluated = _compare(cluster, changed)
-    return TrialOutcome(
-        decisions=(*before, *after),
-        differences=tuple(map(sanitize, policy_change_lines(current, changed))),
-        changes=changes,
-        evaluated=(evaluated, len(cluster.samples)),
-    )
+    differences = tuple(map(sanitize, policy_change_lines(current, changed)))
+    outcome = TrialOutcome(decisions=(*before, *after), differences=differences)
+    for progress, result in _compare(cluster, changed):
+        yield outcome._replace(progress=progress, cluster=result)
 
 
 def _with_current(current: PolicySet, loaded: PolicySet) -> PolicySet:
@@ -177,13 +147,36 @@ def _patches(results: Iterable[CheckResult]) -> Iterator[str]:
             yield f"# {sanitize(each.title)}\n{yaml_text(list(each.decision.patch))}"
 
 
-def _compare(cluster: TrialCluster, changed: PolicySet) -> tuple[tuple[WorkloadChange, ...], int]:
-    """Return the workloads for which the policies make a difference, and how many pods were evaluated."""
-    found = list(compare_policies(cluster.samples.pods(TRIAL_SECONDS), cluster.context, changed))
-    diffs = policy_diffs_by_workload(each for each in found if isinstance(each, PodPolicyDiff))
-    pods: Mapping[tuple[str, str], Sequence[object]] = cluster.state.pods
-    changes = (
-        WorkloadChange(
+def _compare(cluster: TrialCluster, changed: PolicySet) -> Iterator[tuple[TrialProgress, ClusterTrial | None]]:
+    """Evaluate a pod of each workload with the policies of the cluster and with the changed ones.
+
+    Yields:
+        How far it is, before the first pod and after each; the changes with the last one.
+    """
+    samples, diffs = cluster.samples, list[PodPolicyDiff]()
+    progress = TrialProgress(0, len(samples), 0)
+    yield progress, None
+    compared = compare_policies((each.restore() for each in samples), cluster.context, changed)
+    for evaluated, each in enumerate(compared, start=1):
+        if isinstance(each, PodPolicyDiff) and each.differs:
+            diffs.append(each)
+        progress = TrialProgress(evaluated, len(samples), len(diffs))
+        yield progress, None
+    yield progress, _sum_up(cluster, diffs)
+
+
+def _sum_up(cluster: TrialCluster, diffs: Iterable[PodPolicyDiff]) -> ClusterTrial:
+    changes = list(_changes(cluster.state, diffs))
+    counts = Counter(each.change for each in changes)
+    milli = sum(each.gpu_milli * each.pods for each in changes)
+    return ClusterTrial(tuple(changes[:MAX_CHANGES]), counts, len(cluster.samples), cluster.samples.omitted, milli)
+
+
+def _changes(state: ConsoleState, diffs: Iterable[PodPolicyDiff]) -> Iterator[WorkloadChange]:
+    """Yield the changes of workloads, of each of which one pod was evaluated."""
+    pods: Mapping[tuple[str, str], Sequence[object]] = state.pods
+    for each in policy_diffs_by_workload(diffs):
+        yield WorkloadChange(
             CHANGE_KINDS[each.kind],
             each.namespace,
             each.workload,
@@ -191,6 +184,3 @@ def _compare(cluster: TrialCluster, changed: PolicySet) -> tuple[tuple[WorkloadC
             each.codes,
             each.gpu_milli_saved // each.pods,
         )
-        for each in diffs
-    )
-    return tuple(changes), len(found)

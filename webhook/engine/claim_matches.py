@@ -2,52 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
+from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
+from webhook.engine.claim_bounds import amount_findings, bound_fix, close_bound_findings, missed_bounds
+from webhook.engine.matched_devices import (
+    MAX_TEXT,
+    DeviceGroups,
+    EvaluatedDevice,
+    ExcludedDevice,
+    RequestSelector,
+    claim_warning,
+    describe_device,
+    evaluate_devices,
+    explain_exclusion,
+    first_obstacle,
+    group_devices,
+    on_one_line,
+)
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import abbreviate_names, shorten_text
-from webhook.model.apimachinery import Quantity, canonical_text, compare_quantities
 from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.cel.syntax_tree import ExpressionNode
 from webhook.model.cel.values import CelMap
-from webhook.model.dra.capacity import NO_AMOUNTS, has_capacity_left
+from webhook.model.claims import DeviceClasses
+from webhook.model.derived_values import derived_value
+from webhook.model.dra.class_offers import matches_all
+from webhook.model.dra.device_pools import DevicePools, PoolId
 from webhook.model.dra.device_selectors import (
-    DeviceSelectorProgram,
     SelectorRuntimeError,
-    compile_device_selector,
-    device_value,
 )
 from webhook.model.dra.published_devices import PublishedDevice, PublishedDevices
 from webhook.model.dra.resource_slices import DeviceAttribute
 from webhook.model.dra.selector_advice import (
-    CLOSE_PERCENT,
-    CapacityBound,
     DeviceKey,
     SelectorCondition,
     bound_distance,
-    close_bound,
-    failing_conditions,
     guarded_expression,
     keys_named,
     meant_key,
     meant_text,
     names_beside,
     published_keys,
-    replace_bounds,
     selector_conditions,
-    with_bound,
 )
 from webhook.model.dra.selector_cache import count_parts
-from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
+from webhook.model.objects import HARD_EFFECTS
 from webhook.model.pods import QuantityText
-from webhook.model.quantity import parse_nano, parse_nano_or_none
 
 MAX_DEVICES_EXPLAINED = 256
 """Kinds of devices on which conditions are evaluated one by one."""
-
 
 MAX_PARTS_EVALUATED = 100_000
 """Parts of selectors times devices: about 50 ms."""
@@ -58,53 +68,18 @@ MAX_KEYS_COMPARED = 8
 MAX_NAMES = 12
 """Names of keys, and values of one, that are listed."""
 
-MAX_BOUNDS = 4
-"""Bounds that a device fails and that are lowered together."""
+MAX_CLASSES_TRIED = 64
+"""Classes that are tried, to name another one to request."""
 
-MAX_DEVICES_VERIFIED = 8
-"""Devices that match and must match with a lower bound too."""
+MAX_CLASSES = 3
+"""Classes that a finding names."""
 
-MAX_TEXT = 400
-"""Longest text of an expression in a finding."""
+ANOTHER_CLASS = "another class"
 
+QUOTED_VERSION = re.compile(r"""(['"])\d+\.\d+\.\d+\1""")
 TEST_FIRST = "Test whether the key exists first."
+
 CORRECT_TEXT = "Correct the value that causes this error, or exclude such devices before it is read."
-
-
-class RequestSelector(NamedTuple):
-    """A selector of a request or of its class.
-
-    Attributes:
-        path: Where the request has it; the name of the class for a selector of the class.
-        class_name: The class; "" for a selector of the request.
-    """
-
-    program: DeviceSelectorProgram
-    path: FieldPath
-    class_name: str
-
-
-class _Exclusion(NamedTuple):
-    """A device that a request does not get, and the conditions that it fails, each with its selector."""
-
-    published: PublishedDevice
-    value: CelMap
-    failing: Sequence[tuple[RequestSelector, SelectorCondition]]
-
-
-class _EvaluatedDevice(NamedTuple):
-    published: PublishedDevice
-    value: CelMap
-
-
-def compile_selector(expression: str, path: FieldPath, class_name: str = "") -> RequestSelector:
-    """Compile a selector of a request.
-
-    Raises:
-        SelectorCompileError: The API server rejects it.
-        UnmodeledExpressionError: It is not evaluated here.
-    """
-    return RequestSelector(compile_device_selector(expression), path, class_name)
 
 
 class RequestMatch(NamedTuple):
@@ -124,6 +99,8 @@ def match_request(
     devices: PublishedDevices,
     amounts: Mapping[str, QuantityText],
     path: FieldPath,
+    classes: DeviceClasses,
+    pools: DevicePools,
 ) -> RequestMatch:
     """Return which devices a request may get, given those between which its selectors can tell.
 
@@ -132,6 +109,8 @@ def match_request(
         devices: The devices.
         amounts: What it requests of the capacity of each device.
         path: Where that stands.
+        classes: All classes, to name another one to request.
+        pools: The pools of the devices.
 
     Raises:
         UnmodeledExpressionError: A selector takes too many steps to be evaluated here.
@@ -139,129 +118,196 @@ def match_request(
     parts = sum(count_parts(one.program) for one in selectors)
     if parts * len(devices.kinds) > MAX_PARTS_EVALUATED:
         raise UnmodeledExpressionError("it would take too long on all devices")
-    evaluated = list(_evaluated_devices(devices.kinds))
-    errors, matching, others = _match_devices(selectors, evaluated)
-    found = [each.published for each in matching]
-    if errors:
-        return RequestMatch([_unguarded_key(selector, evaluated, some) for selector, some in errors], found, True)
+    groups = group_devices(selectors, list(evaluate_devices(devices.kinds)))
+    found = [each.published for each in groups.matching]
+    if groups.failing:
+        advice = _advise(selectors, groups, classes, pools)
+        return RequestMatch([_unguarded_key(selector, some, advice) for selector, some in groups.failing], found, True)
     conditions = [(one, each) for one in selectors for each in selector_conditions(one.program)]
-    excluded = [_exclusion(conditions, each) for each in others[:MAX_DEVICES_EXPLAINED]]
-    if matching:
-        findings = [*_close_bounds(excluded, matching), *_amount_findings(matching, amounts, path)]
+    others = groups.excluded_by_request or groups.excluded_by_class
+    excluded = [explain_exclusion(conditions, each) for each in others[:MAX_DEVICES_EXPLAINED]]
+    if groups.matching:
+        findings = [*close_bound_findings(excluded, groups.matching), *amount_findings(groups.matching, amounts, path)]
         return RequestMatch(findings, found, True)
-    unmatched = [_no_match(excluded, [each.value for each in evaluated], devices.total)] if excluded else []
-    return RequestMatch(unmatched, is_known=True)
-
-
-def _evaluated_devices(devices: Iterable[PublishedDevice]) -> Iterator[_EvaluatedDevice]:
-    """Yield devices with their values."""
-    for each in devices:
-        try:
-            yield _EvaluatedDevice(each, device_value(each.pool.driver, each.device))
-        except SelectorRuntimeError as error:
-            raise UnmodeledExpressionError(f"device {each.device.name}: {error}") from None
-
-
-_ErrorsBySelector = list[tuple[RequestSelector, list[_EvaluatedDevice]]]
-
-
-def _match_devices(
-    selectors: Sequence[RequestSelector], devices: Sequence[_EvaluatedDevice]
-) -> tuple[_ErrorsBySelector, list[_EvaluatedDevice], list[_EvaluatedDevice]]:
-    """Return the devices on which a selector fails, by selector, those that all match, and the others."""
-    errors: dict[int, list[_EvaluatedDevice]] = {}
-    matching, others = list[_EvaluatedDevice](), list[_EvaluatedDevice]()
-    for each in devices:
-        index, selected = _first_obstacle(selectors, each)
-        if index < 0:
-            matching.append(each)
-        elif selected is None:
-            errors.setdefault(index, []).append(each)
-        else:
-            others.append(each)
-    return [(selectors[index], some) for index, some in sorted(errors.items())], matching, others
-
-
-def _first_obstacle(selectors: Sequence[RequestSelector], each: _EvaluatedDevice) -> tuple[int, bool | None]:
-    """Return the first selector that does not select a device, and False, or None if it fails; -1 if all do."""
-    for index, selector in enumerate(selectors):
-        try:
-            if not selector.program.selects_value(each.value):
-                return index, False
-        except SelectorRuntimeError:
-            return index, None
-    return -1, True
+    if not excluded:
+        return RequestMatch(is_known=True)
+    unmatched = _no_match(excluded, devices.total, _advise(selectors, groups, classes, pools))
+    return RequestMatch([unmatched], is_known=True)
 
 
 def _unguarded_key(
-    selector: RequestSelector, devices: Sequence[_EvaluatedDevice], failing: Sequence[_EvaluatedDevice]
+    selector: RequestSelector, failing: Sequence[EvaluatedDevice], advice: _SelectorAdvice
 ) -> PolicyFinding:
-    published = failing[0].published
-    fix, reason = "", ""
-    try:
-        selector.program.selects_value(failing[0].value)
-    except SelectorRuntimeError as error:
-        reason = f"lacks {error.missing_key}" if error.missing_key else f"gives an error: {error.reason}"
-        is_mismatch = "overload" in error.reason
-        fix = TEST_FIRST if error.missing_key else "Compare values of one type." if is_mismatch else CORRECT_TEXT
-    message = f"must have a value for every device: {_describe(published)} {reason}, which ends scheduling on all nodes"
-    values = [each.value for each in devices]
-    guarded = guarded_expression(selector.program, values)
+    reason, fix = _explain_error(selector, failing[0])
+    described = describe_device(failing[0].published)
+    message = f"must have a value for every device: {described} {reason}, which ends scheduling on all nodes"
+    guarded = guarded_expression(selector.program, [each.value for each in advice.groups.read_by(selector)])
     if guarded is not None:
-        text = f"Write {_on_one_line(guarded)}"
+        text = f"Write {on_one_line(guarded)}"
         fix = text if len(text) <= MAX_TEXT else TEST_FIRST
     if selector.class_name:
         message = f"{message} (selector of class {selector.class_name})"
-    misspelled = next(_misspelled_keys(selector.program.tree, values), None)
-    return _claim_finding("GPU-D102", selector.path, message, misspelled or fix)
+    return claim_warning("GPU-D102", selector.path, message, advice.for_keys(selector, selector.program.tree) or fix)
 
 
-def _misspelled_keys(tree: ExpressionNode, values: Sequence[CelMap]) -> Iterator[str]:
-    """Yield what to write instead of each key that no device has, or which other keys devices have."""
-    published = {key for value in values for key in published_keys(value)}
-    for key in sorted(keys_named(tree) - published)[:MAX_KEYS_COMPARED]:
-        meant = meant_key(key, published)
-        if meant is None and (names := names_beside(key, published)):
-            yield f"No device has {key.name}. They have {abbreviate_names(names, MAX_NAMES)}."
-        elif meant is not None:
+def _explain_error(selector: RequestSelector, device: EvaluatedDevice) -> tuple[str, str]:
+    """Return why a selector fails on a device, and what to do; two "" if it does not."""
+    try:
+        selector.program.selects_value(device.value)
+    except SelectorRuntimeError as error:
+        if error.missing_key:
+            return f"lacks {error.missing_key}", TEST_FIRST
+        fix = _fix_of_types(selector, error.reason) if "overload" in error.reason else CORRECT_TEXT
+        return f"gives an error: {error.reason}", fix
+    return "", ""
+
+
+def _fix_of_types(selector: RequestSelector, reason: str) -> str:
+    """Return how to compare values of one type; for a version and a text, with the text as a version."""
+    text = QUOTED_VERSION.search(selector.program.expression)
+    if text is None or not ("Semver" in reason and "string" in reason):
+        return "Compare values of one type."
+    return f"Write semver({text.group()}) for {text.group()}."
+
+
+class _SelectorAdvice(NamedTuple):
+    """Advice on what to write or to request instead of a selector that matches no device.
+
+    Attributes:
+        groups: The devices.
+        classes: All classes.
+        pools: The pools of the cluster.
+        of_class: Some devices of the class, with whether the selectors of the request select them; None if one fails.
+        of_others: Some other devices, likewise.
+    """
+
+    groups: DeviceGroups
+    classes: DeviceClasses
+    pools: DevicePools
+    of_class: Sequence[tuple[EvaluatedDevice, bool | None]]
+    of_others: Sequence[tuple[EvaluatedDevice, bool | None]]
+
+    def for_keys(self, selector: RequestSelector, tree: ExpressionNode) -> str:
+        """Return what to write instead of the first key that no device has, in a part of a selector; or "".
+
+        The devices are those on which the selector is evaluated.
+        """
+        published = {key for each in self.groups.read_by(selector) for key in published_keys(each.value)}
+        missing = sorted(keys_named(tree) - published)[:MAX_KEYS_COMPARED]
+        class_name = "" if selector.class_name else self.groups.class_name
+        return next(filter(None, (self._for_key(key, published, class_name) for key in missing)), "")
+
+    def _for_key(self, key: DeviceKey, published: set[DeviceKey], class_name: str) -> str:
+        owner = next((each for each in self.groups.every if key in published_keys(each.value)), None)
+        if owner is not None:
+            other_class = self.selecting_class() or self._class_of(owner) or ANOTHER_CLASS
+            return f"No device of class {class_name} has {key.name}. Request {other_class}."
+        if (meant := meant_key(key, published)) is not None:
             is_beside = (meant.group, meant.domain) == (key.group, key.domain)
             found, right = (key.name, meant.name) if is_beside else (key.expression, meant.expression)
-            yield f"No device has {found}. Write {right}."
+            return f"No device has {found}. Write {right}."
+        names = names_beside(key, published)
+        subject = f"Those of class {class_name}" if class_name else "They"
+        return f"No device has {key.name}. {subject} have {abbreviate_names(names, MAX_NAMES)}." if names else ""
+
+    def selecting_class(self) -> str:
+        """Return the class of a device that the selectors of the request select; "" without any."""
+        found = next((each for each, selected in self.of_others if selected), None)
+        return self._class_of(found) if found is not None else ""
+
+    def _class_of(self, device: EvaluatedDevice) -> str:
+        """Return the classes that select a device, and in which the selectors of the request fail on none; or ""."""
+        names = (name for name in sorted(self.classes)[:MAX_CLASSES_TRIED] if self._has_values_in(name, device))
+        found = list(islice(names, MAX_CLASSES))
+        return f"class {' or '.join(found)}" if found else ""
+
+    def _has_values_in(self, class_name: str, device: EvaluatedDevice) -> bool:
+        expressions = [selector.cel.expression for selector in self.classes[class_name].selectors]
+        try:
+            return _selects_all(expressions, device) and not any(
+                selected is None and _selects_all(expressions, each)
+                for each, selected in (*self.of_class, *self.of_others)
+            )
+        except (SelectorRuntimeError, UnmodeledExpressionError):
+            return False
 
 
-def _exclusion(conditions: Sequence[tuple[RequestSelector, SelectorCondition]], each: _EvaluatedDevice) -> _Exclusion:
-    failing = [(selector, one) for selector, one in conditions if failing_conditions([one], each.value)]
-    return _Exclusion(each.published, each.value, failing)
+def _advise(
+    selectors: Sequence[RequestSelector], groups: DeviceGroups, classes: DeviceClasses, pools: DevicePools
+) -> _SelectorAdvice:
+    requested = [one for one in selectors if not one.class_name]
+    failing = [each for _, some in groups.failing for each in some]
+    inside, others = [*groups.matching, *failing, *groups.excluded_by_request], groups.excluded_by_class
+    of_class, of_others = (
+        [(each, first_obstacle(requested, each)[1]) for each in some[:MAX_DEVICES_EXPLAINED] if requested]
+        for some in (inside, others)
+    )
+    return _SelectorAdvice(groups, classes, pools, of_class, of_others)
 
 
-def _no_match(excluded: Sequence[_Exclusion], values: Sequence[CelMap], count: int) -> PolicyFinding:
+def _selects_all(expressions: Sequence[str], device: EvaluatedDevice) -> bool:
+    return matches_all(expressions, device.published.pool.driver, device.published.device)
+
+
+def _no_match(excluded: Sequence[ExcludedDevice], count: int, advice: _SelectorAdvice) -> PolicyFinding:
     """Report that no device matches, with the first condition that the nearest device fails."""
     nearest = min(excluded, key=_distance)
     selector, condition = nearest.failing[0]
+    subject = f"class {selector.class_name} excludes all" if selector.class_name else "none"
+    verb = "" if selector.class_name else " matches"
+    failed = shorten_text(on_one_line(condition.text), MAX_TEXT)
     message = (
-        f"must match a device of this cluster, and none of its {count} devices matches; "
-        f"the nearest, {_describe(nearest.published)}, fails {shorten_text(_on_one_line(condition.text), MAX_TEXT)}"
+        f"must match a device of this cluster, and {subject} of its {count} devices{verb}; "
+        f"the nearest, {describe_device(nearest.published)}, fails {failed}"
     )
+    return claim_warning("GPU-D101", selector.path, message, _fix_of_no_match(nearest, excluded, advice))
+
+
+def _fix_of_no_match(nearest: ExcludedDevice, excluded: Sequence[ExcludedDevice], advice: _SelectorAdvice) -> str:
+    selector, condition = nearest.failing[0]
+    other_class, (meant, values) = advice.selecting_class(), _published_values(condition, nearest, excluded, advice)
     if selector.class_name:
-        message = f"{message} (of class {selector.class_name})"
-    missed = list(_missed_bounds(nearest._replace(failing=nearest.failing[:1]), [nearest.value]))
-    fix = _bound_fix(missed) if missed else None
-    misspelled = next(_misspelled_keys(condition.tree, values), None)
-    fix = fix or misspelled or _published_values(condition, nearest, excluded)
-    return _claim_finding("GPU-D101", selector.path, message, fix)
+        return (f"Request {other_class}." if other_class else meant or values) or f"Request {ANOTHER_CLASS}."
+    missed = list(missed_bounds(nearest._replace(failing=nearest.failing[:1]), [nearest.value]))
+    if missed:
+        return bound_fix(missed)
+    change = f"Change the condition, or request {other_class or ANOTHER_CLASS}."
+    if values:
+        change = f"{change} {values}" if other_class else values
+    return advice.for_keys(selector, condition.tree) or meant or change
 
 
-def _published_values(condition: SelectorCondition, nearest: _Exclusion, excluded: Sequence[_Exclusion]) -> str:
-    """Return what to write in a condition on one attribute: the value that is meant, or those of devices as near."""
+def _published_values(
+    condition: SelectorCondition, nearest: ExcludedDevice, excluded: Sequence[ExcludedDevice], advice: _SelectorAdvice
+) -> tuple[str, str]:
+    """Return what to write in a condition on one attribute: the value that is meant, and those of devices as near.
+
+    Each is "" if there is none. Devices that can be allocated count first.
+    """
     near = [each for each in excluded if len(each.failing) == len(nearest.failing)
             and any(one is condition for _, one in each.failing)]  # fmt: skip
-    for key in keys_named(condition.tree) if len(keys_named(condition.tree)) == 1 else ():
-        values = sorted({text for each in near if (text := _value_of(key, each.published)) is not None})
-        if meant := meant_text(condition, values, [each.value for each in near]):
-            return f"Write '{meant}'."
-        if values:
-            return f"Devices have {key.name} {abbreviate_names(values, MAX_NAMES)}."
-    return "Change the condition, or request another class."
+    keys = keys_named(condition.tree)
+    if len(keys) != 1:
+        return "", ""
+    [key], incomplete = keys, _incomplete_pools(advice.pools)
+    texts = ((each, _value_of(key, each.published)) for each in near)
+    found = [(_is_unusable(each.published, incomplete), text, each.value) for each, text in texts if text is not None]
+    known = defaultdict[str, list[CelMap]](list)
+    for _, text, device in sorted(found, key=itemgetter(0, 1)):
+        known[text].append(device)
+    meant = meant_text(condition, known)
+    values = f"Devices have {key.name} {abbreviate_names(list(known), MAX_NAMES)}." if known else ""
+    return f"Write '{meant}'." if meant else "", values
+
+
+@derived_value()
+def _incomplete_pools(pools: DevicePools) -> frozenset[PoolId]:
+    return frozenset(pools.incomplete_pools())
+
+
+def _is_unusable(published: PublishedDevice, incomplete: Collection[PoolId]) -> bool:
+    """Return whether a device is in a pool that lacks slices, or has a taint."""
+    return published.pool in incomplete or any(taint.effect in HARD_EFFECTS for taint in published.device.taints)
 
 
 def _value_of(key: DeviceKey, published: PublishedDevice) -> str | None:
@@ -272,136 +318,7 @@ def _value_of(key: DeviceKey, published: PublishedDevice) -> str | None:
     return found.string_value or found.version_value
 
 
-def _distance(one: _Exclusion) -> tuple[int, Fraction]:
+def _distance(one: ExcludedDevice) -> tuple[int, Fraction]:
     """Return how many conditions a device fails, and by how much its capacities miss their bounds."""
     missed = (bound_distance(condition, one.value) for _, condition in one.failing)
     return len(one.failing), sum(missed, Fraction(0))
-
-
-def _amount_findings(
-    matching: Sequence[_EvaluatedDevice], amounts: Mapping[str, QuantityText], path: FieldPath
-) -> Iterator[PolicyFinding]:
-    """Yield the amount of a capacity that no device has, or that excludes a smaller device by little."""
-    devices = [each.published for each in matching]
-    if not amounts or any(parse_nano_or_none(amount) is None for amount in amounts.values()):
-        return
-    large = [each for each in devices if has_capacity_left(each.device, amounts, NO_AMOUNTS, NO_AMOUNTS)]
-    for name, wanted in amounts.items() if len(large) < len(devices) else ():
-        least, has = parse_nano(wanted), [(_amount_of(each, name), each) for each in devices]
-        most, nearest = max(has, key=lambda one: one[0] if one[0] < least else -1)
-        if not 0 < most < least:
-            continue
-        is_twice = all(2 * _amount_of(each, name) >= 3 * most for each in large)
-        if large and not (most * (100 + CLOSE_PERCENT) >= least * 100 and is_twice):
-            continue
-        text = str(nearest.device.capacity[name].value)
-        about = f"{_describe(nearest)}, which has {text} of {name}: less than {wanted}"
-        message = f"excludes {about}" if large else f"must be at most what a device has; the nearest is {about}"
-        fix = f"If {text} is enough, write {text}."
-        yield _claim_finding("GPU-D103" if large else "GPU-D101", (*path, name), message, fix)
-        return
-    if not large:
-        message = "must be amounts that a device of this cluster has and that its policy allows, found none"
-        yield _claim_finding("GPU-D101", path, message, "Request less, or another class.")
-
-
-def _amount_of(published: PublishedDevice, name: str) -> int:
-    """Return what a device has of a capacity, nano-units; 0 if it does not publish it."""
-    capacity = published.device.capacity.get(name)
-    return 0 if capacity is None else parse_nano(capacity.value)
-
-
-class _MissedBound(NamedTuple):
-    """A bound that a device fails by little.
-
-    Attributes:
-        amount: What the device has.
-        literal: What to write instead.
-    """
-
-    selector: RequestSelector
-    condition: SelectorCondition
-    bound: CapacityBound
-    amount: Quantity
-    literal: str
-
-
-def _missed_bounds(one: _Exclusion, devices: Sequence[CelMap]) -> Iterator[_MissedBound]:
-    """Yield the bounds of a request that a device fails by little, and that some devices pass if they are lower."""
-    for selector, condition in one.failing:
-        close = None if selector.class_name else close_bound(condition, one.value)
-        literal = None if close is None else with_bound(condition, *close, devices)
-        if close is not None and literal is not None:
-            yield _MissedBound(selector, condition, *close, literal)
-
-
-def _close_bounds(excluded: Sequence[_Exclusion], matching: Sequence[_EvaluatedDevice]) -> Iterator[PolicyFinding]:
-    """Yield the bounds of a request that alone exclude a smaller device by little, those of each selector together."""
-    best: dict[FieldPath, tuple[_Exclusion, list[_MissedBound]]] = {}
-    tried = set[tuple[tuple[int, Quantity], ...]]()
-    for one in excluded:
-        close = _bounds_of_smaller(one, matching)
-        key = tuple([(id(bound), amount) for bound, amount in close])
-        if not close or key in tried:
-            continue
-        tried.add(key)
-        missed = list(_missed_bounds(one, [one.value, *[each.value for each in matching[:MAX_DEVICES_VERIFIED]]]))
-        for path in dict.fromkeys(each.selector.path for each in missed) if len(missed) == len(close) else ():
-            some = [each for each in missed if each.selector.path == path]
-            if path not in best or compare_quantities(some[0].amount, best[path][1][0].amount) > 0:
-                best[path] = one, some
-    yield from (_close_bound_finding(one, missed) for one, missed in best.values())
-
-
-def _bounds_of_smaller(
-    one: _Exclusion, matching: Sequence[_EvaluatedDevice]
-) -> Sequence[tuple[CapacityBound, Quantity]]:
-    """Return all that a device fails, if these are bounds that exceed it by little, and all that match are larger."""
-    if len(one.failing) > MAX_BOUNDS:
-        return ()
-    close = [close_bound(condition, one.value) for selector, condition in one.failing if not selector.class_name]
-    found = [each for each in close if each is not None and _is_larger(*each, matching)]
-    return found if len(found) == len(one.failing) else ()
-
-
-def _close_bound_finding(one: _Exclusion, missed: Sequence[_MissedBound]) -> PolicyFinding:
-    bound, amount = missed[0].bound, missed[0].amount
-    has, wanted = canonical_text(amount), canonical_text(bound.amount)
-    order = "less" if compare_quantities(amount, bound.amount) < 0 else "not more"
-    message = f"excludes {_describe(one.published)}, which has {has} of {bound.name}: {order} than {wanted}"
-    return _claim_finding("GPU-D103", missed[0].selector.path, message, _bound_fix(missed))
-
-
-def _is_larger(bound: CapacityBound, amount: Quantity, matching: Sequence[_EvaluatedDevice]) -> bool:
-    """Return whether every device that matches has at least half as much again as one that is excluded."""
-    found = (each.value.get("capacity").get(bound.domain).find(bound.name) for each in matching)
-    amounts = [one.value.quantity for one in found if one.present]
-    doubled = amount._replace(unscaled=amount.unscaled * 3)
-    return bool(amounts) and all(
-        compare_quantities(one._replace(unscaled=one.unscaled * 2), doubled) >= 0 for one in amounts
-    )
-
-
-def _bound_fix(missed: Sequence[_MissedBound]) -> str:
-    """Return what to write in a selector instead of bounds that a device fails."""
-    program = missed[0].selector.program
-    text = _on_one_line(replace_bounds(program, [(each.bound, each.literal) for each in missed]))
-    has = " and ".join(canonical_text(each.amount) for each in missed)
-    enough = f"If {has} {'is' if len(missed) == 1 else 'are'} enough, write"
-    return f"{enough} {text}" if len(text) <= MAX_TEXT else f"{enough} {'it' if len(missed) == 1 else 'them'} as bound."
-
-
-def _on_one_line(expression: str) -> str:
-    return " ".join(line.strip() for line in expression.splitlines())
-
-
-def _describe(published: PublishedDevice) -> str:
-    """Return a device for people, with its product or profile if it has one."""
-    attributes = published.device.attributes
-    kinds = [attributes[name].string_value for name in ("profile", "productName") if name in attributes]
-    about = f" ({', '.join(filter(None, kinds))})" if any(kinds) else ""
-    return f"{published.device.name} of {published.pool.pool}{about}"
-
-
-def _claim_finding(code: str, path: FieldPath, message: str, fix: str) -> PolicyFinding:
-    return PolicyFinding(code, path, message, fix, at_most=PolicyMode.WARN)

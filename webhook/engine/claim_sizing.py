@@ -15,12 +15,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.engine.demand import UNREADABLE_NEED
+from webhook.engine.demand import UNREADABLE_NEED, is_opted_out
 from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, declared_need_of
 from webhook.engine.limits import allows_resource
 from webhook.engine.matched_policies import CombinedRightSizing, combine_policies
 from webhook.engine.new_nodes import view_new_devices
-from webhook.engine.patch import MAX_ANNOTATION_BYTES
+from webhook.engine.patch import MAX_ANNOTATION_BYTES, add_operations
+from webhook.engine.smaller_devices import (
+    FIRST_AVAILABLE_MINOR,
+    DeviceAlternative,
+    excludes_smaller_devices,
+    find_requested_devices,
+    find_smaller_devices,
+    find_unguarded_class,
+    selector_of_alternative,
+    write_choice,
+)
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
@@ -47,40 +57,27 @@ from webhook.model.decisions import (
     KeepRequest,
     OfferChoice,
     PatchOperation,
-    patch_add,
     patch_replace,
 )
-from webhook.model.dra.capacity import NO_AMOUNTS, has_capacity_left
 from webhook.model.dra.claim_weights import count_claim_units
 from webhook.model.dra.class_offers import (
-    ClassDevices,
-    DeviceSize,
-    class_offers,
-    device_hardware,
-    device_size,
     device_text,
-    excludes_other_drivers,
     matches_all,
-    size_of_all,
 )
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER
-from webhook.model.dra.published_devices import PublishedDevice, published_devices
+from webhook.model.dra.published_devices import published_devices
 from webhook.model.dra.selector_cache import keys_told_apart
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import CARD_MILLI, DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.node_groups import SETTINGS
-from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.node_masks import bit_positions
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import ObjectMeta, Pod, PodSpec, QuantityText
-from webhook.model.quantity import parse_mebibytes, parse_nano_or_none
+from webhook.model.pods import ObjectMeta, Pod, PodSpec
 from webhook.model.quota_matching import has_scopes
 from webhook.policy.policy_set import PolicySet
-
-FIRST_AVAILABLE_MINOR = 34
-"""The first minor version of Kubernetes in which a request may have choices by default."""
 
 MAX_SELECTORS = 32
 """Selectors of a choice that the API server accepts."""
@@ -88,30 +85,13 @@ MAX_SELECTORS = 32
 ESCAPED_BYTES = 2
 """Most bytes of a character of JSON in the record: quotes are escaped."""
 
-MAX_CHOICES = 8
-"""Choices that one request may have; the last is what was requested."""
-
-
-class _Alternative(NamedTuple):
-    """Devices of one profile, or cards up to some memory, that a class can match: smaller than the largest requested.
-
-    Attributes:
-        profile: "" of whole cards.
-        is_part: True if the class has devices of other profiles too.
-        nodes: Mask of the nodes that publish them.
-    """
-
-    size: DeviceSize
-    device_class: str
-    profile: str
-    is_part: bool
-    nodes: int
-
 
 class _ClaimContext(NamedTuple):
     """A new claim or template, and what decides about it.
 
     Attributes:
+        metadata: Its own metadata.
+        of_claims: That by which it is right-sized, of a template also that of its claims.
         spec: The specification of its claims.
         devices: The devices in it, as they are written.
         path: Where the requests stand in the object.
@@ -122,6 +102,7 @@ class _ClaimContext(NamedTuple):
 
     namespace: str
     metadata: ObjectMeta
+    of_claims: ObjectMeta
     spec: ClaimSpec
     devices: Mapping[str, Any]
     path: FieldPath
@@ -140,7 +121,8 @@ def size_claim(
     An object with a uid is in its final form.
     """
     metadata, written = found.metadata, request.load_object().get("spec") or {}
-    declared = declared_need_of(Pod(metadata, PodSpec()))
+    of_claims = _metadata_of_claims(found)
+    declared = _declared_need(found, of_claims)
     if declared == NOTHING_DECLARED:
         return Decision(outcome=KeepRequest(KeepReason.NO_EVIDENCE))
     path: FieldPath = ("spec", "devices", "requests")
@@ -148,7 +130,7 @@ def size_claim(
         spec, written, path = found.spec.spec, written.get("spec") or {}, ("spec", *path)
     else:
         spec = found.spec
-    right_sizing = _right_sizing_of(request, metadata, spec, policies, view)
+    right_sizing = _right_sizing_of(request, of_claims, spec, policies, view)
     if _is_sized(metadata, spec):
         names = (right_sizing.policy,) if right_sizing is not None else ()
         return Decision(outcome=KeepRequest(KeepReason.ALREADY_SIZED), policies=names, involves_gpus=True)
@@ -159,6 +141,7 @@ def size_claim(
     context = _ClaimContext(
         namespace=request.namespace,
         metadata=metadata,
+        of_claims=of_claims,
         spec=spec,
         devices=written.get("devices") or {},
         path=path,
@@ -170,6 +153,30 @@ def size_claim(
     )
     outcome = _choose_devices(context)
     return _kept_decision(outcome, context) if isinstance(outcome, KeepRequest) else _sizing_decision(outcome, context)
+
+
+def _metadata_of_claims(found: ResourceClaim | ResourceClaimTemplate) -> ObjectMeta:
+    """Return the labels and annotations by which a claim, or the claims of a template, are right-sized.
+
+    What the template gives to its claims counts before what the template itself has, except that either can opt out.
+    """
+    own = found.metadata
+    if isinstance(found, ResourceClaim):
+        return own
+    given = found.spec.metadata
+    opt_out = {KEEP_ANNOTATION: own.annotations[KEEP_ANNOTATION]} if is_opted_out(own) else {}
+    return ObjectMeta(labels=own.labels | given.labels, annotations=own.annotations | given.annotations | opt_out)
+
+
+def _declared_need(found: ResourceClaim | ResourceClaimTemplate, of_claims: ObjectMeta) -> DeclaredNeed:
+    """Return the need that a claim or template declares, with errors where each annotation stands."""
+    declared = declared_need_of(Pod(of_claims, PodSpec()))
+    given = found.spec.metadata.annotations if isinstance(found, ResourceClaimTemplate) else {}
+    errors = [
+        msgspec.structs.replace(one, path=("spec", *one.path)) if one.path[-1] in given else one
+        for one in declared.errors
+    ]
+    return msgspec.structs.replace(declared, errors=tuple(errors))
 
 
 def _is_sized(metadata: ObjectMeta, spec: ClaimSpec) -> bool:
@@ -207,7 +214,7 @@ def _view_with_requested(spec: ClaimSpec, view: ClusterView) -> ClusterView:
     """
     requests = spec.devices.requests
     requested = requests[0].exactly if len(requests) == 1 else None
-    found = _requested_devices(requested, view) if requested is not None else None
+    found = find_requested_devices(requested, view) if requested is not None else None
     return (view_new_devices(view, SETTINGS) or view) if found == [] else view
 
 
@@ -215,13 +222,13 @@ class _Sizing(NamedTuple):
     """The choices of a request, as they are written, and the smallest devices that it may get."""
 
     choices: Sequence[Mapping[str, Any]]
-    smallest: _Alternative
+    smallest: DeviceAlternative
 
 
 def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     """Return the choices of the only request of a claim, or why the claim keeps it."""
     rule, view, devices = context.right_sizing.rule, context.view, context.spec.devices
-    if context.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
+    if is_opted_out(context.of_claims):
         return KeepRequest(KeepReason.OPTED_OUT)
     if context.declared.errors:
         return UNREADABLE_NEED
@@ -234,12 +241,12 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
     if (reason := _reason_by_others(context) or _unsizable_reason(context)) is not None:
         return reason
     requested = devices.requests[0].exactly or DeviceRequest()
-    smaller = _smaller_devices(requested, context.declared, rule.min_saving_percent, context.publishing)
+    smaller = find_smaller_devices(requested, context.declared, rule.min_saving_percent, context.publishing)
     if not (found := _without_errors(smaller, requested, context)):
         return _explain_no_choice(requested, context)
     written: Mapping[str, Any] = context.devices["requests"][0]["exactly"]
     needed = context.declared.memory_mib
-    choices = [*(_write_choice(one, written, needed) for one in found), {"name": LAST_CHOICE, **written}]
+    choices = [*(write_choice(one, written, needed) for one in found), {"name": LAST_CHOICE, **written}]
     if (reason := _size_reason(choices, context.metadata)) is not None:
         return reason
     after = ClaimSpec(ClaimDevices((msgspec.convert({"firstAvailable": choices}, ClaimRequest),)))
@@ -252,8 +259,10 @@ def _choose_devices(context: _ClaimContext) -> _Sizing | KeepRequest:
 
 def _reason_by_others(context: _ClaimContext) -> KeepRequest | None:
     """Return which other program reads the claim and takes no choices."""
-    if context.view.queues.serves(context.namespace) or context.view.volcano_queues:
-        return KeepRequest(KeepReason.QUEUED)
+    if context.view.queues.serves(context.namespace):
+        return KeepRequest(KeepReason.QUEUE_WITHOUT_CHOICES, "Kueue")
+    if context.view.volcano_queues:
+        return KeepRequest(KeepReason.QUEUE_WITHOUT_CHOICES, "Volcano")
     return KeepRequest(KeepReason.KARPENTER) if context.view.group_sources.pools else None
 
 
@@ -285,14 +294,15 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     if context.view.api_minor < FIRST_AVAILABLE_MINOR:
         return KeepRequest(KeepReason.KUBERNETES_TOO_OLD, "" if context.view.api_minor else "its version is unknown")
     if (reason := _reason_by_devices(requested, view)) is not None:
-        return KeepRequest(reason)
-    found = _smaller_devices(requested, declared, 0, view)
-    if not found and all(device_text(each.device, "profile") for each in _requested_devices(requested, view) or ()):
+        return reason
+    found = find_smaller_devices(requested, declared, 0, view)
+    if excludes_smaller_devices(requested, declared, required if found else 0, view):
+        return KeepRequest(KeepReason.SELECTORS, declared.text)
+    if not found and all(device_text(each.device, "profile") for each in find_requested_devices(requested, view) or ()):
         return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
     if not found:
-        unselected = msgspec.structs.replace(requested, selectors=())
-        excluded = requested.selectors and _smaller_devices(unselected, declared, 0, view)
-        return KeepRequest(KeepReason.SELECTORS if excluded else KeepReason.NO_OFFER, declared.text)
+        unguarded = find_unguarded_class(requested, declared, view)
+        return KeepRequest(KeepReason.UNGUARDED_CLASS if unguarded else KeepReason.NO_OFFER, unguarded or declared.text)
     if not (usable := _without_errors(found, requested, context)):
         return KeepRequest(KeepReason.SELECTORS, "selectors of the claim or of the class fail on devices of live nodes")
     best = min(usable, key=lambda one: one.size.gpu_milli)
@@ -301,19 +311,23 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
 
 
-def _reason_by_devices(requested: DeviceRequest, view: ClusterView) -> KeepReason | None:
+def _reason_by_devices(requested: DeviceRequest, view: ClusterView) -> KeepRequest | None:
     """Return why no device that a request may get is compared with others, whatever the need."""
-    if not may_hold_gpus(requested.device_class_name, view.classes):
-        return KeepReason.NO_GPU_REQUEST
-    current = _requested_devices(requested, view) or []
+    name = requested.device_class_name
+    if not may_hold_gpus(name, view.classes):
+        return KeepRequest(KeepReason.NO_GPU_REQUEST)
+    current = find_requested_devices(requested, view) or []
     if any(each.pool.driver != NVIDIA_DRIVER for each in current):
-        return KeepReason.OTHER_DRIVER
-    return None if current else KeepReason.NO_DEVICE
+        return KeepRequest(KeepReason.OTHER_DRIVER)
+    if current:
+        return None
+    absent = "" if name in view.classes else " does not exist"
+    return KeepRequest(KeepReason.NO_DEVICE, f"device class {name}{absent}" if name else "it names no device class")
 
 
 def _without_errors(
-    found: Sequence[_Alternative], requested: DeviceRequest, context: _ClaimContext
-) -> Sequence[_Alternative]:
+    found: Sequence[DeviceAlternative], requested: DeviceRequest, context: _ClaimContext
+) -> Sequence[DeviceAlternative]:
     """Return the choices whose selectors have a value for every live device.
 
     Choices that are devices of new nodes do not show that. The scheduler evaluates the selectors of a claim on all
@@ -324,10 +338,10 @@ def _without_errors(
     return [one for one in found if _has_values(_expressions_of(one, requested, context), context.view)]
 
 
-def _expressions_of(one: _Alternative, requested: DeviceRequest, context: _ClaimContext) -> tuple[str, ...]:
+def _expressions_of(one: DeviceAlternative, requested: DeviceRequest, context: _ClaimContext) -> tuple[str, ...]:
     """Return the selectors of a choice, in the order in which they are evaluated."""
     selectors = (*context.view.devices.classes[one.device_class].selectors, *requested.selectors)
-    of_choice = [_selector_of(one, context.declared.memory_mib or 0)] if one.is_part else []
+    of_choice = [selector_of_alternative(one, context.declared.memory_mib or 0)] if one.is_part else []
     return (*[each.cel.expression for each in selectors], *of_choice)
 
 
@@ -339,129 +353,6 @@ def _has_values(expressions: Sequence[str], view: ClusterView) -> bool:
     except (SelectorRuntimeError, UnmodeledExpressionError):
         return False
     return True
-
-
-def _requested_devices(requested: DeviceRequest, view: ClusterView) -> list[PublishedDevice] | None:
-    """Return the devices that a request may get; None if that is not known."""
-    offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
-    amounts = requested.capacity.requests
-    if any(parse_nano_or_none(amount) is None for amount in amounts.values()):
-        return None
-    return _select_devices(offers.matching.get(requested.device_class_name), expressions, amounts)
-
-
-def _smaller_devices(
-    requested: DeviceRequest, declared: DeclaredNeed, min_saving_percent: int, view: ClusterView
-) -> list[_Alternative]:
-    """Return the devices that cover a need and are smaller than those of a request, the smallest first.
-
-    Whole cards weigh the same: they are choices if another device saves enough, or if nothing must be saved.
-    """
-    if view.api_minor < FIRST_AVAILABLE_MINOR or not view.device_pools():
-        return []
-    offers, expressions = class_offers(view.devices, view.fleet), [one.cel.expression for one in requested.selectors]
-    amounts, current = requested.capacity.requests, _requested_devices(requested, view)
-    if not current or any(each.pool.driver != NVIDIA_DRIVER for each in current):
-        return []
-    sizes = [device_size(each) for each in current]
-    largest = max(CARD_MILLI if size is None else size.gpu_milli for size in sizes)
-    hardware = {device_hardware(each.device) for each in current}
-    best: dict[str, _Alternative] = {}
-    for name, matching in offers.matching.items():
-        selected = _select_devices(matching, expressions, amounts) or []
-        for profile, some in _by_profile(selected).items():
-            size = size_of_all(some)
-            is_alike = {device_hardware(each.device) for each in some} <= hardware
-            if size is None or not is_alike or not _covers(size, declared):
-                continue
-            nodes = union_masks(each.nodes for each in some)
-            one = _Alternative(size, name, profile, len(some) < len(selected), nodes)
-            if name != requested.device_class_name and not _stays_of_nvidia(one, matching, expressions):
-                continue
-            saves_enough = 100 * (largest - size.gpu_milli) >= max(1, min_saving_percent * largest)
-            if saves_enough and (profile not in best or _rank(one, requested) < _rank(best[profile], requested)):
-                best[profile] = one
-    found = [*best.values(), *_smaller_cards(requested, current, declared)]
-    found = sorted(found, key=lambda one: (one.size.memory_mib, one.size.gpu_milli, one.profile))[: MAX_CHOICES - 1]
-    return found if not min_saving_percent or any(one.profile for one in found) else []
-
-
-def _stays_of_nvidia(one: _Alternative, matching: ClassDevices | None, expressions: Sequence[str]) -> bool:
-    """Return whether the selectors of a choice exclude the devices of other drivers that may join the cluster later."""
-    of_class = matching.expressions if matching is not None else ()
-    of_choice = [_selector_of(one, 0)] if one.is_part else []
-    return excludes_other_drivers((*of_class, *expressions, *of_choice))
-
-
-def _smaller_cards(
-    requested: DeviceRequest, current: Sequence[PublishedDevice], declared: DeclaredNeed
-) -> Iterator[_Alternative]:
-    """Yield the whole cards of each size that cover a need, without the largest of those that were requested."""
-    by_memory: dict[int, list[PublishedDevice]] = {}
-    for each in current:
-        memory = each.device.capacity.get("memory")
-        if device_text(each.device, "type") == "gpu" and memory is not None:
-            by_memory.setdefault(parse_mebibytes(memory.value), []).append(each)
-    for memory_mib in sorted(by_memory)[:-1]:
-        size = DeviceSize(memory_mib, CARD_MILLI, CARD_MILLI)
-        if _covers(size, declared):
-            nodes = union_masks(each.nodes for each in by_memory[memory_mib])
-            yield _Alternative(size, requested.device_class_name, "", is_part=True, nodes=nodes)
-
-
-def _select_devices(
-    matching: ClassDevices | None, expressions: Sequence[str], amounts: Mapping[str, QuantityText]
-) -> list[PublishedDevice] | None:
-    """Return the devices of a class that have some amounts of capacity and that further selectors select.
-
-    None if a selector fails on some, or is not evaluated.
-    """
-    if matching is None:
-        return None
-    try:
-        selected = [each for each in matching.devices if matches_all(expressions, each.pool.driver, each.device)]
-    except (SelectorRuntimeError, UnmodeledExpressionError):
-        return None
-    return [each for each in selected if has_capacity_left(each.device, amounts, NO_AMOUNTS, NO_AMOUNTS)]
-
-
-def _by_profile(devices: Sequence[PublishedDevice]) -> dict[str, list[PublishedDevice]]:
-    found: dict[str, list[PublishedDevice]] = {}
-    for each in devices:
-        found.setdefault(device_text(each.device, "profile"), []).append(each)
-    found.pop("", None)
-    return found
-
-
-def _covers(size: DeviceSize, declared: DeclaredNeed) -> bool:
-    return size.memory_mib >= (declared.memory_mib or 0) and size.compute_milli >= (declared.compute_milli or 0)
-
-
-def _selector_of(one: _Alternative, needed_mib: int) -> str:
-    """Return what tells devices of a profile, or cards of a size, from the others of their class."""
-    attributes, capacity = (f"device.{kind}['{NVIDIA_DRIVER}']" for kind in ("attributes", "capacity"))
-    if one.profile:
-        return f"'profile' in {attributes} && {attributes}.profile == '{one.profile}'"
-    least, above = (f"{capacity}.memory.compareTo(quantity('{n}Mi'))" for n in (needed_mib, one.size.memory_mib + 1))
-    return f"'memory' in {capacity} && {least} >= 0 && {above} < 0"
-
-
-def _rank(one: _Alternative, requested: DeviceRequest) -> tuple[bool, bool, str]:
-    """Return the order of classes with equal devices: the requested one, then those of one profile, by name."""
-    return one.device_class != requested.device_class_name, one.is_part, one.device_class
-
-
-def _write_choice(one: _Alternative, written: Mapping[str, Any], needed_mib: int) -> dict[str, Any]:
-    """Return a choice: what was written, of another class or with another selector."""
-    name = "mig-" + one.profile.lower().replace(".", "-").replace("+", "-")
-    if not one.profile:
-        name = f"card-{one.size.memory_mib}mi"
-    selectors = list(written.get("selectors") or ())
-    if one.is_part:
-        selectors.append({"cel": {"expression": _selector_of(one, needed_mib)}})
-    others = {key: value for key, value in written.items() if key not in ("selectors", "adminAccess")}
-    choice = {"name": name, **others, "deviceClassName": one.device_class}
-    return choice | ({"selectors": selectors} if selectors else {})
 
 
 def _key_charged_more(before: ClaimSpec, after: ClaimSpec, view: ClusterView, namespace: str) -> str:
@@ -509,7 +400,8 @@ def _kept_decision(kept: KeepRequest, context: _ClaimContext) -> Decision:
     findings = [Finding(one.code, mode, one.path, one.message, one.fix) for one in declared.errors]
     if kept.reason is not KeepReason.NO_GPU_REQUEST and (declared.memory_mib is not None or not declared.errors):
         mode = PolicyMode.AUDIT if kept.reason is KeepReason.OPTED_OUT else mode
-        findings.append(Finding("GPU-R103", mode, context.path, f"not right-sized: {kept}", kept.reason.fix))
+        message, fix = f"not right-sized: {kept}", kept.reason.fix
+        findings.append(Finding("GPU-R103", mode, context.path, message, fix, reason=kept.reason.value))
     involves_gpus = kept.reason is not KeepReason.NO_GPU_REQUEST
     return Decision(findings=tuple(findings), outcome=kept, policies=(policy,), involves_gpus=involves_gpus)
 
@@ -536,7 +428,7 @@ def _sizing_decision(sizing: _Sizing, context: _ClaimContext) -> Decision:
     )
 
 
-def _choice_of(smallest: _Alternative, context: _ClaimContext) -> OfferChoice:
+def _choice_of(smallest: DeviceAlternative, context: _ClaimContext) -> OfferChoice:
     """Return the smallest devices as an offer, for reports."""
     declared, size = context.declared, smallest.size
     words = f"{declared.text} declared"
@@ -544,7 +436,7 @@ def _choice_of(smallest: _Alternative, context: _ClaimContext) -> OfferChoice:
     offer = GpuOffer(
         resource=smallest.device_class,
         form=GpuForm.MIG if smallest.profile else GpuForm.WHOLE,
-        product="",
+        product=smallest.product,
         profile=smallest.profile,
         memory_mib=size.memory_mib,
         compute_milli=size.compute_milli,
@@ -560,7 +452,7 @@ def _choice_of(smallest: _Alternative, context: _ClaimContext) -> OfferChoice:
 
 
 def _operations(sizing: _Sizing, context: _ClaimContext) -> Iterator[PatchOperation]:
-    """Yield the change, and annotations: the record, and the request before. The need is in an annotation too."""
+    """Yield the change, and annotations: the record, and the request before."""
     written: Mapping[str, Any] = context.devices["requests"][0]
     changed = {key: value for key, value in written.items() if key != "exactly"} | {"firstAvailable": sizing.choices}
     yield patch_replace((*context.path, 0), changed)
@@ -572,6 +464,8 @@ def _operations(sizing: _Sizing, context: _ClaimContext) -> Iterator[PatchOperat
         "resource": sizing.smallest.device_class,
         "gpuMilli": sizing.smallest.size.gpu_milli,
     }
-    for key, value in ((DECISION_ANNOTATION, record), (ORIGINAL_ANNOTATION, written)):
-        text = msgspec.json.encode(value, order="deterministic").decode()
-        yield patch_add(("metadata", "annotations", key), text)
+    texts = {
+        key: msgspec.json.encode(value, order="deterministic").decode()
+        for key, value in ((DECISION_ANNOTATION, record), (ORIGINAL_ANNOTATION, written))
+    }
+    yield from add_operations(("metadata", "annotations"), context.metadata.annotations, texts)

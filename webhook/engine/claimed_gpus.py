@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from webhook.engine.gpu_requests import init_then_main_containers
+from webhook.engine.gpu_requests import containers_of_every_kind, init_then_main_containers
 from webhook.model.claims import NO_CLAIM, ClaimSpec, claim_of_class
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
@@ -93,23 +93,40 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
         found: dict[str, int] = {}
-        for used in container.resources.claims:
-            name, request = (used.get("name"), used.get("request")) if isinstance(used, dict) else (None, None)
-            for one in self.claims.get(str(name), ()):
-                if not request or one.name == str(request).partition("/")[0]:
-                    _add_units(found, one.units)
+        used = requests_used(container)
+        for name, some in self.claims.items():
+            for one in some:
+                _add_units(found, one.units, used.count((name, "")) + used.count((name, one.name)))
         for resource, units in self.classes.items():
             _add_units(found, units, parse_whole_number(container.resources.limits.get(resource, "0")) or 0)
+        return found
+
+    def of_no_container(self, spec: PodSpec) -> Mapping[str, Mapping[str, int]]:
+        """Return the units of each claim that no container uses: its devices are allocated all the same."""
+        containers = (container for _, container in containers_of_every_kind(spec))
+        used = {each for container in containers for each in requests_used(container)}
+        found: dict[str, dict[str, int]] = {}
+        for name, some in self.claims.items():
+            for one in some if (name, "") not in used else ():
+                if (name, one.name) not in used:
+                    _add_units(found.setdefault(name, {}), one.units)
         return found
 
     def amounts_of_containers(self, spec: PodSpec) -> tuple[object, ...]:
         """Return the units of the pod and of each container, as a part of a cache key."""
         containers = spec.containers + spec.init_containers
         units_of_each = tuple([tuple(self.of_container(one).items()) for one in containers])
-        return (self.devices, tuple(self.units.items()), units_of_each)
+        unused = [(name, *units.items()) for name, units in self.of_no_container(spec).items()]
+        return (self.devices, tuple(self.units.items()), units_of_each, *unused)
 
 
 NO_CLAIMED_GPUS = ClaimedGpus()
+
+
+def requests_used(container: Container) -> list[tuple[str, str]]:
+    """Return the claims that a container uses, each with the request; "" for all requests of the claim."""
+    used = (each for each in container.resources.claims if isinstance(each, dict))
+    return [(str(each.get("name")), str(each.get("request") or "").partition("/")[0]) for each in used]
 
 
 def _add_units(totals: dict[str, int], units: Mapping[str, int], times: int = 1) -> None:

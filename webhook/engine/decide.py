@@ -19,6 +19,7 @@ On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain
@@ -40,7 +41,14 @@ from webhook.engine.patch import build_patch
 from webhook.engine.pod_context import PodDecision, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.projected_pod import pending_use_of
-from webhook.engine.queued_templates import build_template_patch, queue_of_workload, reason_to_keep_all
+from webhook.engine.queued_templates import (
+    WorkloadQueueState,
+    build_template_patch,
+    is_cron_job,
+    queue_of_workload,
+    reason_to_keep_all,
+    with_earlier_pods,
+)
 from webhook.engine.settle import settle
 from webhook.engine.workload_review import (
     ReplicaDecision,
@@ -58,7 +66,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.pods import Pod
 from webhook.model.pools import total_milli
 from webhook.model.usage import UsageView
-from webhook.model.volcano_queues import ChargingQueue
+from webhook.model.volcano_queues import UnknownQueue, VolcanoJobQueue
 from webhook.policy.policy_set import PolicySet
 
 EVALUATED_OPERATIONS = ("CREATE", "UPDATE")
@@ -153,15 +161,17 @@ def _decide_workload(
     request: AdmissionRequest, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
 ) -> Decision:
     """Decide about the pods of a workload's templates, and change templates that no queue has charged yet."""
-    queue = queue_of_workload(request, policies.workload_kinds, view)
+    queue = queue_of_workload(request, policies, view)
     decisions = _decide_templates(request, policies, view, usage, now, queue)
     misplaced = misplaced_annotations(request.load_object(), (each.template for each in decisions)) if decisions else []
-    if queue is None or queue.kept is not None:
+    if queue is None or isinstance(queue, UnknownQueue) or queue.kept is not None:
         return combine_template_decisions(decisions, misplaced)
     kept = reason_to_keep_all([(each.template, each.decision) for each in decisions], queue)
     if kept is not None:
         queue = msgspec.structs.replace(queue, kept=kept)
         return combine_template_decisions(_decide_templates(request, policies, view, usage, now, queue), misplaced)
+    if is_cron_job(request):
+        return combine_template_decisions(decisions, misplaced)
     limited = view.limited_resources(request.namespace)
     patches = (build_template_patch(each.template, each.decision, policies.digest, limited) for each in decisions)
     return combine_template_decisions(decisions, misplaced, tuple(chain.from_iterable(patches)))
@@ -173,17 +183,25 @@ def _decide_templates(
     view: ClusterView,
     usage: UsageView,
     now: datetime,
-    queue: ChargingQueue | None,
+    queue: WorkloadQueueState,
 ) -> list[TemplateDecision]:
-    """Decide about the pods of each template, in order: quotas count those before."""
+    """Decide about the pods of each template, in order: those before use up quotas and what is free.
+
+    Volcano starts the pods of all templates together, so its check counts them all.
+    """
     decisions: list[TemplateDecision] = []
     before: ReplicaDecision | None = None
-    existing = existing_replicas(request, policies, view.fleet)
-    for template, pod_request, pod in pods_of_workload(request, policies, view, queue):
-        view = before.charge(view) if before is not None else view
+    existing, units = existing_replicas(request, policies, view.fleet), Counter[str]()
+    for template, written, pod in pods_of_workload(request, policies, view, queue):
+        if before is not None:
+            view = before.charge(view)
+            view = view if isinstance(queue, VolcanoJobQueue) else before.assume(view)
+        pod_request = with_earlier_pods(written, units)
         replicas = max(0, template.replicas - existing.get(template.path, 0))
         before = decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
         decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
+        if isinstance(decided.decision.outcome, OfferChoice):
+            units[decided.decision.outcome.resource] += replicas
     return decisions
 
 

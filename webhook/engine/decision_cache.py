@@ -26,8 +26,10 @@ from typing import NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from webhook.engine.decide import decide
+from webhook.engine.new_nodes import says_that_groups_grow
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
+from webhook.model.daemon_pods import DaemonPods
 from webhook.model.decisions import Decision
 from webhook.model.dra.claim_weights import ClusterClaims
 from webhook.model.dra.device_pools import DevicePools
@@ -37,6 +39,7 @@ from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit
 from webhook.model.fleet import Fleet
+from webhook.model.free_resources import FreeResources
 from webhook.model.node_groups import GroupSources
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_resources import ResourceAmounts
@@ -150,6 +153,14 @@ class RecordingView(ClusterView):
         amounts = cpu_milli, memory, others, ports, takers
         return self._record_answer(ClusterView.has_free_node, resource, count, nodes, *amounts)
 
+    def nodes_with_free_units(self, resource: str) -> int:
+        """Record the query."""
+        return self._record_answer(ClusterView.nodes_with_free_units, resource)
+
+    def free_on_node(self, index: int) -> FreeResources:
+        """Record the query."""
+        return self._record_answer(ClusterView.free_on_node, index)
+
     def has_fewer_pending(self, resource: str, units: int) -> bool:
         """Record the query."""
         return self._record_answer(ClusterView.has_fewer_pending, resource, units)
@@ -255,7 +266,7 @@ class DecisionCache:
     def __init__(self) -> None:
         self._entries: dict[bytes, CacheEntry] = {}
         self._key_bytes = 0
-        self._valid_for: tuple[PolicySet, Fleet, GroupSources, bool] | None = None
+        self._valid_for: tuple[PolicySet, Fleet, GroupSources, DaemonPods | None, bool] | None = None
         self._labels_matter = True
 
     def decide(
@@ -264,7 +275,7 @@ class DecisionCache:
         """Return the decision of `decide`, from the cache if a copy of the pod was evaluated before."""
         if request.operation != "CREATE" or request.pod is None or view.has_reserved(request.pod.metadata.uid):
             return decide(request, policies, view, usage, now)
-        self._clear_if_outdated(policies, view.fleet, view.group_sources, has_usage=bool(usage.observed))
+        self._clear_if_outdated(policies, view, has_usage=bool(usage.observed))
         parts = _cache_key(request, request.pod, policies, now, labels_matter=self._labels_matter)
         try:
             key = _encode(parts)
@@ -286,8 +297,9 @@ class DecisionCache:
         self._entries = {}
         self._key_bytes = 0
 
-    def _clear_if_outdated(self, policies: PolicySet, fleet: Fleet, sources: GroupSources, *, has_usage: bool) -> None:
-        valid_for = (policies, fleet, sources, has_usage)
+    def _clear_if_outdated(self, policies: PolicySet, view: ClusterView, *, has_usage: bool) -> None:
+        daemons = view.daemons if says_that_groups_grow(policies) else None
+        valid_for = (policies, view.fleet, view.group_sources, daemons, has_usage)
         if self._valid_for != valid_for:
             self._valid_for = valid_for
             self._labels_matter = _depends_on_labels(policies)

@@ -16,7 +16,6 @@ import msgspec
 
 from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, GpuRequest
 from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
-from webhook.engine.owned_pods import is_daemon_pod
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.batch import KAI_POOL_LABEL, gang_sign, is_kai_sign, queueing_sign
@@ -26,11 +25,13 @@ from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, Gp
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.gpu_fractions import requested_fraction
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.offers import GpuOffer
 from webhook.model.pod_volumes import has_inline_disk
-from webhook.model.pods import Container, Pod
+from webhook.model.pods import Container, ObjectMeta, Pod, is_daemon_pod
 from webhook.model.quantity import format_mib
 from webhook.model.schedulers import rules_of_scheduler
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
+from webhook.model.volcano_queues import UnknownQueue
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import RightSizingRules
 
@@ -42,6 +43,9 @@ _COST_UNIT = 1000 * CERTAIN_PPM
 
 SIZE_CACHE = 1024
 """Cached choices, for the pods of one workload that arrive one after another."""
+
+FAR_ABOVE_PEAK = 2
+"""A need of this many times the peak is explained. Smoothing adds less than that: the rest is the tail of the fleet."""
 
 
 class DemandInput(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +66,7 @@ class DemandInput(msgspec.Struct, frozen=True, gc=False):
 def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     """Return the GPU need of a pod, or why it keeps its request."""
     if not context.gpu_requests.requests:
-        return CLAIMED if context.claimed.units else NO_GPU_REQUEST
+        return _reason_by_claims(context)
     right_sizing = context.policies.right_sizing
     if right_sizing is None:
         return NO_RIGHT_SIZING
@@ -92,10 +96,31 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     return need_by_evidence(DemandInput(requests, namespace, workload_of(context.pod), rule, sizes, declared), usage)
 
 
+def _reason_by_claims(context: PodContext) -> KeepRequest:
+    """Return why a pod keeps its request that has no GPUs but those of claims and device classes, if any."""
+    claimed = context.claimed
+    if not claimed.units or not any(claimed.classes.values()):
+        return CLAIMED if claimed.units else NO_GPU_REQUEST
+    if WHOLE_GPU not in claimed.units:
+        return KeepRequest(KeepReason.NO_WHOLE_GPU)
+    resource = str(claimed.fields[WHOLE_GPU][-1])
+    if resource not in claimed.classes:
+        return CLAIMED
+    if context.policies.right_sizing is None:
+        return NO_RIGHT_SIZING
+    opts_out = is_opted_out(context.pod.metadata)
+    return KeepRequest(KeepReason.OPTED_OUT) if opts_out else KeepRequest(KeepReason.REQUESTED_BY_CLASS, resource)
+
+
+def is_opted_out(metadata: ObjectMeta) -> bool:
+    """Return whether an object opts out of right-sizing."""
+    return metadata.annotations.get(KEEP_ANNOTATION, "false") != "false"
+
+
 def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
     """Return why a pod is excluded from right-sizing, whatever its GPU count, for example by the keep annotation."""
     gpu_requests, injected = context.gpu_requests, context.limit_range_gpus
-    if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
+    if is_opted_out(context.pod.metadata):
         return KeepRequest(KeepReason.OPTED_OUT)
     if gpu_requests.errors:
         return KeepRequest(KeepReason.INVALID_AMOUNT)
@@ -130,11 +155,14 @@ def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
     """
     queued, right_sizing = context.request.queued, context.policies.right_sizing
     templates = right_sizing.rule.templates if right_sizing is not None else None
+    if templates is not None and queued is not None and isinstance(queued.queue, UnknownQueue):
+        return queued.queue.kept
     sign = queueing_sign(context.pod, queued.queue.system if templates is not None and queued is not None else None)
     if not sign:
         return None
     if not is_kai_sign(sign):
-        return KeepRequest(KeepReason.QUEUED, sign)
+        has_controller = any(owner.controller for owner in context.pod.metadata.owner_references)
+        return KeepRequest(KeepReason.QUEUED if has_controller else KeepReason.QUEUED_POD, sign)
     if templates is PolicyMode.ENFORCE and KAI_POOL_LABEL not in context.pod.metadata.labels:
         return None
     return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
@@ -143,6 +171,16 @@ def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
     """Return forms, minimum isolation and largest share of a card, in thousandths, that a rule allows."""
     return rule.forms, rule.isolation, min(999, 1000 - 10 * rule.min_saving_percent)
+
+
+def covers_need(offer: GpuOffer, need: GpuNeed) -> bool:
+    """Return whether one unit of an offer has enough memory and compute for a need."""
+    return has_enough_memory(offer, need) and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
+
+
+def has_enough_memory(offer: GpuOffer, need: GpuNeed) -> bool:
+    """Return whether one unit of an offer has enough memory for a need."""
+    return offer.memory_mib is not None and offer.memory_mib >= need.memory_mib
 
 
 def need_by_evidence(demand: DemandInput, usage: UsageView) -> GpuNeed | KeepRequest:
@@ -186,7 +224,7 @@ def _need_from_usage(
         sizes.append((size, use))
     largest, of = max(sizes, key=itemgetter(0))
     compute = _observed_compute(observed, rule)
-    words = describe_size(of, largest)
+    words = describe_size(of, largest, rule.risk_ppm)
     if compute is None:
         words += "; its compute need is unknown"
     return GpuNeed(largest, compute, EvidenceSource.OBSERVED, words)
@@ -252,7 +290,7 @@ def choose_size(use: ObservedUsage, sizes: tuple[int, ...], price_milli: int, ma
         return use.size_mib(max_risk_ppm)
     cost, best = min(costs)
     whole = -(_COST_UNIT * use.typical_mib // max(use.card_mib, best + 1))
-    return best if cost < whole else KeepRequest(KeepReason.RISK_TOO_HIGH, describe_size(use, best))
+    return best if cost < whole else KeepRequest(KeepReason.RISK_TOO_HIGH, describe_size(use, best, max_risk_ppm))
 
 
 def _size_cost(use: ObservedUsage, size: int, risk_ppm: int, price_milli: int) -> int:
@@ -260,12 +298,18 @@ def _size_cost(use: ObservedUsage, size: int, risk_ppm: int, price_milli: int) -
 
 
 @request_cache(SIZE_CACHE)
-def describe_size(use: ObservedUsage, size: int) -> str:
-    """Return a size, its stated risk and the evidence, for people."""
+def describe_size(use: ObservedUsage, size: int, max_risk_ppm: int) -> str:
+    """Return a size, its stated risk and the evidence, for people; also why it is far above the peak, if it is."""
     amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"
     risk = f"{use.risk_ppm(size) / 10_000:g}%"
     windows = f"the peaks of {use.samples} windows of {use.horizon_hours} h of its {use.pool}"
-    return f"{amount} from observed usage with {risk} risk per hour, based on {windows}"
+    is_far = use.size_mib(max_risk_ppm) >= FAR_ABOVE_PEAK * use.memory_mib
+    gap = f"; {_describe_gap(use.memory_mib)}" if is_far else ""
+    return f"{amount} from observed usage with {risk} risk per hour, based on {windows}{gap}"
+
+
+def _describe_gap(peak_mib: int) -> str:
+    return f"its own peak is {format_mib(peak_mib)}, but its recent usage is too little to exclude a much higher one"
 
 
 def unmodeled_constraints(pod: Pod, view: ClusterView) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
-from webhook.engine.claim_review import UNALLOCATABLE, pod_device_findings, replica_device_findings, shared_gpu_findings
+from webhook.engine.claim_findings import UNALLOCATABLE
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, claim_of_scheduler
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
@@ -26,8 +26,11 @@ from webhook.engine.limits import find_limit_violations, unknown_claim_violation
 from webhook.engine.matched_policies import fact_reporter
 from webhook.engine.node_fit import node_fit_violations, replica_fit_violations, unoffered_resource_violations
 from webhook.engine.own_annotations import invalid_annotations
+from webhook.engine.pod_claim_review import pod_device_findings, replica_device_findings, shared_gpu_findings
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
+from webhook.engine.quota.admission import charge_by_names
+from webhook.engine.quota.charges import NO_CLAIM_CHARGES
 from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
     claim_quota_violations,
@@ -215,11 +218,15 @@ def _claim_rejections(context: PodContext, mutation: PodMutation) -> Iterator[Po
     pod, namespace, view = context.pod, context.namespace, context.view
     if not namespace.quotas or not (pod.spec.resource_claims or context.claimed.served):
         return
-    of_scheduler = NO_CLAIM
+    of_scheduler, own = NO_CLAIM, NO_CLAIM_CHARGES
+    if mutation.applied_choice is None:
+        own = charge_by_names(
+            pod, {key for quota in namespace.quotas for key in (quota.status.hard or quota.spec.hard)}
+        )
     if context.claimed.served and mutation.applied_choice is None and view.device_pools():
         of_scheduler = claim_of_scheduler(pod, view)
     users = partial(view.claim_users, context.request.namespace)
-    yield from claim_quota_violations(pod, namespace.claims, namespace.quotas, users, of_scheduler)
+    yield from claim_quota_violations(pod, namespace.claims, namespace.quotas, users, of_scheduler, own)
 
 
 def _reported_rejections(

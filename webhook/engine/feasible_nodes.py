@@ -12,8 +12,9 @@ from webhook.model.filters.node_ports import HostPort, held_ports
 from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.pod_topology_spread import controller_of
 from webhook.model.filters.volumes import VolumeFit
-from webhook.model.fleet import Fleet
-from webhook.model.objects import Taint
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.node_masks import bit_positions
+from webhook.model.objects import Taint, tolerates_all
 from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodLabelSelector, Toleration
@@ -28,6 +29,19 @@ NODE_STATE_TOLERATIONS = tuple(
     for state in ("not-ready", "unreachable", "unschedulable")
 )
 """Tolerations of the taints of nodes that are not ready, or cordoned."""
+
+
+@derived_value(256, of_requests=True)
+def has_large_enough_node(fleet: Fleet, amounts: RequestedAmounts, nodes: int) -> bool:
+    """Return whether a node of a mask is large enough for what a pod requests besides GPUs."""
+    return any(is_large_enough(fleet.nodes[node], amounts) for node in bit_positions(nodes))
+
+
+def is_large_enough(node: FleetNode, amounts: RequestedAmounts) -> bool:
+    """Return whether a node is large enough for what a pod requests besides GPUs."""
+    cpu_milli, memory, others = amounts
+    has_others = all(node.others.get(name, 0) >= amount for name, amount in others)
+    return node.cpu_milli >= cpu_milli and node.memory >= memory and has_others
 
 
 def is_gpu_taint(key: str, value: str) -> bool:
@@ -224,6 +238,11 @@ class FeasibleNodes:
         if self._amounts is None:
             self._amounts = requested_amounts(self.pod)
         return self._amounts
+
+    def untolerated_taint(self, index: int) -> Taint | None:
+        """Return a taint that keeps the pod off a node; None without any."""
+        taints = self.view.fleet.nodes[index].taints
+        return next((taint for taint in taints if not tolerates_all(self._tolerations, (taint,))), None)
 
     @property
     def tolerated_when_usable(self) -> int:

@@ -13,16 +13,18 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from webhook.engine.claimed_gpus import units_of_resource
+from webhook.engine.class_fit import all_class_offers, explain_no_class, reason_against_class, with_class_offers
 from webhook.engine.cuda import offers_sure_to_run
-from webhook.engine.demand import allowed_shares, unmodeled_constraints
-from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.demand import allowed_shares, covers_need, has_enough_memory, unmodeled_constraints
+from webhook.engine.feasible_nodes import FeasibleNodes, has_large_enough_node
 from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
 from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
-from webhook.engine.match import candidates_with, newly_matching_policy
+from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
+from webhook.engine.misfits import describe_exclusion, describe_lack
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_unsized_pod
@@ -38,9 +40,9 @@ from webhook.model.batch import KAI_POOL_LABEL, is_charged_as_one_gpu, is_kai_si
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
-from webhook.model.gpu_fractions import DEFAULT_SCHEDULERS
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_groups import NodeGroup, growing_groups
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.quantity import parse_whole_number
@@ -56,6 +58,17 @@ _VOLUME_REASONS = {
     VolumeProblem.SHARED: KeepReason.VOLUME_SHARED,
 }
 
+_NO_COVERING_OFFER = frozenset(
+    {
+        KeepReason.NO_OFFER,
+        KeepReason.NEED_TOO_LARGE,
+        KeepReason.SIZE_UNKNOWN,
+        KeepReason.FORM_NOT_ALLOWED,
+        KeepReason.SAVING_TOO_SMALL,
+    }
+)
+"""Reasons that no allowed offer covers the need. A device class may cover it that pods cannot get."""
+
 _REMOVED_BY_NEW_NODE = frozenset(
     {
         KeepReason.NO_FREE_CAPACITY,
@@ -69,6 +82,11 @@ _REMOVED_BY_NEW_NODE = frozenset(
     }
 )
 """Reasons that no longer hold once a new node has joined."""
+
+_LACKS_OF_NEW_NODE = frozenset(
+    {KeepReason.UNREACHABLE, KeepReason.NO_FREE_CAPACITY, KeepReason.VOLUME_UNREACHABLE, KeepReason.HOST_PORT}
+)
+"""Reasons that a new node is not one for a pod, with a detail that names what it lacks."""
 
 MAX_NAMES = 3
 """Products or resources that a reason names before it counts the rest."""
@@ -95,7 +113,9 @@ def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepReques
     if right_sizing.rule.when_full is FullCapacityAction.GROW and _may_grow(context):
         choice = _allow_growth(context, need, right_sizing, feasible, choice)
     if isinstance(choice, OfferChoice) and queued is not None and queued.queue.kept is not None:
-        choice = queued.queue.kept
+        return queued.queue.kept
+    if isinstance(choice, KeepRequest) and choice.reason in _NO_COVERING_OFFER and context.view.classes:
+        return _explain_by_classes(context, need, right_sizing.rule, choice)
     return choice
 
 
@@ -142,20 +162,34 @@ def _allow_growth(
     """
     if isinstance(choice, KeepRequest) and choice.reason not in _REMOVED_BY_NEW_NODE:
         return choice
-    new, fleet = project_new_nodes(context, right_sizing.rule.mode), context.view.fleet
+    new = project_new_nodes(context, right_sizing.rule.mode)
     if new is not None and right_sizing.accounting:
         new.nodes &= new.view.fleet.accounting_nodes
     if isinstance(choice, OfferChoice):
         any_node = new is not None and not feasible.ties() and _is_suitable_everywhere(context, choice, feasible, new)
         return _without_selectors(choice) if any_node else choice
-    groups, queued = growing_groups(fleet, context.view.group_sources), context.request.queued
+    grown = None if new is None else _choose_on_new_nodes(context, need, right_sizing, feasible, new)
+    if grown is None or isinstance(grown, KeepRequest):
+        return _explain_no_growth(context, right_sizing, new, choice, grown)
+    return grown
+
+
+def _choose_on_new_nodes(
+    context: GpuPodContext,
+    need: GpuNeed,
+    right_sizing: CombinedRightSizing,
+    feasible: FeasibleNodes,
+    new: FeasibleNodes,
+) -> OfferChoice | KeepRequest | None:
+    """Choose an offer of new nodes, or return why there is none; None if it is not suitable on all nodes."""
+    fleet, queued = context.view.fleet, context.request.queued
+    groups = growing_groups(fleet, context.view.group_sources)
     growth = None if queued is None else GroupGrowth(feasible, groups)
-    grown: OfferChoice | KeepRequest = choice
-    if new is not None and (new.nodes or growth is not None):
-        grown = _smallest_choice(context, need, right_sizing, new, growth)
-    if new is None or isinstance(grown, KeepRequest) or not _is_suitable_everywhere(context, grown, feasible, new):
-        full = choice.reason is KeepReason.NO_FREE_CAPACITY
-        return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
+    grown = _smallest_choice(context, need, right_sizing, new, growth)
+    if isinstance(grown, KeepRequest):
+        return grown
+    if not _is_suitable_everywhere(context, grown, feasible, new):
+        return None
     group = ""
     if queued is None:
         growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
@@ -166,6 +200,37 @@ def _allow_growth(
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])
     return _without_selectors(replace(grown, offers=offers, selected=context.feasible.selected, group=group))
+
+
+def _explain_no_growth(
+    context: GpuPodContext,
+    right_sizing: CombinedRightSizing,
+    new: FeasibleNodes | None,
+    choice: KeepRequest,
+    grown: KeepRequest | None,
+) -> KeepRequest:
+    """Return why a pod keeps its request: what a new node lacks, if that alone is in the way.
+
+    Args:
+        new: The new nodes; None if it is not known which may take the pod.
+        choice: The reason on live nodes.
+        grown: The reason on the new nodes; None if it is not known.
+    """
+    if grown is not None and grown.reason is KeepReason.NO_GROWTH:
+        return grown
+    if choice.reason not in (KeepReason.NO_OFFER, KeepReason.NO_FREE_CAPACITY):
+        return choice
+    if new is not None and context.request.queued is None:
+        if grown is not None and grown.reason in _LACKS_OF_NEW_NODE:
+            return KeepRequest(KeepReason.NO_GROWTH, grown.detail)
+        rule = right_sizing.rule
+        for offer in new.view.fleet.offers:
+            if offer.memory_mib is None and offer.form in rule.forms and offer.form is not GpuForm.WHOLE:
+                name = new.view.fleet.nodes[next(bit_positions(offer.nodes))].name
+                lack = f"{offer.resource}: {name} lacks {PRODUCT_LABEL}, so the memory of a slice is unknown"
+                return KeepRequest(KeepReason.NO_GROWTH, lack)
+    full = choice.reason is KeepReason.NO_FREE_CAPACITY
+    return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
 
 
 def _has_nodes_left(groups: Sequence[NodeGroup], resource: str, context: GpuPodContext) -> bool:
@@ -209,58 +274,54 @@ def _smallest_choice(
     Args:
         growth: Set for a template if `feasible` are new nodes.
     """
-    rule, fleet = right_sizing.rule, feasible.view.fleet
-    allowed = fleet.offers_by_form(*allowed_shares(rule))
-    if feasible.view.classes:
-        allowed = _with_class_offers(context, allowed, right_sizing)
-    with_enough_memory = [offer for offer in allowed if _has_enough_memory(offer, need)]
-    covering = with_enough_memory
-    if need.compute_milli is not None:
-        covering = [offer for offer in with_enough_memory if covers_need(offer, need)]
-        if covering[:1] != with_enough_memory[:1]:
-            need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
+    covering, need = _covering_offers(context, need, right_sizing.rule, feasible)
     kept: KeepRequest | None = None
     for offers in _interchangeable_offers(covering):
-        reason = _reason_against_offers(context, offers, need, right_sizing, feasible, growth)
-        if reason is None:
-            runnable = offers_sure_to_run(context, offers, feasible)
-            if not runnable:
-                reason = KeepRequest(KeepReason.DRIVER, offers[0].resource)
-            elif len(runnable) < len(offers):
-                reason = _reason_against_offers(context, runnable, need, right_sizing, feasible, growth)
-            if reason is None:
-                changes = memory_fraction_changes(context, runnable, need.memory_mib) if rule.patch_fractions else ()
-                name, policy = runnable[0].resource, right_sizing.policy
-                return OfferChoice(name, runnable, need, policy, feasible.selected, changes)
-        kept = kept or reason
-    return kept or _explain_no_offer(context, need, rule)
+        found = _try_offers(context, offers, need, right_sizing, feasible, growth)
+        if isinstance(found, OfferChoice):
+            return found
+        kept = kept or found
+    return kept or _explain_offers(context.view.fleet.offers, need, right_sizing.rule)
 
 
-def _with_class_offers(
-    context: GpuPodContext, offers: tuple[GpuOffer, ...], right_sizing: CombinedRightSizing
-) -> tuple[GpuOffer, ...]:
-    """Return offers and those of device classes, in the order of the forms, the smallest share of a card first.
+def _covering_offers(
+    context: GpuPodContext, need: GpuNeed, rule: RightSizingRules, feasible: FeasibleNodes
+) -> tuple[list[GpuOffer], GpuNeed]:
+    """Return the allowed offers that cover a need, in order of preference, and the need in words about these."""
+    allowed = feasible.view.fleet.offers_by_form(*allowed_shares(rule))
+    if feasible.view.classes:
+        allowed = with_class_offers(context, allowed, rule)
+    with_enough_memory = [offer for offer in allowed if has_enough_memory(offer, need)]
+    if need.compute_milli is None:
+        return with_enough_memory, need
+    covering = [offer for offer in with_enough_memory if covers_need(offer, need)]
+    if covering[:1] != with_enough_memory[:1]:
+        need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
+    return covering, need
 
-    Only for a pod that the default scheduler starts now, and whose GPUs one main container has: other schedulers do
-    not know such names.
-    """
-    rule, requests, view = right_sizing.rule, context.gpu_requests.requests, context.view
-    is_plain = len(requests) == 1 and requests[0].path[1] == "containers" and context.request.queued is None
-    if view.group_sources.pools:  # Karpenter provisions no nodes for such names
-        return offers
-    if not is_plain or context.pod.spec.scheduler_name not in DEFAULT_SCHEDULERS or queueing_sign(context.pod):
-        return offers
-    if context.claimed.classes:
-        return offers
-    forms, isolation, most = allowed_shares(rule)
-    found = [
-        each.offer
-        for each in view.class_offers().by_resource.values()
-        if each.offer.form in forms and each.offer.isolation >= isolation and each.offer.gpu_milli <= most
-    ]
-    if not found:
-        return offers
-    return tuple(sorted((*offers, *found), key=lambda one: (forms.index(one.form), one.gpu_milli)))
+
+def _try_offers(
+    context: GpuPodContext,
+    offers: tuple[GpuOffer, ...],
+    need: GpuNeed,
+    right_sizing: CombinedRightSizing,
+    feasible: FeasibleNodes,
+    growth: GroupGrowth | None,
+) -> OfferChoice | KeepRequest:
+    """Return the choice of interchangeable offers, of those that surely run the pod's image; or why not."""
+    reason = _reason_against_offers(context, offers, need, right_sizing, feasible, growth)
+    if reason is not None:
+        return reason
+    runnable = offers_sure_to_run(context, offers, feasible)
+    if not runnable:
+        return KeepRequest(KeepReason.DRIVER, offers[0].resource)
+    if len(runnable) < len(offers):
+        reason = _reason_against_offers(context, runnable, need, right_sizing, feasible, growth)
+        if reason is not None:
+            return reason
+    patch = right_sizing.rule.patch_fractions
+    changes = memory_fraction_changes(context, runnable, need.memory_mib) if patch else ()
+    return OfferChoice(runnable[0].resource, runnable, need, right_sizing.policy, feasible.selected, changes)
 
 
 def _interchangeable_offers(offers: list[GpuOffer]) -> Iterator[tuple[GpuOffer, ...]]:
@@ -282,32 +343,34 @@ def _selector_group(offer: GpuOffer) -> object:
     return offer.selector[0][0] if len(offer.selector) == 1 else offer.selector
 
 
-def covers_need(offer: GpuOffer, need: GpuNeed) -> bool:
-    """Return whether one unit of an offer has enough memory and compute for a need."""
-    return _has_enough_memory(offer, need) and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
+def _explain_by_classes(
+    context: GpuPodContext, need: GpuNeed, rule: RightSizingRules, kept: KeepRequest
+) -> KeepRequest:
+    """Return why a pod gets no device of a class that covers its need; without such a class, why no offer covers it."""
+    if (reason := explain_no_class(context, need, rule)) is not None:
+        return reason
+    covering = [offer for offer in all_class_offers(context.view) if covers_need(offer, need)]
+    return _explain_offers((*context.view.fleet.offers, *covering), need, rule) if covering else kept
 
 
-def _has_enough_memory(offer: GpuOffer, need: GpuNeed) -> bool:
-    return offer.memory_mib is not None and offer.memory_mib >= need.memory_mib
-
-
-def _explain_no_offer(context: GpuPodContext, need: GpuNeed, rule: RightSizingRules) -> KeepRequest:
-    fleet = context.view.fleet
-    covering = [offer for offer in fleet.offers if covers_need(offer, need)]
-    saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if covers_need(offer, need)]
+def _explain_offers(offers: Sequence[GpuOffer], need: GpuNeed, rule: RightSizingRules) -> KeepRequest:
+    """Return why none of some offers is chosen, whether it is free or not."""
+    covering = [offer for offer in offers if covers_need(offer, need)]
+    saving = [offer for offer in covering if offer.form in rule.forms and offer.isolation >= rule.isolation]
     if saving:
-        best, required = min(saving, key=lambda offer: offer.gpu_milli), max(rule.min_saving_percent, 1)
+        best = min(saving, key=lambda offer: (offer.gpu_milli, rule.forms.index(offer.form)))
+        required = max(rule.min_saving_percent, 1)
         saved = f"{max(0, 1000 - best.gpu_milli) / 10:g}% of a GPU"
         detail = f"{need.words}, {best.resource} saves {saved}, the policy requires {required}% or more"
         return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
     if any(offer.form is not GpuForm.WHOLE for offer in covering):
         return KeepRequest(KeepReason.FORM_NOT_ALLOWED, need.words)
-    unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
+    unsized = [offer for offer in offers if offer.memory_mib is None]
     if unsized and (not covering or any(offer.form is not GpuForm.WHOLE for offer in unsized)):
         names = tuple(dict.fromkeys(offer.product or offer.resource for offer in unsized))
         detail = f"{need.words}, memory unknown: {abbreviate_names(names, MAX_NAMES)}"
         return KeepRequest(KeepReason.SIZE_UNKNOWN, detail)
-    return KeepRequest(KeepReason.NEED_TOO_LARGE if fleet.offers and not covering else KeepReason.NO_OFFER, need.words)
+    return KeepRequest(KeepReason.NEED_TOO_LARGE if offers and not covering else KeepReason.NO_OFFER, need.words)
 
 
 def _reason_against_offers(
@@ -318,34 +381,41 @@ def _reason_against_offers(
     feasible: FeasibleNodes,
     growth: GroupGrowth | None,
 ) -> KeepRequest | None:
+    """Return the first reason against interchangeable offers: of nodes, of the pod, of its namespace, of policies."""
     resource, nodes, queued = offers[0].resource, union_masks([offer.nodes for offer in offers]), context.request.queued
+    may_wait = right_sizing.rule.when_full is FullCapacityAction.WAIT
     reason = (
-        reason_by_queue(queued, offers, feasible, growth)
+        reason_by_queue(queued, offers, feasible, growth, may_wait=may_wait)
         if queued is not None
-        else _reason_by_nodes(offers, nodes, feasible, wait=right_sizing.rule.when_full is FullCapacityAction.WAIT)
+        else _reason_by_nodes(offers, nodes, feasible, wait=may_wait)
     )
+    reason = reason or _reason_by_names(context, offers, nodes, feasible)
     if reason is not None:
         return reason
-    if is_kai_sign(sign := queueing_sign(context.pod)):
-        in_shard = nodes & feasible.view.fleet.nodes_with_label(KAI_POOL_LABEL)  # KAI does not use them for this pod
-        if in_shard or not is_charged_as_one_gpu(resource):
-            return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
-    # Would the added node affinity also select nodes where the name stands for another size?
-    others = feasible.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
-    if others and others & feasible.matching_nodes(offer_affinity(offers)):
-        return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
     if offers[0].form is GpuForm.MIG and may_need_graphics(context.gpu_requests.requests):
         return KeepRequest(KeepReason.GRAPHICS, resource)
     reason = reason_by_framework(context, offers, need.memory_mib, patch=right_sizing.rule.patch_fractions)
-    if reason is not None:
+    if reason is not None or resource == WHOLE_GPU:
         return reason
-    if resource == WHOLE_GPU:
-        return None
-    if context.view.is_class_offer(resource):
-        reason = _reason_against_class(context, resource, right_sizing)
-        if reason is not None:
-            return reason
+    if context.view.is_class_offer(resource) and (found := reason_against_class(context, resource, right_sizing)):
+        return found
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
+
+
+def _reason_by_names(
+    context: GpuPodContext, offers: tuple[GpuOffer, ...], nodes: int, feasible: FeasibleNodes
+) -> KeepRequest | None:
+    """Return why the name of offers would be charged, or understood, as something else."""
+    resource, fleet = offers[0].resource, feasible.view.fleet
+    if is_kai_sign(sign := queueing_sign(context.pod)):
+        in_shard = nodes & fleet.nodes_with_label(KAI_POOL_LABEL)  # KAI does not use them for this pod
+        if in_shard or not is_charged_as_one_gpu(resource):
+            return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
+    # Would the added node affinity also select nodes where the name stands for another size?
+    others = fleet.nodes_advertising(resource) & feasible.selected & ~nodes
+    if others and others & feasible.matching_nodes(offer_affinity(offers)):
+        return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
+    return None
 
 
 def _reason_by_nodes(
@@ -355,7 +425,9 @@ def _reason_by_nodes(
     resource, eligible = offers[0].resource, nodes & feasible.nodes
     if not eligible:
         excluded = nodes & feasible.exclusion.nodes & feasible.selected & feasible.tolerated
-        return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.UNREACHABLE, resource)
+        if excluded:
+            return KeepRequest(KeepReason.ANTI_AFFINITY, resource)
+        return KeepRequest(KeepReason.UNREACHABLE, describe_exclusion(resource, nodes, feasible))
     if not eligible & feasible.volumes.lasting_nodes:
         return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))
     return None if wait else _reason_by_capacity(feasible, offers, eligible)
@@ -385,12 +457,9 @@ def _reason_by_capacity(feasible: FeasibleNodes, offers: tuple[GpuOffer, ...], e
         return KeepRequest(KeepReason.HOST_PORT, resource)
     if changed.on_nodes or changed.blocked:
         return KeepRequest(KeepReason.TOPOLOGY_SPREAD if feasible.ties().spread else KeepReason.ANTI_AFFINITY, resource)
-    return KeepRequest(KeepReason.NO_FREE_CAPACITY, _describe_with_others(resource, feasible))
-
-
-def _describe_with_others(resource: str, feasible: FeasibleNodes) -> str:
-    names = [name for name, _ in feasible.amounts().others]
-    return f"{resource} on a node with enough {abbreviate_names(names, MAX_NAMES)}" if names else resource
+    lack = describe_lack(resource, allowed, feasible)
+    may_wait = has_large_enough_node(feasible.view.fleet, feasible.amounts(), allowed)
+    return KeepRequest(KeepReason.NO_FREE_CAPACITY if may_wait else KeepReason.UNREACHABLE, lack)
 
 
 def _describe_volumes(resource: str, feasible: FeasibleNodes) -> str:
@@ -424,24 +493,6 @@ def _reason_in_namespace(
         return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
     full_quota = find_full_quota(quotas, context.pod, resource)
     return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_quota}") if full_quota else None
-
-
-def _reason_against_class(
-    context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing
-) -> KeepRequest | None:
-    """Return what would no longer count or limit a pod that requests a device class instead of a GPU."""
-    if right_sizing.accounting and not right_sizing.accounting_ignored:
-        return KeepRequest(KeepReason.QUOTA_NOT_COVERING, f"{resource} is not counted by policies")
-    names = (resource, *units_of_resource(resource, context.view, context.request.namespace))
-    after = candidates_with(context, names)
-    for index, policy in enumerate(context.policy_set.policies):
-        lost = context.candidates & ~after & 1 << index
-        if lost and policy.rejecting_mode is PolicyMode.ENFORCE:
-            return KeepRequest(KeepReason.NEW_POLICY, f"policy {policy.name} matches {WHOLE_GPU} and not {resource}")
-    denying = (name for (_, name), section in context.policies.security if "resourceClaims" in section.deny)
-    if resource.startswith(DEVICE_CLASS_PREFIX) and (name := next(denying, "")):
-        return KeepRequest(KeepReason.LIMITS, f"policy {name} denies {resource}")
-    return None
 
 
 def _reason_by_policies(context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:

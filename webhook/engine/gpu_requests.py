@@ -14,7 +14,7 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
-from webhook.model.gpu_fractions import FRACTION_ANNOTATIONS, fraction_need
+from webhook.model.gpu_fractions import FRACTION_ANNOTATIONS, fraction_need, unreadable_fractions
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, GpuResource, parse_gpu_resource
 from webhook.model.pod_resources import is_sidecar, peak_with_init
 from webhook.model.pods import Container, Pod, PodSpec
@@ -251,10 +251,14 @@ def declared_need_of(pod: Pod, fleet: Fleet | None = None) -> DeclaredNeed:
     annotations = pod.metadata.annotations
     text, compute = annotations.get(GPU_MEMORY_ANNOTATION, ""), annotations.get(GPU_COMPUTE_ANNOTATION, "")
     memory_mib, compute_milli = _parse_memory_mib(text), _parse_percent_milli(compute)
+    errors: list[PolicyFinding] = []
     if GPU_MEMORY_ANNOTATION not in annotations:
         text, memory_mib, share = fraction_need(pod, fleet.largest_card_mib() if fleet is not None else None)
         compute_milli = compute_milli or share
-    errors: list[PolicyFinding] = []
+        errors = [
+            _unreadable_annotation(key, annotations[key], must, example)
+            for key, must, example in unreadable_fractions(annotations)
+        ]
     if GPU_MEMORY_ANNOTATION in annotations and memory_mib is None:
         errors.append(_unreadable_annotation(GPU_MEMORY_ANNOTATION, text, "1Mi to 16Ti of GPU memory", "8Gi"))
     if GPU_COMPUTE_ANNOTATION in annotations and compute_milli is None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from webhook.engine.claimed_gpus import MAX_NODES_TRIED, NO_CLAIMED_GPUS, can_serve_claims, nodes_with_devices
 from webhook.engine.demand import exclusion_reason
-from webhook.engine.feasible_nodes import FeasibleNodes, gpu_taints, is_gpu_taint
+from webhook.engine.feasible_nodes import FeasibleNodes, gpu_taints, is_gpu_taint, is_large_enough
 from webhook.engine.new_nodes import find_new_nodes
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
@@ -90,7 +90,7 @@ def _taints_of_new_nodes(context: PodContext) -> Iterator[Taint]:
 def _serves_claims(context: PodContext, nodes: int) -> bool:
     """Return whether a node of a mask could take the pod and all its claims if it were empty."""
     pod, view, amounts = context.pod, context.view, requested_amounts(context.pod)
-    large = (1 << node for node in bit_positions(nodes) if context.has_large_enough_node(amounts, 1 << node))
+    large = (1 << node for node in bit_positions(nodes) if is_large_enough(view.fleet.nodes[node], amounts))
     return can_serve_claims(pod, context.request.namespace, union_masks(islice(large, MAX_NODES_TRIED)), view)
 
 

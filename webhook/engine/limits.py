@@ -21,12 +21,14 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_amounts import ContainerAmounts
 from webhook.model.pod_resources import find_unreadable_amounts, limit_or_request, max_consumption
-from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
+from webhook.model.pods import Container, Pod, PodSpec, QuantityText, ResourceRequirements
 from webhook.model.quantity import NANO, format_nano, parse_whole_number, suggest_quantity
 from webhook.policy.policy_set import AmountRule, AmountRuleSet, LimitRules
 
 GPU_PREFIXES = ("nvidia.com/", "amd.com/")
 """Prefixes of the names under which GPUs of claims count."""
+
+NO_AMOUNT = "No amount satisfies every policy: ask the admin."
 
 AmountBound = tuple[AmountRule, int]
 """A rule, and the factor of its amounts."""
@@ -107,6 +109,8 @@ def find_limit_violations(
             violations += _check_container(limits.per_container, container, path, requested, binding)
             if claimed.units:
                 violations += _check_claims_of_container(limits.per_container, container, path, claimed, binding)
+        if claimed.claims:
+            violations += _check_unused_claims(limits.per_container, pod.spec, claimed, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     violations += unreadable_amount_violations(pod)
@@ -176,6 +180,27 @@ def policy_default_requests(
 
 def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
     """Return a sentence with the nearest amounts above and below that every bound allows."""
+    nearest = list(map(format_nano, _nearest_amounts(bounds, amount)))
+    return f"Write {', or '.join(nearest)}." if nearest else NO_AMOUNT
+
+
+def _amounts_beside_claims(bounds: Sequence[AmountBound], amount: int, others: int, *, by_claims: bool) -> str:
+    """Return what to request by claims, or else by the name in a field, so that it is allowed together with the others.
+
+    Args:
+        others: What is requested in the other way.
+    """
+    left = [one - others for one in _nearest_amounts(bounds, amount) if one >= others]
+    written = ", or ".join(format_nano(one) for one in left if one)
+    if by_claims:
+        return f"By all claims together, request {written}." if written else "Request none by claims."
+    if not written:
+        return "Remove it." if left else "Request fewer by claims."
+    return f"Write {written}{', or remove it' if 0 in left else ''}."
+
+
+def _nearest_amounts(bounds: Sequence[AmountBound], amount: int) -> list[int]:
+    """Return the nearest amounts above and below that every bound allows."""
     least = max((rule.min * times for rule, times in bounds if rule.min is not None), default=0)
     most = min((rule.max * times for rule, times in bounds if rule.max is not None), default=None)
     listed = [{choice * times for choice in rule.allowed} for rule, times in bounds if rule.allowed]
@@ -183,8 +208,7 @@ def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
     fitting = [choice for choice in choices if choice >= least and (most is None or choice <= most)]
     above = min((choice for choice in fitting if choice > amount), default=None)
     below = max((choice for choice in fitting if choice < amount), default=None)
-    nearest = [format_nano(choice) for choice in (above, below) if choice is not None]
-    return f"Write {', or '.join(nearest)}." if nearest else "No amount satisfies every policy: ask the admin."
+    return [choice for choice in (above, below) if choice is not None]
 
 
 def unknown_claim_violations(limits: LimitRules, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
@@ -211,7 +235,20 @@ def _check_pod_gpus(
                 first = next((one for one in gpu_requests.requests if one.resource.name == name), None)
                 field = claimed.fields[name] if first is None else _amount_field(first.path, first.container, name)
                 subject = f"a pod's {name}{' with claims' if name in claimed.units else ''}"
-                yield _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
+                found = _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
+                yield _with_fix_beside_claims(found, name, count, claimed.units.get(name, 0), binding.pod_bounds(name))
+
+
+def _with_fix_beside_claims(
+    found: PolicyFinding, name: str, count: int, of_claims: int, bounds: Sequence[AmountBound]
+) -> PolicyFinding:
+    """Return a violation whose fix is for its field alone: claims, or the name beside which claims count too."""
+    if not of_claims or not _nearest_amounts(bounds, count * NANO):
+        return found
+    by_claims = found.path[-1] != name
+    others = count - of_claims if by_claims else of_claims
+    fix = _amounts_beside_claims(bounds, count * NANO, others * NANO, by_claims=by_claims)
+    return replace(found, fix=fix)
 
 
 def _check_claims_of_container(
@@ -224,7 +261,24 @@ def _check_claims_of_container(
         for rule in rules.rules_for(name):
             if _violated_code(rule, amount, 1):
                 field, bounds = (*path, "resources", "claims"), binding.container_bounds(name)
-                yield _limit_violation((rule, 1), f"{name} with claims", amount, field, bounds)
+                found = _limit_violation((rule, 1), f"{name} with claims", amount, field, bounds)
+                yield _with_fix_beside_claims(found, name, amount // NANO, count, bounds)
+
+
+def _check_unused_claims(
+    rules: AmountRuleSet, spec: PodSpec, claimed: ClaimedGpus, binding: BindingLimits
+) -> Iterator[PolicyFinding]:
+    """Check the GPUs of each claim that no container uses as if one container used them."""
+    unused = claimed.of_no_container(spec)
+    fields = {one.name: ("spec", "resourceClaims", index) for index, one in enumerate(spec.resource_claims)}
+    for claim, name, count in (
+        (claim, name, count) for claim, units in unused.items() for name, count in units.items()
+    ):
+        for rule in rules.rules_for(name):
+            if _violated_code(rule, count * NANO, 1):
+                subject, bounds = f"{name} that no container uses", binding.container_bounds(name)
+                found = _limit_violation((rule, 1), subject, count * NANO, fields[claim], bounds)
+                yield _with_fix_beside_claims(found, name, count, count, bounds)
 
 
 def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: BindingLimits) -> Iterator[PolicyFinding]:

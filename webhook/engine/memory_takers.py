@@ -99,12 +99,25 @@ def _reason_by_fraction(
     framework: PreallocatingFramework, container: Container, offers: tuple[GpuOffer, ...], need_mib: int
 ) -> KeepRequest | None:
     """Return why the fraction that a framework takes is less than the need, or more than the limit of an MPS share."""
-    fraction = memory_fraction(framework, container.command + container.args, _variables(container))
+    fraction = _fraction_of(framework, container)
     for offer in offers:
         limit, visible = _limit_and_visible(offer)
         if not _is_suitable(fraction, visible, need_mib, limit, shared=offer.replicas > 1):
             return KeepRequest(KeepReason.MEMORY_FRACTION, _advice(framework, fraction, offer, visible, need_mib))
     return None
+
+
+def _fraction_of(framework: PreallocatingFramework, container: Container) -> MemoryFraction:
+    """Return the fraction that a framework takes; without a value if an `envFrom`, which nobody can read, may set it.
+
+    A variable in `env` overrides those of `envFrom`.
+    """
+    fraction = memory_fraction(framework, container.command + container.args, _variables(container))
+    variables = [name for name in framework.fractions if name.isidentifier()]
+    prefixes = tuple(source.prefix for source in container.env_from)
+    if fraction.stated or not any(name.startswith(prefixes) for name in variables):
+        return fraction
+    return fraction._replace(value=None, stated=1)
 
 
 def _limit_and_visible(offer: GpuOffer) -> tuple[int, int]:
@@ -156,16 +169,15 @@ def _change_fraction(
 ) -> FractionChange | None:
     """Return the change to a fraction that suits the offers; None if there is none, or it cannot be written safely.
 
-    A number that is stated once is replaced. A variable is added if the container sets no fraction, and no `envFrom`
-    that might contain it. Nothing else is touched.
+    A number that is stated once is replaced. A variable is added if neither the container nor an `envFrom` can set the
+    fraction. Nothing else is touched.
     """
-    fraction = memory_fraction(framework, container.command + container.args, _variables(container))
+    fraction = _fraction_of(framework, container)
     setting, after = fraction.setting, _suitable_fraction(offers, need_mib)
     if not after or not setting:
         return None
     if not fraction.stated:
-        may_add = setting.isidentifier() and not container.env_from
-        return FractionChange(container.name, (*path, "env"), setting, after) if may_add else None
+        return FractionChange(container.name, (*path, "env"), setting, after) if setting.isidentifier() else None
     if fraction.stated > 1 or fraction.value is None:
         return None
     for index, variable in enumerate(container.env):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from webhook.engine.accounting import write_accounting
+from webhook.engine.class_fit import explain_request_by_class
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, inject_for_claims, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
@@ -19,7 +20,7 @@ from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferC
 from webhook.model.enums import IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.offers import GpuOffer
+from webhook.model.offers import GpuOffer, device_of_class
 from webhook.model.pods import NodeSelectorRequirement, QuantityText
 
 ContainerResources = dict[FieldPath, dict[str, QuantityText]]
@@ -37,8 +38,12 @@ REPORTED_REASONS = NEEDS_NODES | {
     KeepReason.GRAPHICS,
     KeepReason.NO_MEMORY_LIMIT,
     KeepReason.MEMORY_FRACTION,
+    KeepReason.QUEUE_NOT_FOUND,
+    KeepReason.WORKLOAD_EXISTS,
     KeepReason.NOT_ADMITTED,
     KeepReason.NO_FLAVOR_NODES,
+    KeepReason.QUEUE_QUOTA_IN_USE,
+    KeepReason.RUNS_ELSEWHERE,
     KeepReason.OTHER_POD_SET,
 }
 """Reasons reported even without a declared need: the pod opts out, or there is evidence and something prevents it."""
@@ -84,6 +89,7 @@ def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[
         ):
             _add_default_requests(context, mutation)
     elif context.claimed.units:
+        violations += explain_request_by_class(context, choice)
         for policy_ref, injection in policies.injections:
             added = inject_for_claims(injection, _target_of(policy_ref, mutation), context)
             violations += [(policy_ref, each) for each in added]
@@ -167,7 +173,9 @@ def apply_choice(
 
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
     note = _ISOLATION_NOTES[min([offer.isolation for offer in choice.offers])]
-    size = f"{choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU)"
+    device = device_of_class(choice.offers[0])
+    share = f"{choice.gpu_milli / 1000:.2g} of a GPU"
+    size = f"{choice.resource} ({device}, {share})" if device else f"{choice.resource} ({share})"
     fractions = "".join(f"; {each.setting} is {each.after}" for each in choice.fraction_changes)
     growth = f"; none is free, node group {choice.group} grows for it" if choice.group else ""
     new_request = f"right-sized to {size}; need: {choice.need.words}{note}{fractions}{growth}"

@@ -17,7 +17,7 @@ from operator import and_
 from webhook.engine.gpu_requests import GpuRequest, containers_of_every_kind
 from webhook.engine.memory_takers import takes_visible_memory
 from webhook.engine.new_nodes import NewNodes, find_new_nodes, may_run_on_new_node
-from webhook.engine.owned_pods import daemon_set_nodes, is_daemon_pod
+from webhook.engine.owned_pods import daemon_set_nodes
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
@@ -34,7 +34,7 @@ from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import Taint, tolerates_all
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
+from webhook.model.pods import Pod, is_daemon_pod, required_terms
 from webhook.model.quantity import parse_whole_number
 
 NO_NODE = frozenset({"GPU-T201", "GPU-T202", "GPU-T203", "GPU-T204", "GPU-T205"})
@@ -182,7 +182,7 @@ def _narrowest_field(name: str, pod: Pod, fleet: Fleet) -> FieldPath:
     for key, value in selector.items():
         if not fleet.select_nodes({key: value}, None) & advertising:
             return ("spec", "nodeSelector", key)
-    if not fleet.select_nodes(selector, None) & advertising or not _required_terms(pod.spec):
+    if not fleet.select_nodes(selector, None) & advertising or not (required_terms(pod.spec) or ()):
         return ("spec", "nodeSelector")
     return REQUIRED_AFFINITY
 
@@ -210,7 +210,7 @@ def _required_products(pod: Pod) -> tuple[tuple[str, ...], FieldPath]:
         return (spec.node_selector[PRODUCT_LABEL],), ("spec", "nodeSelector", PRODUCT_LABEL)
     required = [
         (one.values, (*REQUIRED_AFFINITY, "nodeSelectorTerms", i, "matchExpressions", j, "values"))
-        for i, term in enumerate(_required_terms(spec))
+        for i, term in enumerate(required_terms(spec) or ())
         for j, one in enumerate(term.match_expressions)
         if one.key == PRODUCT_LABEL and one.operator == "In"
     ]
@@ -219,20 +219,14 @@ def _required_products(pod: Pod) -> tuple[tuple[str, ...], FieldPath]:
     return tuple(dict.fromkeys(value for values, _ in required for value in values)), required[0][1]
 
 
-def _required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    return affinity.required.node_selector_terms if affinity and affinity.required else ()
-
-
 def _untolerated_taint(name: str, count: int, offers: Iterable[GpuOffer], pod: Pod) -> PolicyFinding:
     untolerated = (
         taint for offer in offers for taint in offer.taints if not tolerates_all(pod.spec.tolerations, (taint,))
     )
     taint = next(untolerated, Taint(key="(unknown)"))
-    text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
     amount = f"{count} {name}" if count > 1 else name
-    message = f"must tolerate the taint {text} of the nodes that offer {amount}"
-    return _warn("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.")
+    message = f"must tolerate the taint {taint.text} of the nodes that offer {amount}"
+    return _warn("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {taint.text}.")
 
 
 def _multiple_shares(request: GpuRequest, offers: list[GpuOffer], field: FieldPath) -> list[PolicyFinding]:

@@ -85,7 +85,12 @@ def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
     return _exceeded_by(template.pod for template in read_templates(request, policies.workload_kinds))
 
 
-def deny_oversized_pod(request: AdmissionRequest, message: str, policies: PolicySet, now: datetime) -> Decision:
+REDUCE_POD = "Reduce the pod's size."
+
+
+def deny_oversized_pod(
+    request: AdmissionRequest, message: str, policies: PolicySet, now: datetime, fix: str = REDUCE_POD
+) -> Decision:
     """Return the decision for a pod that is too large to evaluate; without findings if no policy denies it.
 
     Matching is part of evaluation, so every policy denies it that enforces `security`. A pod that was as large before
@@ -94,7 +99,7 @@ def deny_oversized_pod(request: AdmissionRequest, message: str, policies: Policy
     if request.pod is None or (request.old_pod is not None and _exceeded_by([request.old_pod])):
         return Decision()
     enforcing = [each.name for each in policies.policies if each.security and each.security.mode is PolicyMode.ENFORCE]
-    finding = PolicyFinding("GPU-S401", (), message, "Reduce the pod's size.")
+    finding = PolicyFinding("GPU-S401", (), message, fix)
     reported = [((PolicyMode.ENFORCE, name), finding) for name in enforcing]
     findings, exempted = settle(reported, policies.exemptions, request, request.pod, now)
     return Decision(findings, exempted, policies=tuple(enforcing), involves_gpus=bool(findings))

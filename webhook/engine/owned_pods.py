@@ -59,11 +59,6 @@ def _with_additions(pod: Pod, tolerations: list[Json], volumes: list[Json]) -> P
     return replace(pod, spec=spec)
 
 
-def is_daemon_pod(pod: Pod) -> bool:
-    """Return whether a DaemonSet owns a pod."""
-    return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
-
-
 def count_owned_pods(template: PodTemplate, fleet: Fleet) -> int:
     """Return the number of pods of a completed template: of a DaemonSet, one on each of its nodes, and at least 1."""
     if not is_of_daemon_set(template) or not fleet.nodes:

@@ -61,11 +61,11 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
         *(_resource_operations(mutation) if mutation.limits or mutation.requests else ()),
         *(_fraction_operations(mutation.pod, fit.fraction_changes) if fit is not None else ()),
         *(_affinity_operations(mutation) if of_nodes or of_pods else ()),
-        *_add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
-        *_add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
+        *add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
+        *add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
         *([patch_add(("spec", "runtimeClassName"), runtime_class)] if runtime_class else ()),
-        *_add_operations(("metadata", "labels"), metadata.labels, mutation.labels),
-        *_add_operations(("metadata", "annotations"), metadata.annotations, annotations),
+        *add_operations(("metadata", "labels"), metadata.labels, mutation.labels),
+        *add_operations(("metadata", "annotations"), metadata.annotations, annotations),
     )
 
 
@@ -138,7 +138,7 @@ def _fraction_operations(pod: Pod, changes: Sequence[FractionChange]) -> list[Pa
             operations.append(patch_replace(each.path, each.prefix + each.after))
         else:
             variables = container_at(pod, each.path[:-1]).env
-            operations += _add_operations(each.path, variables, [{"name": each.setting, "value": each.after}])
+            operations += add_operations(each.path, variables, [{"name": each.setting, "value": each.after}])
     return operations
 
 
@@ -159,13 +159,13 @@ def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
     else:
         preferred, path = affinity.node_affinity.preferred, (*NODE_AFFINITY, PREFERRED_TERMS)
         operations += _required_term_operations(affinity.node_affinity.required, mutation.required_node_affinity)
-        operations += _add_operations(path, preferred, mutation.preferred_node_affinity)
+        operations += add_operations(path, preferred, mutation.preferred_node_affinity)
     if affinity.pod_affinity is None:
         operations += [patch_add(POD_AFFINITY, pod)] if pod else []
     else:
         present = {REQUIRED_TERMS: affinity.pod_affinity.required, PREFERRED_TERMS: affinity.pod_affinity.preferred}
         for key, added in pod.items():
-            operations += _add_operations((*POD_AFFINITY, key), present[key], added)
+            operations += add_operations((*POD_AFFINITY, key), present[key], added)
     return operations
 
 
@@ -184,11 +184,11 @@ def _required_term_operations(
         if present.match_expressions or present.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
             missing = [one.to_json() for one in expressions if one not in present.match_expressions]
-            operations += _add_operations(target, present.match_expressions, missing)
+            operations += add_operations(target, present.match_expressions, missing)
     return operations
 
 
-def _add_operations(
+def add_operations(
     path: FieldPath, present: Collection[object], added: list[Json] | dict[str, str]
 ) -> list[PatchOperation]:
     """Add to a list or a map; as a whole where it is absent or empty."""

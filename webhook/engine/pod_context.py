@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.engine.claimed_gpus import ClaimedGpus
-from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.feasible_nodes import FeasibleNodes, has_large_enough_node
 from webhook.engine.gpu_requests import DeclaredNeed, PodGpuRequests, container_at
 from webhook.engine.matched_policies import MatchedPolicies
 from webhook.model.admission import AdmissionRequest
@@ -16,7 +16,7 @@ from webhook.model.cluster_view import ClusterView, NamespaceView
 from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import GpuForm
 from webhook.model.field_paths import FieldPath
-from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import RequestedAmounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
@@ -87,16 +87,6 @@ class PodContext(msgspec.Struct, frozen=True):
     limit_range_gpus: InjectedGpus
     claimed: ClaimedGpus
 
-    def has_large_enough_node(self, amounts: RequestedAmounts, nodes: int) -> bool:
-        """Return whether a node of a mask is large enough for what a pod requests besides GPUs."""
-        known, (cpu_milli, memory, others) = self.view.fleet.nodes, amounts
-        return any(
-            known[node].cpu_milli >= cpu_milli
-            and known[node].memory >= memory
-            and all(known[node].others.get(name, 0) >= amount for name, amount in others)
-            for node in bit_positions(nodes)
-        )
-
 
 class GpuPodContext(PodContext, frozen=True):
     """The context of a new pod that requests GPUs.
@@ -128,7 +118,7 @@ class GpuPodContext(PodContext, frozen=True):
         Args:
             amounts: What the pod requests besides GPUs, as submitted or with additions.
         """
-        return self.has_large_enough_node(amounts, self.nodes_with_all_gpus(nodes))
+        return has_large_enough_node(self.view.fleet, amounts, self.nodes_with_all_gpus(nodes))
 
     def nodes_with_all_gpus(self, nodes: int) -> int:
         """Return those nodes of a mask with all GPUs of the pod, whose kubelet accepts the counts.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook.engine.claimed_gpus import NO_UNITS
-from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
+from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest, has_large_enough_node
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
@@ -26,7 +26,14 @@ from webhook.model.node_groups import growing_groups
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pod_volumes import pod_volumes
-from webhook.model.pods import NodeSelectorRequirement, Pod, PodSpec, QuantityText, TopologySpreadConstraint
+from webhook.model.pods import (
+    NodeSelectorRequirement,
+    Pod,
+    PodSpec,
+    QuantityText,
+    TopologySpreadConstraint,
+    required_terms,
+)
 from webhook.model.quantity import NANO
 from webhook.policy.policy_set import LimitRules
 from webhook.well_known import Json
@@ -94,8 +101,7 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
 
 def selecting_keys(spec: PodSpec) -> set[str]:
     """Return the labels by which node selector and required affinity select nodes."""
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
+    terms = required_terms(spec) or ()
     return {*spec.node_selector, *(one.key for term in terms for one in term.match_expressions)}
 
 
@@ -165,7 +171,9 @@ def fits_with_defaults(context: GpuPodContext, required: Sequence[NodeSelectorRe
         return False
     if not nodes or _has_free_gpus(projected, context, nodes):
         return True
-    return not _has_free_gpus(context.feasible, context, nodes) and context.has_large_enough_node(amounts, nodes)
+    return not _has_free_gpus(context.feasible, context, nodes) and has_large_enough_node(
+        context.view.fleet, amounts, nodes
+    )
 
 
 def _has_free_gpus(feasible: FeasibleNodes, context: GpuPodContext, nodes: int) -> bool:

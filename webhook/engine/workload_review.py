@@ -5,6 +5,7 @@ No workload is denied, because its pods are what is admitted. Users learn at `ku
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from webhook.engine.owned_pods import complete_template
 from webhook.engine.pod_context import PodDecision
-from webhook.engine.queued_templates import queued_pod_set
+from webhook.engine.queued_templates import WorkloadQueueState, ignores_queue_label, queued_pod_set
 from webhook.engine.quota.replicas import (
     ReplicaCharge,
     charge_replicas,
@@ -24,6 +25,8 @@ from webhook.engine.quota.replicas import (
 )
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
+from webhook.model.assumed_pods import AssumedPod
+from webhook.model.batch import KUEUE
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, PatchOperation
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
@@ -32,7 +35,6 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
-from webhook.model.volcano_queues import ChargingQueue
 from webhook.policy.policy_set import PolicySet
 
 
@@ -74,9 +76,28 @@ class ReplicaDecision(NamedTuple):
         """Return the view after the admitted ones were created."""
         return view if self.replica is None else charge_replicas(view, self.replica, self.admitted)
 
+    def assume(self, view: ClusterView) -> ClusterView:
+        """Return the view for one evaluation in which the admitted ones hold their GPUs, CPU and memory."""
+        use = self.decision.pending_use
+        for resource, nodes, count in use.units if self.admitted else ():
+            cpu_milli, memory = -(-use.cpu_milli // count), -(-use.memory // count)
+            pods = AssumedPod(
+                "",
+                resource,
+                nodes,
+                count,
+                math.inf,
+                cpu_milli=cpu_milli,
+                memory=memory,
+                times=self.admitted,
+                others=use.others,
+            )
+            view = view.with_units_of(pods)
+        return view
+
 
 def pods_of_workload(
-    request: AdmissionRequest, policies: PolicySet, view: ClusterView, queue: ChargingQueue | None = None
+    request: AdmissionRequest, policies: PolicySet, view: ClusterView, queue: WorkloadQueueState = None
 ) -> Iterator[tuple[PodTemplate, AdmissionRequest, Pod]]:
     """Yield each template of a workload, completed by its controller, with the future request for a pod, and that pod.
 
@@ -85,11 +106,14 @@ def pods_of_workload(
     Args:
         queue: The queue that has not charged the templates yet.
     """
-    ranges = view.ranges(request.namespace)
+    ranges, is_never_queued = view.ranges(request.namespace), ignores_queue_label(request, policies, view)
     for written in read_templates(request, policies.workload_kinds):
         if written.error:
             continue
         template = complete_template(written, request.load_object(), view.fleet)
+        if is_never_queued:
+            labels = {key: text for key, text in template.labels.items() if not key.startswith(KUEUE.prefixes)}
+            template = replace(template, labels=labels)
         metadata = template.pod.metadata
         metadata = replace(
             metadata,

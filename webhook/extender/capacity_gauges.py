@@ -13,6 +13,10 @@ from webhook.report.capacity import NodeCapacity, node_capacities, total_capacit
 CAPACITY_SECONDS = 30.0
 """Minimum time between two computations, the scrape interval of the shipped ServiceMonitor."""
 
+PAUSES_PER_COMPUTATION = 4.0
+"""The pause after a computation, in times of its length: requests share the interpreter with it for a fifth of the time
+at most."""
+
 UNKNOWN_PRODUCT = "unknown"
 
 
@@ -61,11 +65,13 @@ class CapacityPoll:
         self._state, self._clock, self._due = state, clock, float("-inf")
 
     async def refresh_if_due(self) -> None:
-        """Compute the gauges again if the last ones are older than `CAPACITY_SECONDS`."""
-        ranking = self._state.ranking
-        if ranking is None or self._clock() < self._due:
+        """Compute the gauges again if the last ones are older than `CAPACITY_SECONDS`, and the pause is over."""
+        ranking, start = self._state.ranking, self._clock()
+        if ranking is None or start < self._due:
             return
-        self._due = self._clock() + CAPACITY_SECONDS
+        self._due = start + CAPACITY_SECONDS
         snapshot, mix = ranking.snapshot.copy(), self._state.learning.estimated_mix()
         devices = self._state.inventory.device_view()
         self.latest = build_capacity_gauges(await asyncio.to_thread(node_capacities, snapshot, mix, devices))
+        end = self._clock()
+        self._due = max(self._due, end + PAUSES_PER_COMPUTATION * (end - start))

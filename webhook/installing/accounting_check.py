@@ -95,14 +95,17 @@ def accounting_results(facts: AccountingFacts) -> Iterator[DiagnosticResult]:
     policies = load_installed_policies(facts.cluster).policies or PolicySet()
     adding = [policy for policy in policies.policies if policy.limits and policy.limits.accounting]
     limits = [policy.limits for policy in adding if policy.limits]
-    if limits:
-        yield DiagnosticResult.ok(f"{pluralize(len(limits), 'policy adds', 'policies add')} {ACCOUNTING_RESOURCE}")
-    else:
-        yield DiagnosticResult.warn("no GPUPolicy object adds it", "set limits.accounting: native in a policy")
-    yield _scheduler_result(facts, limits)
-    yield _node_result(facts)
-    yield _dry_run_result(facts, adding)
-    yield _quota_result(facts.cluster)
+    yield _policy_result(len(limits))._replace(check="policies")
+    yield _scheduler_result(facts, limits)._replace(check="scheduler")
+    yield _node_result(facts)._replace(check="nodes")
+    yield _dry_run_result(facts, adding)._replace(check="pod")
+    yield _quota_result(facts.cluster)._replace(check="quotas")
+
+
+def _policy_result(adding: int) -> DiagnosticResult:
+    if adding:
+        return DiagnosticResult.ok(f"{pluralize(adding, 'policy adds', 'policies add')} {ACCOUNTING_RESOURCE}")
+    return DiagnosticResult.warn("no GPUPolicy object adds it", "set limits.accounting: native in a policy")
 
 
 def _scheduler_result(facts: AccountingFacts, limits: list[LimitRules]) -> DiagnosticResult:

@@ -24,10 +24,13 @@ from webhook.installing.facts import (
 from webhook.kube.api import KubeClient, find_object
 from webhook.manifests.objects import (
     DEPLOYMENT_PATH,
+    PART_OF_LABEL,
     SLOW_DELETE_KINDS,
     WEBHOOK_KINDS,
     api_path,
     display_name,
+    is_foreign,
+    may_be_foreign,
     objects_to_remove,
     sort_for_apply,
 )
@@ -248,7 +251,11 @@ async def uninstall_manifests(
 
 
 async def _delete_object(api: KubeClient, one: Json, say: Progress) -> bool:
-    """Delete one object and report it; return False if it does not exist."""
+    """Delete one object and report it; return False if it does not exist, or is another's."""
+    found = await find_object(api, api_path(one)) if may_be_foreign(one) else None
+    if found is not None and is_foreign(found):
+        say(f"kept {display_name(one)}: its label {PART_OF_LABEL} is not {APP_NAME}, so an admin made it")
+        return False
     try:
         answer = await api.delete(api_path(one), {"propagationPolicy": "Background"})
     except ApiError as error:

@@ -17,13 +17,13 @@ from webhook.cache.informers import RESOURCE_SLICES
 from webhook.errors import ApiError, ApiUnreachable
 from webhook.kube.api import NO_PARAMS, KubeClient, find_object
 from webhook.kube.decoder import ResourceDecoder
-from webhook.manifests.objects import DEPLOYMENT_PATH
+from webhook.kube.installation import WEBHOOKS_PATH, find_installed_namespace, namespace_of_service
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
 from webhook.model.dra.resource_slices import PackedSlice, ResourceSlice, SlicePacker
 from webhook.model.gpu_resources import MIG_PREFIX
 from webhook.model.node_groups import MACHINE_API_VERSION, NODE_OVERLAY_API_VERSION, NODE_POOL_API_VERSION
-from webhook.model.queues import KUEUE_API_VERSION, POD_SET_LABEL
+from webhook.model.queues import KUEUE_API_VERSION, OLDER_KUEUE_API_VERSION, POD_SET_LABEL
 from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE, Json
 
 
@@ -37,11 +37,16 @@ class CheckState(StrEnum):
 
 
 class DiagnosticResult(NamedTuple):
-    """One line of `doctor`: a summary, and the fix or an explanation."""
+    """One line of `doctor`: a summary, and the fix or an explanation.
+
+    Attributes:
+        check: The name of what was checked; set by the command.
+    """
 
     state: CheckState
     summary: str
     advice: str = ""
+    check: str = ""
 
     @classmethod
     def ok(cls, summary: str, advice: str = "") -> Self:
@@ -73,8 +78,6 @@ OUTSIDE_COMMAND = "kubectl apply --server-side -k manifests/overlays/out-of-clus
 HELM_COMMAND = f"helm install {APP_NAME} charts/rightslice -n {SYSTEM_NAMESPACE} --create-namespace"
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_IN_SPACE = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
-_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class ClusterFacts:
     machine_sets: list[Json] | None
     slices: list[PackedSlice] | None
     partitioned_pods: list[Json] | None = None
+    namespace: str = SYSTEM_NAMESPACE
     refused: dict[str, ApiError] = field(default_factory=dict)
 
 
@@ -132,31 +136,33 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
             refused[name] = error
             return name, None
 
+    mutating = await read_part("mutating", api.get(WEBHOOKS_PATH))
+    namespace = namespace_of_service(mutating[1])
+    core, deployments = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}/deployments"
     metrics = await read_part("metrics", _read_text(api, "/metrics"))  # before the dry-run pod, which may count there
     parts = {
-        "mutating": api.get(f"{_ADMISSION}/mutatingwebhookconfigurations/{APP_NAME}"),
         "validating": api.get(f"{_ADMISSION}/validatingwebhookconfigurations/{APP_NAME}"),
         "backstop": api.get(f"{_ADMISSION}/validatingadmissionpolicybindings/{APP_NAME}-pods"),
-        "deployment": api.get(DEPLOYMENT_PATH),
-        "secret": api.get(f"{_IN_SPACE}/secrets/{APP_NAME}-tls"),
-        "settings": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-policies"),
-        "client_ca": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-client-ca"),
+        "deployment": api.get(f"{deployments}/{APP_NAME}"),
+        "secret": api.get(f"{core}/secrets/{APP_NAME}-tls"),
+        "settings": api.get(f"{core}/configmaps/{APP_NAME}-policies"),
+        "client_ca": api.get(f"{core}/configmaps/{APP_NAME}-client-ca"),
         "authentication": api.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"),
-        "ready": _read_status(api, APP_NAME),
+        "ready": _read_status(api, core, APP_NAME),
         "answer": probe_webhooks(api),
         "policies": list_all(api, f"{GROUP_PATH}/gpupolicies"),
-        "exceptions": list_all(api, f"{GROUP_PATH}/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"),
+        "exceptions": list_all(api, f"{GROUP_PATH}/namespaces/{namespace}/gpupolicyexceptions"),
         "nodes": list_all(api, "/api/v1/nodes"),
         "limit_ranges": list_all(api, "/api/v1/limitranges"),
         "quotas": list_all(api, "/api/v1/resourcequotas"),
         "device_classes": list_all(api, "/apis/resource.k8s.io/v1/deviceclasses"),
-        "extender": api.get(f"{_DEPLOYMENTS}/{EXTENDER_NAME}"),
-        "extender_ready": _read_status(api, EXTENDER_NAME),
-        "scheduler": _read_scheduler_configuration(api),
+        "extender": api.get(f"{deployments}/{EXTENDER_NAME}"),
+        "extender_ready": _read_status(api, core, EXTENDER_NAME),
+        "scheduler": _read_scheduler_configuration(api, core, deployments),
         "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
         "agents": list_all(api, f"{GROUP_PATH}/gpunodes"),
         "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases"),
-        "workloads": list_all(api, f"/apis/{KUEUE_API_VERSION}/workloads"),
+        "workloads": list_workloads(api),
         "queued_pods": list_all(api, "/api/v1/pods", {"labelSelector": POD_SET_LABEL}),
         "overlays": list_all(api, f"/apis/{NODE_OVERLAY_API_VERSION}/nodeoverlays"),
         "node_pools": list_all(api, f"/apis/{NODE_POOL_API_VERSION}/nodepools"),
@@ -165,14 +171,24 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "machine_sets": list_all(api, f"/apis/{MACHINE_API_VERSION}/machinesets"),
     }
     facts = dict(await asyncio.gather(*(read_part(name, request) for name, request in parts.items())))
-    facts |= [metrics, await read_part("partitioned_pods", _read_partitioned_pods(api, facts["nodes"] or ()))]
-    return ClusterFacts(version=version, refused=refused, **facts)
+    facts |= [mutating, metrics, await read_part("partitioned_pods", _read_partitioned_pods(api, facts["nodes"] or ()))]
+    return ClusterFacts(version=version, namespace=namespace, refused=refused, **facts)
 
 
 def slices_of_node(node: Json) -> set[str]:
     """Return the resource names of the MIG slices that a node advertises."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     return {name for name, amount in allocatable.items() if name.startswith(MIG_PREFIX) and amount != "0"}
+
+
+async def list_workloads(api: KubeClient) -> list[Json]:
+    """List the Workloads of Kueue, in the older version of its API if it has no newer one."""
+    try:
+        return await list_all(api, f"/apis/{KUEUE_API_VERSION}/workloads")
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return await list_all(api, f"/apis/{OLDER_KUEUE_API_VERSION}/workloads")
 
 
 async def _read_partitioned_pods(api: KubeClient, nodes: Iterable[Json]) -> list[Json] | None:
@@ -185,12 +201,12 @@ async def _read_partitioned_pods(api: KubeClient, nodes: Iterable[Json]) -> list
     return [pod for page in pages for pod in page]
 
 
-async def _read_scheduler_configuration(api: KubeClient) -> str:
+async def _read_scheduler_configuration(api: KubeClient, core: str, deployments: str) -> str:
     """Read the configuration of the second scheduler from the ConfigMap that its Deployment mounts."""
-    deployment = await api.get(f"{_DEPLOYMENTS}/{SECOND_SCHEDULER_NAME}")
+    deployment = await api.get(f"{deployments}/{SECOND_SCHEDULER_NAME}")
     volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
     names = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
-    maps = [await api.get(f"{_IN_SPACE}/configmaps/{name}") for name in names]
+    maps = [await api.get(f"{core}/configmaps/{name}") for name in names]
     return "\n---\n".join(text for found in maps for text in (found.get("data") or {}).values())
 
 
@@ -225,8 +241,8 @@ async def list_all(api: KubeClient, path: str, selectors: Mapping[str, str] = NO
         params = {**params, "continue": more}
 
 
-async def _read_status(api: KubeClient, service: str) -> str:
-    return await _read_text(api, f"{_IN_SPACE}/services/https:{service}:https/proxy/readyz", {"verbose": ""})
+async def _read_status(api: KubeClient, core: str, service: str) -> str:
+    return await _read_text(api, f"{core}/services/https:{service}:https/proxy/readyz", {"verbose": ""})
 
 
 async def _read_text(api: KubeClient, path: str, params: Mapping[str, str] = NO_PARAMS) -> str:
@@ -335,22 +351,26 @@ class CurrentInstall(NamedTuple):
     Attributes:
         external_certificate: True if the certificate comes from files, for example of cert-manager.
         helm_release: Name of the Helm release that the Deployment belongs to.
+        namespace: Where it is installed.
     """
 
     mode: str = ""
     image: str = ""
     external_certificate: bool = False
     helm_release: str = ""
+    namespace: str = SYSTEM_NAMESPACE
 
 
 async def read_current_install(api: KubeClient) -> CurrentInstall:
-    """Read the settings; all are empty without a Deployment.
+    """Read the settings; those of the container are empty without a Deployment.
 
     Raises:
         ApiError: The API server rejects the request, or does not answer.
     """
-    deployment = await find_object(api, DEPLOYMENT_PATH)
-    return CurrentInstall() if deployment is None else parse_deployment(deployment)
+    namespace = await find_installed_namespace(api)
+    deployment = await find_object(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{APP_NAME}")
+    current = CurrentInstall() if deployment is None else parse_deployment(deployment)
+    return current._replace(namespace=namespace)
 
 
 def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:

@@ -22,7 +22,7 @@ from webhook.model.pods import parse_pod
 from webhook.model.queues import POD_SET_LABEL, WORKLOAD_ANNOTATION
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
-from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE, Json
+from webhook.well_known import AGENT_NAMESPACE, Json
 
 SILENT_AFTER = timedelta(minutes=6)
 """Three missed renewals of a Lease."""
@@ -35,7 +35,7 @@ IGNORE_ADVICE = (
 AGENT_PODS_COMMAND = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
 AGENT_RESTART_COMMAND = f"update the agents: kubectl -n {AGENT_NAMESPACE} rollout restart daemonset/rightslice-agent"
 FORMER_GPUNODE_FIELDS = {"driver", "cuda", "nvlinkRate", "alone", "ailments", "memory", "numa", "pci", "linksDown"}
-EXTENDER_PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component=extender"
+EXTENDER_PODS_COMMAND = "kubectl -n {} get pods -o wide -l app.kubernetes.io/component=extender"
 
 
 def check_accounting_resource(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:
@@ -101,7 +101,7 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     ready = (facts.extender.get("status") or {}).get("readyReplicas", 0)
     wanted = facts.extender["spec"].get("replicas", 1)
     good = ready >= wanted
-    advice = "" if good else f"schedulers continue without it: {EXTENDER_PODS_COMMAND}"
+    advice = "" if good else f"schedulers continue without it: {EXTENDER_PODS_COMMAND.format(facts.namespace)}"
     yield DiagnosticResult(
         CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", advice
     )

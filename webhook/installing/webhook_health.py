@@ -19,7 +19,9 @@ from webhook.installing.facts import (
     BOTH_ANSWERED,
     CONTAINER,
     FAIL_OPEN_METRIC,
+    CheckState,
     ClusterFacts,
+    CurrentInstall,
     DiagnosticResult,
     is_rejected_by_others,
     parse_deployment,
@@ -30,7 +32,7 @@ from webhook.installing.facts import (
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.annotations import PROBE_ANSWER
 from webhook.report.text import pluralize
-from webhook.well_known import APP_NAME, CERTIFICATE_NOT_REQUIRED_YET, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, CERTIFICATE_NOT_REQUIRED_YET
 
 JsonObject = Mapping[str, Any]
 
@@ -38,8 +40,6 @@ OLDEST, NEWEST = 30, 37
 """Supported minor versions of Kubernetes; matchConditions and ValidatingAdmissionPolicy exist from 1.30."""
 
 CERTIFICATE_DAYS = 7
-CERT_MANAGER_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} describe certificates,issuers"
-PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods,events"
 _PROXY_AUTHORITY = "kubectl -n kube-system get configmap extension-apiserver-authentication"
 DENY_BY_MODE = {"audit": False, "enforce": True}
 
@@ -84,9 +84,10 @@ def check_certificates(facts: ClusterFacts, now: datetime) -> Iterator[Diagnosti
         return
     trust = check_ca_bundles(configurations, facts.secret, now)
     external = facts.deployment is not None and parse_deployment(facts.deployment).external_certificate
+    cert_manager = f"kubectl -n {facts.namespace} describe certificates,issuers"
     if trust.error:
         managed = "the leader should fix it; its log says why it does not"
-        advice = f"cert-manager's CA injector should write it: {CERT_MANAGER_COMMAND}" if external else managed
+        advice = f"cert-manager's CA injector should write it: {cert_manager}" if external else managed
         yield DiagnosticResult.fail(f"caBundle: {trust.error}", advice)
     else:
         yield DiagnosticResult.ok("caBundle matches the serving certificate in every webhook")
@@ -98,7 +99,7 @@ def check_certificates(facts: ClusterFacts, now: datetime) -> Iterator[Diagnosti
     term = f"expires in {pluralize(days, 'day')}" if days >= 0 else "has expired"
     summary = f"serving certificate {term} ({trust.expires:%Y-%m-%d})"
     if days < CERTIFICATE_DAYS:
-        reason = CERT_MANAGER_COMMAND if external else "see the leader's log for the reason"
+        reason = cert_manager if external else "see the leader's log for the reason"
         yield DiagnosticResult.fail(summary, f"it should have been renewed: {reason}")
     else:
         yield DiagnosticResult.ok(summary)
@@ -130,12 +131,13 @@ def check_replicas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         else:
             yield unread_part_result(facts, "deployment", "", "")
         return
+    list_pods = f"kubectl -n {facts.namespace} get pods,events"
     ready, wanted = deployment.get("status", {}).get("readyReplicas", 0), deployment["spec"].get("replicas", 1)
     summary = f"{ready} of {wanted} replicas ready"
-    yield DiagnosticResult.ok(summary) if ready >= wanted else DiagnosticResult.fail(summary, PODS_COMMAND)
+    yield DiagnosticResult.ok(summary) if ready >= wanted else DiagnosticResult.fail(summary, list_pods)
     image = parse_deployment(deployment).image
     if not image:
-        yield DiagnosticResult.warn(f"no container {CONTAINER} in the Deployment", PODS_COMMAND)
+        yield DiagnosticResult.warn(f"no container {CONTAINER} in the Deployment", list_pods)
     elif image.rpartition(":")[2] == __version__ or "@" in image:
         yield DiagnosticResult.ok(f"image {image}")
     else:
@@ -167,23 +169,24 @@ def check_callers(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     elif facts.client_ca is not None or "--client-ca=" in str(facts.deployment["spec"]["template"]["spec"]):
         yield DiagnosticResult.ok("callers need a client certificate")
     elif facts.refused["client_ca"].status == HTTPStatus.NOT_FOUND:
+        command = _proxy_authority_command(facts.authentication, facts.namespace)
         advice = (
             "no API says whether API servers present one. Let each present its proxy certificate"
-            f" (SECURITY.md#access-to-the-port), and run: {_proxy_authority_command(facts.authentication)}"
+            f" (SECURITY.md#access-to-the-port), and run: {command}"
         )
         yield DiagnosticResult.skip("callers need no client certificate", advice)
     else:
         yield unread_part_result(facts, "client_ca", "", "")
 
 
-def _proxy_authority_command(authentication: JsonObject | None) -> str:
+def _proxy_authority_command(authentication: JsonObject | None, namespace: str) -> str:
     """Return the command that requires the certificates by which API servers prove who they are to extension servers.
 
     Their authority and names are published in kube-system. They are of no use if other clients have certificates of the
     same authority, too.
     """
     data = (authentication or {}).get("data") or {}
-    create = f"kubectl -n {SYSTEM_NAMESPACE} create configmap {APP_NAME}-client-ca --from-file=ca.crt="
+    create = f"kubectl -n {namespace} create configmap {APP_NAME}-client-ca --from-file=ca.crt="
     authority = data.get("requestheader-client-ca-file") or ""
     if not authority or authority.strip() == (data.get("client-ca-file") or "").strip():
         return f"{create}CA.crt"
@@ -209,7 +212,16 @@ def check_fail_open(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         )
         yield DiagnosticResult.warn(f"{name} did not answer and failed open {pluralize(count, 'time')}", advice)
     if not +counts:
-        yield DiagnosticResult.ok("no webhook failed open since the API server started")
+        yield _result_without_fail_open(facts)
+
+
+def _result_without_fail_open(facts: ClusterFacts) -> DiagnosticResult:
+    """Return that none failed open; unknown if one does not answer now: the metrics are older, of one API server."""
+    answer = next(check_answers(facts))
+    if answer.state is CheckState.FAIL:
+        advice = f"until both answer, pods may be admitted unchecked: {answer.advice}"
+        return DiagnosticResult.skip(f"whether webhooks fail open is unknown: {answer.summary}", advice)
+    return DiagnosticResult.ok("no webhook failed open since the API server started")
 
 
 def check_backstop(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
@@ -219,13 +231,24 @@ def check_backstop(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         return
     denies = "Deny" in facts.backstop["spec"]["validationActions"]
     summary = "the backstop denies" if denies else "the backstop denies nothing"
-    mode = parse_deployment(facts.deployment).mode if facts.deployment else ""
+    current = parse_deployment(facts.deployment) if facts.deployment else CurrentInstall()
+    mode = current.mode
     if mode not in DENY_BY_MODE:
         yield DiagnosticResult.ok(summary, "the mode of a server outside the cluster is unknown")
     elif denies == DENY_BY_MODE[mode]:
         yield DiagnosticResult.ok(f"{summary}, as in mode {mode}")
     else:
-        yield DiagnosticResult.fail(f"{summary}, but the mode is {mode}", f"rightslice install --mode {mode}")
+        yield DiagnosticResult.fail(f"{summary}, but the mode is {mode}", _backstop_advice(facts, current))
+
+
+def _backstop_advice(facts: ClusterFacts, current: CurrentInstall) -> str:
+    """Return the commands that set the backstop; with Helm, a field of an earlier installer would stay in it."""
+    if not current.helm_release:
+        return f"rightslice install --mode {current.mode}"
+    return (
+        f"kubectl delete validatingadmissionpolicybinding {APP_NAME}-pods, then helm upgrade {current.helm_release} "
+        f"CHART --namespace {facts.namespace} --reset-then-reuse-values --set mode={current.mode} --force-conflicts"
+    )
 
 
 class CertificateTrust(NamedTuple):

@@ -1,8 +1,8 @@
 """ValidatingAdmissionPolicies that the API server enforces even when no replica answers.
 
 They reject the worst ways to bypass GPU accounting, and protect what only admins of Rightslice may write. Admins can
-exclude a namespace with the label `rightslice.dev/backstop: "off"`; only they may set it or create a namespace with an
-excluded name.
+exclude a namespace with the label `rightslice.dev/backstop: "off"`, and add it to a shared quota with
+`rightslice.dev/share`; only they may change these labels, or create a namespace with an excluded name.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.well_known import EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE, Json
 
 OPT_OUT_LABEL = f"{GROUP}/backstop"
+SHARE_LABEL = f"{GROUP}/share"
+GUARDED_LABELS = (OPT_OUT_LABEL, SHARE_LABEL)
+"""Namespace labels that end a rule: whoever labels a namespace could leave the backstop, or a shared quota."""
 
 DEVICE_VARIABLES = (VISIBLE_DEVICES, "NVIDIA_IMEX_CHANNELS", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 _FEATURE_VARIABLE_LIST = ", ".join(map(repr, FEATURE_VARIABLES))
@@ -88,13 +91,18 @@ POD_VALIDATIONS = (
 """Pairs of a CEL expression that must be true and its message."""
 
 
-def _opt_out_value_cel(of: str) -> str:
-    """CEL: the value of the opt-out label of a namespace, or ""."""
+def _changes_label_cel(label: str) -> str:
+    """CEL: whether a request adds, changes or removes a label of a namespace."""
+    return f"(({_label_value_cel('object', label)}) != ({_label_value_cel('oldObject', label)}))"
+
+
+def _label_value_cel(of: str, label: str) -> str:
+    """CEL: the value of a label, or one that no label can have."""
     labels = f"{of}.metadata.labels"
-    return f"{of} != null && has({labels}) && '{OPT_OUT_LABEL}' in {labels} ? {labels}['{OPT_OUT_LABEL}'] : ''"
+    return f"{of} != null && has({labels}) && '{label}' in {labels} ? {labels}['{label}'] : '/'"
 
 
-_CHANGES_OPT_OUT = f"(({_opt_out_value_cel('object')}) != ({_opt_out_value_cel('oldObject')}))"
+_CHANGES_GUARDED_LABEL = " || ".join(map(_changes_label_cel, GUARDED_LABELS))
 _IS_EXCLUDED_NAME = (
     f"(request.operation == 'CREATE' && object.metadata.name in [{', '.join(map(repr, EXCLUDED_NAMESPACES))}])"
 )
@@ -145,11 +153,16 @@ def backstop_policies() -> list[Json]:
         _admission_policy(
             "rightslice-namespace-opt-out",
             rules=[_backstop_rule([""], ["namespaces"], ["CREATE", "UPDATE"])],
-            conditions=[{"name": "excludes-namespace", "expression": f"{_CHANGES_OPT_OUT} || {_IS_EXCLUDED_NAME}"}],
+            conditions=[
+                {"name": "excludes-namespace", "expression": f"{_CHANGES_GUARDED_LABEL} || {_IS_EXCLUDED_NAME}"}
+            ],
             validations=(
-                (
-                    f"!{_CHANGES_OPT_OUT} || {_MAY_UPDATE_POLICIES}",
-                    f"must not change the label {OPT_OUT_LABEL} without the right to update gpupolicies",
+                *(
+                    (
+                        f"!{_changes_label_cel(label)} || {_MAY_UPDATE_POLICIES}",
+                        f"must not change the label {label} without the right to update gpupolicies",
+                    )
+                    for label in GUARDED_LABELS
                 ),
                 (
                     f"!{_IS_EXCLUDED_NAME} || {_MAY_UPDATE_POLICIES}",

@@ -30,9 +30,19 @@ GPU_VARIABLE_PREFIXES = ("NVIDIA_", "CUDA_")
 
 
 def _path_alternatives(paths: Iterable[str]) -> str:
-    """Return a pattern for paths; /run is also spelled /var/run."""
-    spelled = [path.replace(".", "[.]") for path in sorted(paths)]
-    return "|".join(f"(/var)?{path}" if f"{path}/".startswith("/run/") else path for path in spelled)
+    """Return a pattern for paths; /run is also spelled /var/run.
+
+    Paths of one folder share its text: the API server charges for the length of a pattern.
+    """
+    folders: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        folder, _, name = path.replace(".", "[.]").rpartition("/")
+        folders.setdefault(f"(/var)?{folder}" if f"{path}/".startswith("/run/") else folder, []).append(name)
+    return "|".join(f"{folder}/{_any_name(names)}" for folder, names in folders.items())
+
+
+def _any_name(names: list[str]) -> str:
+    return f"({'|'.join(names)})" if len(names) > 1 else names[0]
 
 
 DEVICE_PATHS = (

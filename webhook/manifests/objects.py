@@ -102,11 +102,35 @@ _CLUSTER_WIDE_REFS = (
     (_ADMISSION, "ValidatingAdmissionPolicy", f"{APP_NAME}-agent"),
     ("v1", "Namespace", AGENT_NAMESPACE),
 )
-AGENT_AND_EXTENDER_OBJECTS: tuple[Json, ...] = tuple(
-    {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE_REFS
+_AGENT_REFS = (
+    ("apps/v1", "DaemonSet"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    (_RBAC, "RoleBinding"),
+    (_RBAC, "Role"),
+    ("v1", "ServiceAccount"),
 )
-"""Cluster-scoped objects of the agent and the extender. They are removed with the namespace, so that no rights remain
-for a service account that could be created again."""
+AGENT_AND_EXTENDER_OBJECTS: tuple[Json, ...] = (
+    *(
+        {"apiVersion": version, "kind": kind, "metadata": {"name": AGENT_NAMESPACE, "namespace": AGENT_NAMESPACE}}
+        for version, kind in _AGENT_REFS
+    ),
+    *({"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE_REFS),
+)
+"""Objects of the agent, and cluster-scoped ones of the extender. They are removed with the namespaces, so that no
+rights remain for a service account that could be created again."""
+
+PART_OF_LABEL = "app.kubernetes.io/part-of"
+
+
+def may_be_foreign(one: Json) -> bool:
+    """Return True for the namespace of the agent: an admin makes it if it is to have a Secret for pulling images."""
+    return (one["kind"], one["metadata"]["name"]) == ("Namespace", AGENT_NAMESPACE)
+
+
+def is_foreign(found: Json) -> bool:
+    """Return True if the manifests and the chart did not make an object: it lacks their label."""
+    labels: dict[str, str] = found["metadata"].get("labels") or {}
+    return labels.get(PART_OF_LABEL) != APP_NAME
 
 
 def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:

@@ -48,9 +48,10 @@ _NOT_MADE_FOR_A_POD = {
 
 _NEEDS_A_DEVICE = {
     "name": "declares-its-need",
-    "expression": f"'{GPU_MEMORY_ANNOTATION}' in {ANNOTATIONS_CEL.format('object')}",
+    "expression": f"'{GPU_MEMORY_ANNOTATION}' in {ANNOTATIONS_CEL.format('object')} || (has(object.spec.metadata) && "
+    f"'{GPU_MEMORY_ANNOTATION}' in {ANNOTATIONS_CEL.format('object.spec')})",
 }
-"""Claims and templates without a declared need stay as they are."""
+"""Claims and templates without a declared need stay as they are. A template may give it to its claims."""
 
 _TEMPLATE_CEL = (
     "has(object.template) ? object.template"

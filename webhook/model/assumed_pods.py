@@ -179,6 +179,11 @@ class AssumedPods:
         assumed_pods._append(pod)
         return assumed_pods
 
+    def with_units_of(self, pod: AssumedPod) -> AssumedPods:
+        """Return the pods for one evaluation in which the units of one more count; it is not among the pods."""
+        units = _with_pod_counted(self._units, pod, 1)
+        return self._share_log(self._start, self._end, units, self._pending, self.claims)
+
     def without_observed(self, observed: Collection[ObservedPod]) -> AssumedPods:
         """Return the pods without one entry for each pod that is in the cluster now; itself if it has none of them."""
         unmatched: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)

@@ -7,10 +7,11 @@ although that affinity keeps them together where it can. Queueing systems budget
 group, in addition to the scheduler or instead of it.
 
 Sources: scheduler-plugins (coscheduling), Kueue, LeaderWorkerSet, JobSet, Kubeflow's training operator, KubeRay,
-Kubernetes (Indexed Jobs, PodGroup), Grove, torchrun (`PET_NNODES`), Volcano, YuniKorn, KAI-Scheduler (also under its
-older name).
+Kubernetes (Indexed Jobs, PodGroup), Grove, torchrun (`PET_NNODES`), the first MPI operator, Volcano, YuniKorn,
+Koordinator, KAI-Scheduler (also under its older name), TorchX, Determined, SkyPilot.
 
-Numbers of ranks that a pod's program and variables state: it is one of several workers if there is more than one.
+Numbers of ranks that a pod's program and variables state: it is one of several workers if there is more than one. An
+address where workers meet counts too, unless it is the pod's own or a number says that there is one worker.
 
 A number that is stated and cannot be read here (`valueFrom`, a shell variable) counts as several. `$(NAME)` is expanded
 as the kubelet does.
@@ -28,9 +29,9 @@ from typing import NamedTuple
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
 from webhook.model.filters.inter_pod_affinity import PodAffinityTerm, parse_affinity_term
 from webhook.model.node_labels import CLIQUE_LABEL, parse_count
-from webhook.model.pods import DEFAULT_NAMESPACE, Container, Pod, PodLabelSelector, expand_references
+from webhook.model.pods import DEFAULT_NAMESPACE, Container, OwnerReference, Pod, PodLabelSelector, expand_references
 
-QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
+QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler", "koord-scheduler"})
 """Values of spec.schedulerName for schedulers with queues."""
 
 KAI_POOL_LABEL = "kai.scheduler/node-pool"
@@ -45,6 +46,8 @@ QUEUEING_PREFIXES = (
     "runai/queue",
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io/",
+    "gang.scheduling.koordinator.sh/",
+    "quota.scheduling.koordinator.sh/",
 )
 """Prefixes of the labels and annotations that such systems write or read."""
 
@@ -72,10 +75,24 @@ GROUP_LABELS: Mapping[str, str] = {
     "leaderworkerset.sigs.k8s.io/group-key": "leaderworkerset.sigs.k8s.io/size",
     "jobset.sigs.k8s.io/jobset-name": "",
     "training.kubeflow.org/job-name": "",
+    "mpi-job-name": "",
+    "gang.scheduling.koordinator.sh/name": "gang.scheduling.koordinator.sh/min-available",
     "ray.io/cluster": "",
     "grove.io/podgang": "",
+    "torchx.pytorch.org/app-name": "",
+    "determined.ai/task_id": "",
+    "skypilot-cluster-name": "",
 }
-"""Labels whose value the pods of one gang share, and the label or annotation with its size."""
+"""Labels or annotations whose value the pods of one gang share, and the label or annotation with its size.
+
+A minimum of one pod says nothing about the size.
+"""
+
+GANG_OWNERS = frozenset({"MPIJob", "TFJob", "PyTorchJob", "JAXJob", "XGBoostJob", "PaddleJob", "MXJob"})
+"""Kinds of `kubeflow.org` that create the workers of a job, also without a label that says so."""
+
+SINGLE_POD_TASKS = frozenset({"NOTEBOOK", "SHELL", "COMMAND", "TENSORBOARD"})
+"""Tasks of Determined that have one pod (`determined.ai/task_type`)."""
 
 _SIZES = {label: size for label, size in GROUP_LABELS.items() if size}
 
@@ -123,24 +140,52 @@ def invalid_gang_size(pod: Pod) -> str | None:
 
 def _gang_names(pod: Pod, size: int) -> Iterator[str]:
     """Yield the names that controllers give the gang, the best first."""
-    labels = pod.metadata.labels
-    yield from (f"{key}={labels[key]}" for key in GROUP_LABELS if labels.get(key))
-    if labels.get(JOB_LABEL) and (size or INDEX_LABEL in labels or INDEX_LABEL in pod.metadata.annotations):
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    for key in GROUP_LABELS:
+        if (name := labels.get(key) or annotations.get(key)) and not _is_only_pod(pod, key):
+            yield f"{key}={name}"
+    if labels.get(JOB_LABEL) and (size or INDEX_LABEL in labels or INDEX_LABEL in annotations):
         yield f"{JOB_LABEL}={labels[JOB_LABEL]}"
     if pod.spec.scheduling_group and isinstance(group := pod.spec.scheduling_group.get("podGroupName"), str):
         yield f"podGroupName={group}"
     if pod.spec.workload_ref:
         parts = (pod.spec.workload_ref.get(key, "") for key in ("name", "podGroup", "podGroupReplicaKey"))
         yield f"workloadRef={'/'.join(part for part in parts if isinstance(part, str))}"
-    if size:
-        yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
+    owners = pod.metadata.owner_references if size else filter(_is_gang_owner, pod.metadata.owner_references)
+    yield from (f"uid={owner.uid}" for owner in owners if owner.controller and owner.uid)
+
+
+def _is_gang_owner(owner: OwnerReference) -> bool:
+    return owner.controller and owner.kind in GANG_OWNERS and owner.api_version.startswith("kubeflow.org/")
+
+
+def _is_only_pod(pod: Pod, label: str) -> bool:
+    """Return whether a pod with a label of `GROUP_LABELS` is the only one: some write it on pods that run alone.
+
+    SkyPilot spreads the pods of a cluster with several by anti-affinity, the first one included.
+    """
+    if label == "determined.ai/task_id":
+        return pod.metadata.labels.get("determined.ai/task_type") in SINGLE_POD_TASKS
+    if label == "skypilot-cluster-name":
+        return pod.metadata.labels.get("ray-node-type") != "worker" and not _avoids_label(pod, label)
+    return False
+
+
+def _avoids_label(pod: Pod, label: str) -> bool:
+    """Return whether a pod prefers other hosts than those of pods with some value of a label."""
+    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
+    weighted = affinity.preferred if affinity is not None else ()
+    terms = [parse_affinity_term(each.get("podAffinityTerm")) for each in weighted if isinstance(each, dict)]
+    selectors = [term.label_selector for term in terms if term.label_selector is not None]
+    return any(one.key == label for selector in selectors for one in selector.match_expressions)
 
 
 def gang_size(pod: Pod) -> int:
     """Return the size of the gang: from its user, its controller, or the program; 0 if unknown."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     keys = [size for key, size in _SIZES.items() if key in labels or key in annotations]
-    texts = [annotations.get(key) or labels.get(key, "") for key in (GANG_SIZE_ANNOTATION, *keys)]
+    sizes = {key: annotations.get(key) or labels.get(key, "") for key in (GANG_SIZE_ANNOTATION, *keys)}
+    texts = [text for key, text in sizes.items() if text != "1" or not key.endswith("/min-available")]
     texts += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
     for text in texts:
         if text and (size := _parse_gang_size(text)):
@@ -158,13 +203,26 @@ def gang_sign(pod: Pod) -> str:
     size = gang_size(pod)
     if size:
         return f"one of {size} pods" if size > 1 else ""
-    if ranks := stated_ranks(pod):
-        several = next((sign for sign, count in ranks if count > 1), "")
-        if several or any(states_one_pod(sign) for sign, _ in ranks):
-            return several
-    if not GROUP_LABELS.keys().isdisjoint(labels := pod.metadata.labels):
-        return next(f"label {key}" for key in GROUP_LABELS if key in labels)
+    if (stated := _stated_sign(pod)) is not None:
+        return stated
+    for kind, keys in (("label", pod.metadata.labels), ("annotation", pod.metadata.annotations)):
+        if key := next((key for key in GROUP_LABELS if key in keys and not _is_only_pod(pod, key)), ""):
+            return f"{kind} {key}"
+    if owner := next(filter(_is_gang_owner, pod.metadata.owner_references), None):
+        return f"owner {owner.kind}"
     return "schedulingGroup" if pod.spec.scheduling_group else "workloadRef" if pod.spec.workload_ref else ""
+
+
+def _stated_sign(pod: Pod) -> str | None:
+    """Return the sign of several workers in variables and commands; "" if they state one, None if they state nothing.
+
+    A rendezvous address counts only without a number.
+    """
+    ranks = stated_ranks(pod)
+    several = next((sign for sign, count in ranks if count > 1 and not _is_address(sign)), "")
+    if several or any(states_one_pod(sign) for sign, _ in ranks):
+        return several
+    return next((sign for sign, _ in ranks if _is_address(sign)), None)
 
 
 def _parse_gang_size(text: str) -> int:
@@ -252,16 +310,45 @@ RANK_VARIABLES = frozenset(
         "JAX_NUM_PROCESSES",
         "SLURM_NTASKS",
         "SLURM_NNODES",
+        "SLURM_JOB_NUM_NODES",
+        "SLURM_NPROCS",
         "OMPI_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_SIZE",
+        "PMI_SIZE",
+        "HOROVOD_SIZE",
+        "PADDLE_TRAINERS_NUM",
     }
 )
 """Variables with the number of pods of a job whose pods have one GPU each."""
 
-INDEX_VARIABLES = frozenset({"NODE_RANK", "PET_NODE_RANK", "GROUP_RANK", "RANK", "JAX_PROCESS_ID", "SLURM_PROCID"})
+INDEX_VARIABLES = frozenset(
+    {
+        *("NODE_RANK", "PET_NODE_RANK", "GROUP_RANK", "RANK", "JAX_PROCESS_ID", "SLURM_PROCID", "SLURM_NODEID"),
+        *("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "PADDLE_TRAINER_ID"),
+    }
+)
 """Variables with the number of this pod among them, from 0."""
 
 CLUSTER_VARIABLE = "TF_CONFIG"
 """The addresses of all workers; only distributed TensorFlow has it."""
+
+ADDRESS_VARIABLES = frozenset(
+    {
+        *("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "NCCL_COMM_ID", "JAX_COORDINATOR_ADDRESS"),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    }
+)
+"""Variables with the address where the workers of a job meet."""
+
+ADDRESS_FLAGS = frozenset(
+    {
+        *("--rdzv-endpoint", "--master-addr", "--main-process-ip", "--dist-init-addr", "--coordinator-address"),
+        "--data-parallel-address",
+    }
+)
+"""Flags of torchrun, accelerate, SGLang, JAX programs and vLLM with this address."""
+
+_OWN_ADDRESSES = ("localhost", "127.0.0.1", "::1")
 
 NODE_FLAGS = frozenset({"--nnodes", "--num-machines", "--num-nodes"})
 """Flags of torchrun, accelerate and others with the number of pods of a job; "1:8" for an elastic one."""
@@ -289,19 +376,37 @@ SEVERAL = 2
 MAX_RANKS = 100_000
 """A larger number counts as unreadable."""
 
-_PARTS = ("nnodes", "-num", "parallel", "-tp", "-pp", "-dp", "rank", "mpi", "horovodrun", "srun", "ray ")
+_PARTS = (
+    *("nnodes", "-num", "parallel", "-tp", "-pp", "-dp", "rank", "mpi", "horovodrun", "srun", "ray "),
+    *("rdzv", "master", "main", "-init", "coordinator"),
+)
 _SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
 _LONGEST_TEXT = 65_536
 
 
 def stated_ranks(pod: Pod) -> list[tuple[str, int]]:
     """Return the numbers of ranks that variables and commands state, each with its text."""
-    return [found for container in pod.spec.containers for found in _ranks_of_container(container)]
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    return [found for container in containers for found in _ranks_of_container(container)]
 
 
 def states_one_pod(sign: str) -> bool:
     """Return whether a sign with the number 1 says that the pod is the only one of its job."""
     return sign.partition("=")[0] in RANK_VARIABLES | NODE_FLAGS
+
+
+def _is_address(sign: str) -> bool:
+    return sign.partition("=")[0] in ADDRESS_VARIABLES | ADDRESS_FLAGS
+
+
+def _names_another_host(address: str) -> bool:
+    """Return whether an address, with or without scheme and port, is or may be one outside the pod.
+
+    >>> [_names_another_host(each) for each in ("tcp://train-0:29500", "[::1]:29500", "localhost", "")]
+    [True, False, False, False]
+    """
+    host = address.rpartition("//")[2]
+    return bool(host) and not host.removeprefix("[").startswith(_OWN_ADDRESSES)
 
 
 def parse_ranks(text: str) -> int:
@@ -317,6 +422,8 @@ def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
         values[env.name] = value
         if env.name in RANK_VARIABLES:
             yield (f"{env.name}={value}", parse_ranks(value)) if env.value_from is None else (env.name, SEVERAL)
+        elif env.name in ADDRESS_VARIABLES and (env.value_from is not None or _names_another_host(value)):
+            yield f"{env.name}={value}", SEVERAL
         elif (env.name in INDEX_VARIABLES and value != "0") or env.name == CLUSTER_VARIABLE:
             yield env.name, SEVERAL
     command = container.command + container.args
@@ -334,7 +441,7 @@ def _ranks_in_command(command: Sequence[str]) -> Iterator[tuple[str, int]]:
         flag, value = name.replace("_", "-"), value if separator else following
         if flag in NODE_FLAGS or flag in PARALLEL_FLAGS:
             yield f"{flag}={value}", parse_ranks(value)
-        elif flag in INDEX_FLAGS and value != "0":
+        elif (flag in INDEX_FLAGS and value != "0") or (flag in ADDRESS_FLAGS and _names_another_host(value)):
             yield f"{flag}={value}", SEVERAL
         elif launcher and not launched and flag in LAUNCH_FLAGS:
             launched = parse_ranks(value)

@@ -156,10 +156,20 @@ class ClaimAllocation(ApiStruct, frozen=True):
     node_selector: NodeSelector | None = None
 
 
+class ClaimConsumer(ApiStruct, frozen=True):
+    """A pod that may use the devices of a claim."""
+
+    name: str = ""
+
+
 class ClaimStatus(ApiStruct, frozen=True):
-    """The allocation of a claim; None if it is not allocated."""
+    """The allocation of a claim, None if it is not allocated; and the pods that may use it.
+
+    If a pod cannot run where the devices are, the scheduler releases those that no other pod may use.
+    """
 
     allocation: ClaimAllocation | None = None
+    reserved_for: tuple[ClaimConsumer, ...] = ()
 
 
 class ResourceClaim(ApiStruct, frozen=True):
@@ -171,8 +181,9 @@ class ResourceClaim(ApiStruct, frozen=True):
 
 
 class ClaimTemplateSpec(ApiStruct, frozen=True):
-    """Specification of claims created from a template."""
+    """Specification of claims created from a template, with the labels and annotations that they get."""
 
+    metadata: ObjectMeta = ObjectMeta()
     spec: ClaimSpec = ClaimSpec()
 
 

@@ -15,6 +15,8 @@ from webhook.model.claims import (
     claim_templates_by_name,
     extended_names,
 )
+from webhook.model.csi_migration import zoned_nodes
+from webhook.model.daemon_pods import NO_DAEMONS, DaemonPods
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
 from webhook.model.dra.class_offers import (
@@ -55,7 +57,7 @@ from webhook.model.free_resources import (
     free_resources_of_empty_node,
 )
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
-from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, new_nodes
+from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, free_on_new_nodes, new_nodes
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
@@ -141,6 +143,9 @@ class ClusterView:
         has_anti_affinity: True if any pod has required anti-affinity, also one that was just admitted.
         storage: Claims, volumes and classes, and the pods that use them.
         group_sources: What is written about node groups.
+        free_beside_lasting: Free resources of nodes on which only pods of DaemonSets and static pods run, by name;
+            other nodes have no such pods.
+        daemons: The pods that new nodes run too.
     """
 
     def __init__(
@@ -187,11 +192,13 @@ class ClusterView:
         self.claimable_names = extended_names(self.classes)
         self.devices = NO_DEVICES
         self.free_beside_devices: Mapping[int, FreeResources] = {}
+        self.free_beside_lasting: Mapping[str, FreeResources] = {}
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
         self.volcano_queues = NO_VOLCANO_QUEUES
         self.peers = NO_PEERS
         self.group_sources = NO_SOURCES
+        self.daemons = NO_DAEMONS
         self.schedulers = NO_SCHEDULERS
         self._usage = QuotaUsage(fleet, pods or {})
         terms, ports, groups = _split_ties(ties or {})
@@ -314,6 +321,10 @@ class ClusterView:
         """Return the largest users of a pool."""
         return self._usage.pool_holders(pool, self.labels_of)
 
+    def has_pod(self, namespace: str, name: str) -> bool:
+        """Return whether quotas count a pod of this name already."""
+        return self._usage.has_pod(namespace, name)
+
     def has_reserved(self, uid: str) -> bool:
         """Return whether this pod was admitted a moment ago and has not been observed since."""
         return uid in self._usage.reserved
@@ -384,12 +395,49 @@ class ClusterView:
         fleet = new_nodes(self.fleet, self.group_sources)
         storage = StorageView(fleet, self.storage.objects, self.storage.users)
         unseen = max(0, 2 * self.replicas - 1)
-        return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen)
+        zoned = bool(zoned_nodes(self.fleet))
+        return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen, zoned=zoned)
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""
         mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
         return max(0, index.total_amount(mask) - self._pending_units(offer.resource, mask).units)
+
+    def count_free_slots(
+        self,
+        resource: str,
+        nodes: int,
+        cpu_milli: int,
+        memory: int,
+        others: ResourceAmounts,
+        most: int,
+        *,
+        one_on_node: bool,
+    ) -> int:
+        """Return how many pods with one unit each can start now on nodes of a mask, up to a number.
+
+        What waiting and assumed pods may take of the units is not free.
+        """
+        pending, units = self._pending_units(resource, nodes).units, self.free_index(resource).max_amount(nodes)
+        units = min(1 if one_on_node else most + pending, units)
+        slots = 0
+        for each in range(1, units + 1):
+            found = nodes & self._fitting(resource, each, each * cpu_milli, each * memory)
+            found &= self._pods.nodes_with_at_least(each)
+            for name, amount in others:
+                found &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(each * amount)
+            slots += found.bit_count()
+        return min(most, max(0, slots - pending))
+
+    def nodes_with_free_units(self, resource: str) -> int:
+        """Return the nodes with a unit of a GPU resource that no pod holds."""
+        return self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(1)
+
+    def free_on_node(self, index: int) -> FreeResources:
+        """Return what the pods of a node with GPUs leave free, GPUs aside."""
+        others = {name: found.amount_of(index) for name, found in self._others.items()}
+        cpu_milli, memory = self._cpu.amount_of(index), self._memory.amount_of(index)
+        return FreeResources(cpu_milli, memory, {}, others=others, pods=self._pods.amount_of(index))
 
     def free_index(self, resource: str) -> ThresholdIndex:
         """Return the units of a GPU resource that no pod holds, by node."""
@@ -528,6 +576,10 @@ class ClusterView:
     def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
         """Return the view with one more assumed pod and without those expired at `now`; a known uid adds nothing."""
         return self._with_assumed_pods(self._assumed.without_expired(now).with_pod(pod))
+
+    def with_units_of(self, pod: AssumedPod) -> ClusterView:
+        """Return the view for one evaluation, after pods with the units of this one were admitted."""
+        return self._with_assumed_pods(self._assumed.with_units_of(pod))
 
     def without_expired(self, now: float) -> ClusterView:
         """Return the view without expired assumed pods; itself if there are none."""
@@ -668,6 +720,18 @@ class ClusterView:
         view._index_free(free)
         return view
 
+    def with_lasting(self, changes: Mapping[str, FreeResources | None]) -> ClusterView:
+        """Return the view after pods that some nodes always have came or went; None where there are none any more."""
+        if not changes:
+            return self
+        found = {**self.free_beside_lasting, **changes}
+        return self._copy_with(free_beside_lasting={name: free for name, free in found.items() if free is not None})
+
+    def free_when_idle(self, node: int) -> FreeResources:
+        """Return the free resources of a node on which only pods of DaemonSets and static pods run."""
+        each = self.fleet.nodes[node]
+        return self.free_beside_lasting.get(each.name) or free_resources_of_empty_node(each)
+
     def without_waiting_pods(self) -> ClusterView:
         """Return the view without the pods that wait for a node and could take what another pod needs."""
         return self._copy_with(_waiting=WaitingPods({}, self.fleet))
@@ -786,9 +850,16 @@ class ClusterView:
         """Return the view with what is written about node groups replaced."""
         return self if sources is self.group_sources else self._copy_with(group_sources=sources)
 
+    def with_daemons(self, daemons: DaemonPods) -> ClusterView:
+        """Return the view with the pods that new nodes run too replaced."""
+        return self if daemons is self.daemons else self._copy_with(daemons=daemons)
+
     def view_new_nodes(self) -> ClusterView:
-        """Return the view of one empty new node of each node group that may grow. Computed on first use."""
-        view = _view_of_new_nodes(self.fleet, self.group_sources)
+        """Return the view of one new node of each node group that may grow, without pods but those of DaemonSets.
+
+        Computed on first use.
+        """
+        view = _view_of_new_nodes(self.fleet, self.group_sources, self.daemons)
         return view.with_schedulers(self.schedulers).with_peers(self.peers)
 
     def with_peers(self, peers: PeerSelectors) -> ClusterView:
@@ -819,8 +890,8 @@ class ClusterView:
 
 
 @derived_value(max_entries=KNOWN_SOURCES)
-def _view_of_new_nodes(fleet: Fleet, sources: GroupSources) -> ClusterView:
-    return ClusterView(new_nodes(fleet, sources))
+def _view_of_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
+    return ClusterView(new_nodes(fleet, sources), free=free_on_new_nodes(fleet, sources, daemons))
 
 
 def _with_others_changed(

@@ -127,9 +127,12 @@ CODES: dict[str, FindingCode] = {
         "Remove securityContext.privileged: the device plugin mounts the devices.",
     ),
     "GPU-S202": _security_code(
-        "a container adds the SYS_ADMIN capability",
-        "The container toolkit treats SYS_ADMIN as privileged: such a container may select any GPU.",
-        "Remove SYS_ADMIN from securityContext.capabilities.add.",
+        "a container adds a capability that reaches its host",
+        "The container toolkit treats SYS_ADMIN as privileged: such a container may select any GPU. SYS_RAWIO, "
+        "SYS_MODULE, DAC_READ_SEARCH, BPF and PERFMON, and SYS_PTRACE together with hostPID, reach the memory of "
+        "devices, the kernel, or files and processes of the host. Other capabilities, such as IPC_LOCK and NET_ADMIN, "
+        "give no access to GPUs.",
+        "Remove the capability from securityContext.capabilities.add.",
     ),
     "GPU-S203": _security_code(
         "the pod uses a host namespace",
@@ -137,8 +140,9 @@ CODES: dict[str, FindingCode] = {
         "Remove hostPID and hostIPC.",
     ),
     "GPU-S204": _security_code(
-        "a container combines privilege escalation with host access",
-        "allowPrivilegeEscalation together with host namespaces or added capabilities gives access to the whole node.",
+        "a container combines privilege escalation with host namespaces",
+        "allowPrivilegeEscalation together with hostPID or hostIPC gives access to the whole node. It is allowed in a "
+        "container that does not set the field.",
         "Write securityContext.allowPrivilegeEscalation: false.",
     ),
     "GPU-S205": _security_code(
@@ -164,7 +168,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S303": _security_code(
         "a host path gives access to GPU devices or the driver",
-        "The path gives access to GPU device files, the driver, or the sockets that allocate devices.",
+        "The path gives access to GPU device files, PCI devices, the driver, or the sockets that allocate devices.",
         "Remove the hostPath volume: the device plugin mounts what a container needs.",
     ),
     "GPU-S304": _security_code(
@@ -211,10 +215,11 @@ CODES: dict[str, FindingCode] = {
         "Request a MIG slice or a share as a resource, or remove the annotation.",
     ),
     "GPU-S401": _security_code(
-        "the pod is too large to evaluate",
+        "evaluating the pod would take too long",
         "Rightslice evaluates pods one at a time, so it denies a pod that would take too long. Without "
         "evaluation, the pod could bypass every policy.",
-        "Reduce the pod to the limit in the message; typical pods are far below it.",
+        "Reduce the pod to the limit in the message; typical pods are far below it. If small pods are denied too, the "
+        "admin must reduce the number of policies and match conditions.",
     ),
     "GPU-L101": _limits_code(
         "the amount is below the minimum",
@@ -423,14 +428,15 @@ CODES: dict[str, FindingCode] = {
         "no node has as many devices as a claim requests",
         "All devices of a claim, and of all claims of a pod, come from one node: the pod will stay Pending. Devices "
         "that other claims have are counted here as if they were free. So are those that cluster-autoscaler expects "
-        "of new machines of Cluster API.",
+        "of new machines of Cluster API. A claim that other pods use keeps its devices, and its pods run where they "
+        "are. Devices with a taint go only to requests of claims that tolerate it; tolerations of pods do not count.",
         "Request fewer devices, or a class with more.",
     ),
     "GPU-D105": _claim_code(
         "no devices satisfy the constraints of a claim",
         "Some nodes have enough matching devices, but no node has a set whose values are equal or different as "
-        "required.",
-        "Remove the constraint, or request fewer devices.",
+        "required, or no device has the attribute.",
+        "Write the attribute in the message, remove the constraint, or request fewer devices.",
     ),
     "GPU-D106": _claim_code(
         "the device class does not exist",
@@ -475,6 +481,12 @@ CODES: dict[str, FindingCode] = {
         "same PCI address or UUID.",
         "Remove one of the publishers from the nodes in the message; `rightslice doctor` says how. A class or selector "
         "that matches no device of these nodes avoids them.",
+    ),
+    "GPU-D113": _claim_code(
+        "a container names a request that its claim lacks",
+        "The API server accepts it, and all devices of the claim are allocated. The container gets none of them, "
+        "because kubelet gives a container the devices of the request that it names.",
+        "Write the name of a request of the claim, or remove it to get the devices of all requests.",
     ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",

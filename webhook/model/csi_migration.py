@@ -212,7 +212,20 @@ ZONE_CONFLICT = "node(s) had no available volume zone"
 
 
 def nodes_outside_zones(volume: PersistentVolume, fleet: Fleet) -> int:
-    """Return the mask of the nodes that are not in the zones and regions of a volume's labels."""
+    """Return the mask of the nodes that are not in the zones and regions of a volume's labels.
+
+    A node without any such label counts as inside, as for the scheduler.
+    """
+    return nodes_without_zones_of(volume, fleet) & zoned_nodes(fleet)
+
+
+def zoned_nodes(fleet: Fleet) -> int:
+    """Return the mask of the nodes whose labels name a zone or region."""
+    return union_masks(map(fleet.nodes_with_label, CURRENT_LABELS))
+
+
+def nodes_without_zones_of(volume: PersistentVolume, fleet: Fleet) -> int:
+    """Return the mask of the nodes whose labels do not name the zones and regions of a volume's labels."""
     labels, outside = volume.metadata.labels, 0
     if labels.keys().isdisjoint(CURRENT_LABELS):
         return 0
@@ -221,7 +234,7 @@ def nodes_outside_zones(volume: PersistentVolume, fleet: Fleet) -> int:
         if zones:
             inside = union_masks(_nodes_in(key, zone, fleet) | _nodes_in(current, zone, fleet, key) for zone in zones)
             outside |= fleet.all_nodes & ~inside
-    return outside & union_masks(map(fleet.nodes_with_label, CURRENT_LABELS))
+    return outside
 
 
 def _nodes_in(key: str, zone: str, fleet: Fleet, unless: str = "") -> int:

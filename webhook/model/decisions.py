@@ -44,7 +44,12 @@ class KeepReason(StrEnum):
     )
     UPDATE = ("Update", "it can be right-sized only when it is created", "Create it again.")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
-    CLAIMED = ("ClaimedGPUs", "it requests its GPUs by claims, which are right-sized when they are created")
+    CLAIMED = ("ClaimedGPUs", "it requests its GPUs by claims, and only a claim may be right-sized, when it is created")
+    REQUESTED_BY_CLASS = (
+        "RequestedByDeviceClass",
+        "it requests a whole GPU by the name of a device class, and only nvidia.com/gpu is right-sized",
+        "Request the resource of a device class of smaller devices, or nvidia.com/gpu if nodes or a class serve it.",
+    )
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = (
         "OptedOut",
@@ -102,6 +107,12 @@ class KeepReason(StrEnum):
         "For admins: rightSizing.templates: enforce right-sizes templates under Kueue and Jobs of Volcano before the "
         "charge.",
     )
+    QUEUED_POD = (
+        "QueuedPod",
+        "a queue charges what the pod requests, and no template of it can be right-sized before the charge",
+        "Request a slice instead of the whole GPU. Under Kueue or Volcano, rightSizing.templates: enforce right-sizes "
+        "the template of a Job.",
+    )
     CHARGED_AS_WHOLE = (
         "ChargedAsWholeGPUs",
         "its scheduler charges a MIG slice as one GPU for each compute slice, so a slice saves no quota or costs more",
@@ -112,17 +123,37 @@ class KeepReason(StrEnum):
         "an annotation requests a fraction of a GPU from its scheduler, which would charge a slice in addition",
         "Remove the annotation, or the GPU: KAI rejects pods with both. rightslice.dev/gpu-memory declares the need.",
     )
+    QUEUE_NOT_FOUND = (
+        "QueueNotFound",
+        "its queue does not exist, so it is not known what the queue charges",
+        "Create the queue, or name one that exists.",
+    )
+    WORKLOAD_EXISTS = (
+        "WorkloadExists",
+        "a queue charges it by a Workload that exists already",
+        "Request a slice here and in that Workload.",
+    )
     NOT_ADMITTED = (
         "NotAdmittedByQueue",
         "the queue of the workload does not cover the smaller request, or has too little quota for it",
-        "For admins: add the resource to coveredResources of the ClusterQueue (capability of a Queue of Volcano), or a "
-        "transformation: rightslice kueue config prints them.",
+        "For admins: cover the resource in the ClusterQueue (capability of a Queue of Volcano) with enough quota, or "
+        "add a transformation: rightslice kueue config prints them.",
     )
     NO_FLAVOR_NODES = (
         "NoNodesOfFlavor",
         "a flavor that the queue may choose has too few nodes with such a slice or share for this pod",
         "For admins: give quota for slices only to flavors whose nodes have them. With rightSizing.whenFull: grow, "
         "nodes that groups may add count too.",
+    )
+    QUEUE_QUOTA_IN_USE = (
+        "QueueQuotaInUse",
+        "other workloads have reserved the queue's quota for such a slice, and with whole GPUs it can start now",
+        "For admins: rightSizing.whenFull: wait lets the workload wait for a slice.",
+    )
+    RUNS_ELSEWHERE = (
+        "RunsElsewhere",
+        "its pods run on nodes that are not known when it is created, or in another cluster",
+        "Request a slice in the template. For admins: a queue without this check can be right-sized.",
     )
     OTHER_POD_SET = (
         "OtherPodSetKept",
@@ -175,11 +206,38 @@ class KeepReason(StrEnum):
         "Ask the admin to allow it in rightSizing.forms and rightSizing.isolation.",
     )
     SAVING_TOO_SMALL = ("SavingTooSmall", "the GPUs that cover the need save less than the policy requires")
-    KUBERNETES_TOO_OLD = ("KubernetesTooOld", "claims have no choices (firstAvailable) before Kubernetes 1.34")
+    KUBERNETES_TOO_OLD = (
+        "KubernetesTooOld",
+        "Kubernetes is too old for the smaller request",
+        "For admins: upgrade it. Choices in claims (firstAvailable) need 1.34; resources of device classes need 1.36 "
+        "on the API server and the nodes.",
+    )
+    UNGUARDED_CLASS = (
+        "UnguardedDeviceClass",
+        "a selector of the device class that covers the need fails on some device, or would on one of another driver, "
+        "which ends scheduling of the pod on all nodes",
+        "For admins: write device.driver == 'gpu.nvidia.com' as the first selector of the class, and test whether a "
+        "key exists before it is read.",
+    )
+    MIXED_CLASS = (
+        "MixedDeviceClass",
+        "MIG devices cover the need, but the device class that has them has others too, and a pod gets any of them",
+        "For admins: create a device class for each MIG profile.",
+    )
+    DEVICE_PLUGIN_ON_NODES = (
+        "DevicePluginOnNodes",
+        "the nodes of the device class that covers the need also have a device plugin for GPUs",
+        "For admins: publish the GPUs of a node in one way only; rightslice doctor names the nodes.",
+    )
+    NO_CLASS_FOR_POD = (
+        "NoDeviceClassForPod",
+        "only a device class covers the need, and only the default scheduler serves it, to one main container",
+        "For admins: offer such slices through a device plugin too.",
+    )
     SELECTORS = (
         "ExcludedBySelectors",
-        "smaller devices cover the need, but a selector of the request excludes them",
-        "Remove the selector that excludes them.",
+        "smaller devices cover the need, but a selector or capacity.requests of the request excludes them",
+        "Remove the selector or the amount that excludes them.",
     )
     NO_DEVICE = (
         "NoDevice",
@@ -192,7 +250,16 @@ class KeepReason(StrEnum):
     )
     OTHER_DRIVER = ("OtherDriver", "only claims for devices of NVIDIA's driver are right-sized")
     NOTHING_SMALLER = ("NothingSmaller", "it requests a part of a GPU, and no smaller one covers the need")
-    KARPENTER = ("Karpenter", "Karpenter adds nodes to this cluster, and does not support choices in claims")
+    QUEUE_WITHOUT_CHOICES = (
+        "QueueWithoutChoices",
+        "a queueing system in this namespace or cluster does not support choices in claims",
+        "Request the device class of smaller devices itself, if there is one.",
+    )
+    KARPENTER = (
+        "Karpenter",
+        "Karpenter adds nodes to this cluster, and supports neither resources of device classes nor choices in claims",
+        "For admins: offer such slices through a device plugin on nodes of Karpenter.",
+    )
     AMBIGUOUS_NAME = (
         "AmbiguousResourceName",
         "the same resource name stands for other GPUs too, and no label distinguishes them",
@@ -289,7 +356,7 @@ class KeepReason(StrEnum):
     VOLUME_UNKNOWN = (
         "VolumeClaimUnknown",
         "a volume claim of the pod is not known well enough to choose a node",
-        "Create the claim before the pod. For admins: /readyz?verbose shows which objects cannot be read.",
+        "Create the claim before the pod. For admins: the webhook's /readyz?verbose shows what it cannot read.",
     )
     VOLUME_UNBOUND = (
         "VolumeClaimUnbound",
@@ -314,11 +381,23 @@ class KeepReason(StrEnum):
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
 
-NEEDS_NODES = frozenset(
+NO_OFFER_REASONS = frozenset(
+    {
+        KeepReason.NO_OFFER,
+        KeepReason.KUBERNETES_TOO_OLD,
+        KeepReason.KARPENTER,
+        KeepReason.UNGUARDED_CLASS,
+        KeepReason.MIXED_CLASS,
+        KeepReason.DEVICE_PLUGIN_ON_NODES,
+        KeepReason.NO_CLASS_FOR_POD,
+    }
+)
+"""Reasons that nothing smaller is offered to a pod in this cluster, by a device plugin or by a device class."""
+
+NEEDS_NODES = NO_OFFER_REASONS | frozenset(
     {
         KeepReason.NEED_TOO_LARGE,
         KeepReason.SIZE_UNKNOWN,
-        KeepReason.NO_OFFER,
         KeepReason.FORM_NOT_ALLOWED,
         KeepReason.SAVING_TOO_SMALL,
         KeepReason.AMBIGUOUS_NAME,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from webhook.model.bounded_cache import request_cache
@@ -39,6 +40,12 @@ def json_pointer(path: FieldPath) -> str:
     '/metadata/annotations/a~1b~0c'
     """
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def list_at(data: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the list of a key of untrusted data; [] if there is none."""
+    value = data.get(key)
+    return value if isinstance(value, list) else []
 
 
 def map_at(data: Any, *path: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from webhook.model.objects import CORDON_TAINT, HARD_EFFECTS, Node, Taint, taint
 from webhook.model.offer_groups import AdvertOnNode, build_offers
 from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.pod_resources import MAX_OTHER_RESOURCES, is_other_resource
-from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration
+from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration, required_terms
 from webhook.model.quantity import NANO, parse_nano_or_none
 
 MAX_CACHED_ANSWERS = 1024
@@ -203,9 +203,7 @@ class Fleet:
         """Return the nodes that a pod's node selector and required affinity allow."""
         if not spec.node_selector and spec.affinity is None:
             return self.all_nodes
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-        return self.select_nodes(spec.node_selector, terms)
+        return self.select_nodes(spec.node_selector, required_terms(spec))
 
     @_answer
     def _select_nodes(
@@ -341,6 +339,10 @@ class Fleet:
             return self._advertising.get(resource, 0)
         return self._levels.get(resource, EMPTY_INDEX).nodes_with_at_least(units)
 
+    def names_of(self, nodes: int) -> list[str]:
+        """Return the names of the nodes of a mask."""
+        return [self.nodes[index].name for index in bit_positions(nodes)]
+
     def nodes_with_label(self, key: str) -> int:
         """Return the nodes with a label, whatever its value."""
         return self._index.keys.get(key, 0)
@@ -441,3 +443,10 @@ def largest_slice_mib(fleet: Fleet) -> int:
     cards = filter(None, map(mig_card_spec, products))
     slices = (each for card in cards for each in card.profiles.values() if each.memory_units < card.memory_units)
     return max((each.memory_mib for each in slices), default=0)
+
+
+def largest_part_mib(fleet: Fleet) -> int:
+    """Return the memory of the largest part of a card that other layouts could give: a MIG slice, or half a card."""
+    cards = (each for each in fleet.offers if not each.profile)
+    halves = ((each.memory_mib or 0) * each.replicas // 2 for each in cards)
+    return max(largest_slice_mib(fleet), *halves, 0)

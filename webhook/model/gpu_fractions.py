@@ -10,13 +10,13 @@ Source: KAI Scheduler 0.18, `ValidateGPUFractionRequest` and `ParsePodGPUFractio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
 from webhook.model.batch import is_kai_sign, queueing_sign
 from webhook.model.pods import Pod
-from webhook.model.quantity import parse_nano
+from webhook.model.quantity import parse_nano, parse_nano_or_none
 from webhook.model.schedulers import DEFAULT_SCHEDULER
 
 FRACTION_ANNOTATION, MEMORY_ANNOTATION = "gpu-fraction", "gpu-memory"
@@ -84,6 +84,15 @@ def fraction_need(pod: Pod, card_mib: int | None) -> FractionNeed:
     if milli is None or card_mib is None:
         return NO_FRACTION
     return FractionNeed(f"{FRACTION_ANNOTATION} {fraction[:20]}", -(-card_mib * milli // 1000), milli)
+
+
+def unreadable_fractions(annotations: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield annotations for KAI that are no number, each with what it must be and an example."""
+    memory, fraction = annotations.get(MEMORY_ANNOTATION, "1"), annotations.get(FRACTION_ANNOTATION, "1")
+    if not (memory.isascii() and memory.isdecimal()):
+        yield MEMORY_ANNOTATION, "a whole number of MiB", "8192"
+    if parse_nano_or_none(fraction) is None:
+        yield FRACTION_ANNOTATION, "a share of a GPU, between 0 and 1", "0.5"
 
 
 def _parse_fraction_milli(text: str) -> int | None:

@@ -12,28 +12,30 @@ live nodes advertise:
 No object shows whether an autoscaler runs, so live nodes count only where a policy says that groups grow.
 
 Sources: cluster-autoscaler `processors/customresources/gpu_processor.go`, `simulator/utilization/info.go`,
-`cloudprovider/clusterapi`; Karpenter 1.14 `pkg/apis/v1alpha1/nodeoverlay.go`, `filterByRemainingResources` of
+`cloudprovider/clusterapi`; Karpenter 1.14 `pkg/apis/v1alpha1/nodeoverlay.go`, `pkg/controllers/nodeoverlay`,
+`NewScheduler` of `pkg/controllers/provisioning/provisioner.go`, `filterByRemainingResources` of
 `pkg/controllers/provisioning/scheduling`.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.daemon_pods import DaemonPods, GroupNodes, free_on_new_node
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
 from webhook.model.dra.resource_slices import ResourceSlice, pack_slices
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.group_devices import require_slices_of_one_node, slices_of_machine, slices_of_new_node
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.objects import Node, NodeMetadata, NodeSpec, NodeStatus, Taint, taint_sort_key
+from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus, Taint, taint_sort_key
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, QuantityText
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.well_known import GROUP
@@ -63,6 +65,9 @@ AUTOSCALER_GPUS = (WHOLE_GPU, "microsoft.com/directx", "amd.com/gpu", "gpu.intel
 AGENT_LABELS = ("nvidia.com/", "feature.node.kubernetes.io/", f"{GROUP}/")
 """Prefixes of labels that agents add to a node after it was created."""
 
+NEW_NODE_PREFIX = "new node of "
+"""Begins the name of a new node, which no live node has."""
+
 OWN_LABELS = (HOSTNAME, "node.kubernetes.io/instance-id")
 """Labels that differ between all nodes of a group."""
 
@@ -77,7 +82,7 @@ STARTING_TAINTS = frozenset(
 """Keys of taints that a node has until it has started."""
 
 USABLE_PERCENT = 90
-"""Part of a live node's CPU and memory that counts for a new one: the pods of DaemonSets take the rest."""
+"""Part of a live node's CPU and memory that counts for a new one at most: pods of DaemonSets take the rest, or more."""
 
 NODE_OVERLAY_API_VERSION, MACHINE_API_VERSION = "karpenter.sh/v1alpha1", "cluster.x-k8s.io/v1beta2"
 """The versions that are read, of Karpenter 1.7 and of Cluster API 1.11 and later."""
@@ -97,17 +102,37 @@ RESERVED_RESOURCES = ("cpu", "memory")
 NODES_LIMIT = "nodes"
 """The name of a limit on the number of nodes."""
 
+BEING_DELETED = "it is being deleted"
+PAUSED_ANNOTATION = "cluster.x-k8s.io/paused"
+"""Whatever its value, the controllers of Cluster API leave the object as it is."""
+
 CAPACITY_ANNOTATION = "capacity.cluster-autoscaler.kubernetes.io/"
 MAX_SIZE_ANNOTATION = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 SETTINGS = "settings"
 """The source of a group from a settings file; that of others is a label or a kind."""
 
 
+class ReadyStatus(ApiStruct, frozen=True):
+    """The conditions of an object of Karpenter."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+
+    @property
+    def is_unready(self) -> bool:
+        """True if a condition says that it is not ready; Karpenter does not use it then."""
+        return any(each.type == "Ready" and each.status != "True" for each in self.conditions)
+
+
 class NodeOverlaySpec(ApiStruct, frozen=True):
-    """The nodes of a NodeOverlay, and the resources that it adds to what Karpenter expects of them."""
+    """The nodes of a NodeOverlay, and the resources that it adds to what Karpenter expects of them.
+
+    Attributes:
+        weight: Of two that set a resource, the heavier one counts.
+    """
 
     requirements: tuple[NodeSelectorRequirement, ...] = ()
     capacity: dict[str, QuantityText] = {}
+    weight: int = 0
 
 
 class NodeOverlay(ApiStruct, frozen=True):
@@ -115,16 +140,30 @@ class NodeOverlay(ApiStruct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeOverlaySpec = NodeOverlaySpec()
+    status: ReadyStatus = ReadyStatus()
+
+
+class KarpenterTemplateSpec(ApiStruct, frozen=True):
+    """The taints of new nodes."""
+
+    taints: tuple[Taint, ...] = ()
+
+
+class KarpenterTemplate(ApiStruct, frozen=True):
+    """The template of new nodes of a NodePool."""
+
+    spec: KarpenterTemplateSpec = KarpenterTemplateSpec()
 
 
 class KarpenterPoolSpec(ApiStruct, frozen=True):
-    """The limits of a NodePool; with `replicas` its number of nodes is fixed."""
+    """The limits of a NodePool and its template; with `replicas` its number of nodes is fixed."""
 
     limits: dict[str, QuantityText] = {}
     replicas: int | None = None
+    template: KarpenterTemplate = KarpenterTemplate()
 
 
-class KarpenterPoolStatus(ApiStruct, frozen=True):
+class KarpenterPoolStatus(ReadyStatus, frozen=True):
     """The capacity of all nodes of a NodePool and of those that it is about to have."""
 
     resources: dict[str, QuantityText] = {}
@@ -138,10 +177,15 @@ class KarpenterPool(ApiStruct, frozen=True):
     status: KarpenterPoolStatus = KarpenterPoolStatus()
 
 
+MISSING_POOL = KarpenterPool()
+"""Stands for a NodePool that does not exist, while others do."""
+
+
 class MachineSpec(ApiStruct, frozen=True):
-    """The size of a MachineDeployment or MachineSet."""
+    """The size of a MachineDeployment or MachineSet, and whether its controller is paused."""
 
     replicas: int = 0
+    paused: bool = False
 
 
 class MachineDeployment(ApiStruct, frozen=True):
@@ -253,9 +297,28 @@ def growing_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]
     return tuple(group for group in find_node_groups(fleet, sources) if not group.blocker)
 
 
+@derived_value(max_entries=KNOWN_SOURCES)
 def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     """Return one empty new node of each group that may grow."""
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])
+
+
+def free_on_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> dict[str, FreeResources]:
+    """Return what the pods of DaemonSets and static pods leave of `new_nodes`, by name."""
+    siblings: dict[str, list[str]] = {}
+    for node in fleet.nodes:
+        if (key := group_of_node(node.labels)) is not None:
+            siblings.setdefault(key[1], []).append(node.name)
+    live = fleet.names_of(fleet.usable_nodes)
+    running = DaemonPods({kind: frozenset(names) for kind, names in daemons.nodes.items()})
+    free: dict[str, FreeResources] = {}
+    for group, node in zip(growing_groups(fleet, sources), new_nodes(fleet, sources).nodes, strict=True):
+        is_copied = group.source in GROUP_LABELS
+        spare = 100 - USABLE_PERCENT if is_copied else 0
+        free[node.name] = free_on_new_node(
+            GroupNodes(node, siblings.get(group.name, ()), live, is_copied, spare), running
+        )
+    return free
 
 
 @derived_value(max_entries=2 * KNOWN_SOURCES)
@@ -331,7 +394,11 @@ def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeG
 
 
 def _size_blocker(machines: MachineDeployment) -> str:
-    text = machines.metadata.annotations.get(MAX_SIZE_ANNOTATION, "")
+    annotations, text = machines.metadata.annotations, machines.metadata.annotations.get(MAX_SIZE_ANNOTATION, "")
+    if machines.spec.paused or PAUSED_ANNOTATION in annotations:
+        return "it is paused"
+    if machines.metadata.deletion_timestamp is not None:
+        return BEING_DELETED
     if not text.isdecimal():
         return f"it has no annotation {MAX_SIZE_ANNOTATION}"
     return "" if machines.spec.replicas < int(text) else f"it has its maximum of {text} nodes"
@@ -355,23 +422,49 @@ def _groups_of_nodes(
     """Yield the groups of live nodes with GPUs that are ready.
 
     A node that is starting does not show yet what it will offer: it has a taint, or GPUs without a product where the
-    others of its group have one.
+    others of its group have one. cluster-autoscaler may copy a ready node without GPUs too.
     """
     members: dict[tuple[str, str], int] = {}
     starting = union_masks(nodes for taint, nodes in fleet.nodes_by_taint if taint.key in STARTING_TAINTS)
     labeled = fleet.nodes_with_label(PRODUCT_LABEL)
-    for index in bit_positions(fleet.gpu_nodes & fleet.usable_nodes & ~starting):
+    for index in bit_positions(fleet.usable_nodes & ~starting):
         key = group_of_node(fleet.nodes[index].labels)
         if key is not None:
             members[key] = members.get(key, 0) | 1 << index
-    covered = [(overlay.spec.capacity, _nodes_of_overlay(overlay, fleet)) for overlay in overlays]
+    covered = [(overlay.spec.capacity, _nodes_of_overlay(overlay, fleet)) for overlay in _by_precedence(overlays)]
     for (label, name), ready in members.items():
-        mask = ready & labeled or ready
+        with_gpus = ready & fleet.gpu_nodes
+        mask = with_gpus & labeled or with_gpus
+        if not mask:
+            continue
         if label == KARPENTER_POOL:
-            added = [capacity for capacity, nodes in covered if not mask & ~nodes]
-            yield _group_by_node_pool(name, fleet, mask, ChainMap(*added), pools.get(name))
+            pool = pools.get(name, MISSING_POOL) if pools else None
+            yield _group_by_node_pool(name, fleet, mask, _added_by_overlays(covered, mask), pool)
         else:
-            yield _group_by_sibling(label, name, fleet, mask)
+            yield _group_by_sibling(label, name, fleet, mask | ready & ~fleet.gpu_nodes)
+
+
+def _by_precedence(overlays: Iterable[NodeOverlay]) -> list[NodeOverlay]:
+    """Return the ready NodeOverlays, those first that count where several set a resource."""
+    ready = (overlay for overlay in overlays if not overlay.status.is_unready)
+    return sorted(ready, key=lambda overlay: (overlay.spec.weight, overlay.metadata.name), reverse=True)
+
+
+def _added_by_overlays(covered: Iterable[tuple[Mapping[str, QuantityText], int]], mask: int) -> dict[str, int]:
+    """Return the nano-units that NodeOverlays add to every node of a mask, the least of each resource.
+
+    Args:
+        covered: What each adds, and its nodes, by precedence.
+        mask: The nodes of a NodePool.
+    """
+    left, least = dict[str, int](), dict[str, int]()
+    for capacity, nodes in covered:
+        for name, amount in capacity.items():
+            if left.get(name, mask) & nodes:
+                nano = parse_nano_or_none(amount) or 0
+                least[name] = min(nano, least.get(name, nano))
+                left[name] = left.get(name, mask) & ~nodes
+    return {name: nano for name, nano in least.items() if nano > 0 and not left[name]}
 
 
 def _nodes_of_overlay(overlay: NodeOverlay, fleet: Fleet) -> int:
@@ -380,37 +473,46 @@ def _nodes_of_overlay(overlay: NodeOverlay, fleet: Fleet) -> int:
 
 
 def _group_by_sibling(label: str, name: str, fleet: Fleet, mask: int) -> NodeGroup:
-    """Return a group whose live node cluster-autoscaler copies."""
+    """Return a group of which cluster-autoscaler copies one of the live nodes, which may be any of a mask."""
     nodes = [fleet.nodes[index] for index in bit_positions(mask)]
     resources = _common_resources(nodes)
+    missing = {gpu for node in nodes for gpu, units in node.gpus.items() if units} - resources.keys()
     if fleet.all_advertise_accounting(mask):
         resources[ACCOUNTING_RESOURCE] = str(1000 * sum(nodes[0].gpus.values()))
     blocker = ""
     if any(map(hides_gpus_from_autoscaler, nodes)):
         blocker = "cluster-autoscaler counts nodes with its GPU label and without nvidia.com/gpu as not ready"
-    return NodeGroup(
-        name, label, _new_node(name, _common_labels(fleet, mask), _all_taints(nodes), resources), blocker=blocker
-    )
+    new = _new_node(name, _common_labels(fleet, mask), _all_taints(nodes), resources)
+    return NodeGroup(name, label, new, unknown_gpus=tuple(sorted(missing)), blocker=blocker)
 
 
 def _group_by_node_pool(
-    name: str, fleet: Fleet, mask: int, added: Mapping[str, QuantityText], pool: KarpenterPool | None
+    name: str, fleet: Fleet, mask: int, added: Mapping[str, int], pool: KarpenterPool | None
 ) -> NodeGroup:
-    """Return a NodePool, whose instance types have whole GPUs, with what NodeOverlays add to all its nodes."""
+    """Return a NodePool, whose instance types have whole GPUs, with what NodeOverlays add to all its nodes.
+
+    Args:
+        name: Its name.
+        fleet, mask: Its ready nodes.
+        added: Nano-units by resource.
+        pool: The NodePool; None if no NodePool is known.
+    """
     nodes = [fleet.nodes[index] for index in bit_positions(mask)]
     labels, resources = _common_labels(fleet, mask), _common_resources(nodes)
-    known = {key: amount for key, amount in resources.items() if key in added or key == WHOLE_GPU or "/" not in key}
+    known = {key: amount for key, amount in resources.items() if key == WHOLE_GPU or "/" not in key}
+    for key in added.keys() & (resources.keys() - known.keys()):
+        known[key] = str(min(added[key], parse_nano_or_none(resources[key]) or 0) // NANO)
     if ACCOUNTING_RESOURCE in added:
-        known[ACCOUNTING_RESOURCE] = added[ACCOUNTING_RESOURCE]
+        known[ACCOUNTING_RESOURCE] = str(added[ACCOUNTING_RESOURCE] // NANO)
     live = [fleet.nodes[i] for i in bit_positions(fleet.select_nodes({KARPENTER_POOL: name}, None))]
     return NodeGroup(
         name,
         KARPENTER_POOL,
-        _new_node(name, labels, _all_taints(nodes), known),
+        _new_node(name, labels, _all_taints(nodes, pool.spec.template.spec.taints if pool else ()), known),
         frozenset(key for key in labels if key.startswith(AGENT_LABELS)),
         tuple(sorted({gpu for node in nodes for gpu in node.gpus} - known.keys())),
         *_limits_of_pool(pool or KarpenterPool(), nodes, live),
-        is_declared=pool is not None,
+        is_declared=pool is not None and pool is not MISSING_POOL,
     )
 
 
@@ -424,6 +526,12 @@ def _limits_of_pool(
         ready: Nodes of it that are ready.
         live: All nodes of it.
     """
+    if pool is MISSING_POOL:
+        return "its NodePool does not exist any more", 0
+    if pool.metadata.deletion_timestamp is not None:
+        return f"its NodePool: {BEING_DELETED}", 0
+    if pool.status.is_unready:
+        return "its NodePool is not ready", 0
     if pool.spec.replicas is not None:
         return f"its NodePool has a fixed number of {pool.spec.replicas} nodes", 0
     left = {name: _nodes_within(name, limit, pool, ready, live) for name, limit in pool.spec.limits.items()}
@@ -475,7 +583,7 @@ def _count_cards(node: FleetNode) -> int:
 def _new_node(
     name: str, labels: Mapping[str, str], taints: Iterable[Taint], resources: Mapping[str, QuantityText]
 ) -> Node:
-    status, own = NodeStatus(allocatable=dict(resources), capacity=dict(resources)), f"new node of {name}"
+    status, own = NodeStatus(allocatable=dict(resources), capacity=dict(resources)), f"{NEW_NODE_PREFIX}{name}"
     return Node(NodeMetadata(own, {HOSTNAME: own, **labels}), NodeSpec(tuple(taints)), status)
 
 
@@ -487,8 +595,8 @@ def _common_labels(fleet: Fleet, nodes: int) -> dict[str, str]:
     }
 
 
-def _all_taints(nodes: Sequence[FleetNode]) -> list[Taint]:
-    return sorted(set[Taint]().union(*{node.taints for node in nodes}), key=taint_sort_key)
+def _all_taints(nodes: Sequence[FleetNode], more: Iterable[Taint] = ()) -> list[Taint]:
+    return sorted(set(more).union(*{node.taints for node in nodes}), key=taint_sort_key)
 
 
 def _common_resources(nodes: Sequence[FleetNode]) -> dict[str, QuantityText]:

@@ -89,6 +89,11 @@ class ThresholdIndex:
                 return amount
         return 0
 
+    def amount_of(self, node: int) -> int:
+        """Return the amount of a node; 0 if it is negative or not known. Each mask is part of the one before it."""
+        reached = bisect_left(self.masks, True, key=lambda mask: not mask >> node & 1)
+        return max(0, self.amounts[reached - 1]) if reached else 0
+
     def total_amount(self, nodes: int) -> int:
         """Return the sum of the positive amounts of these nodes."""
         total, below = 0, 0

@@ -28,6 +28,11 @@ class Taint(ApiStruct, frozen=True):
     value: str = ""
     effect: str = ""
 
+    @property
+    def text(self) -> str:
+        """The taint as kubectl prints it."""
+        return f"{self.key}{'=' + self.value if self.value else ''}:{self.effect}"
+
 
 class NodeSpec(ApiStruct, frozen=True):
     """A node's specification."""

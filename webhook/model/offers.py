@@ -7,7 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.enums import GpuForm, IsolationLevel
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.objects import Taint
+from webhook.model.quantity import format_mib
 
 
 class GpuOffer(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +51,22 @@ class GpuOffer(msgspec.Struct, frozen=True, gc=False):
     compute_capability: tuple[int, int] | None = None
     driver: tuple[int, ...] = ()
     cuda: tuple[int, ...] = ()
+
+
+def device_of_class(offer: GpuOffer) -> str:
+    """Return the device that an offer of a device class gives, whose name need not say it; "" of another offer.
+
+    The resource of such an offer is that of the class, or for claims the class itself.
+    """
+    if "/" in offer.resource and not offer.resource.startswith(DEVICE_CLASS_PREFIX):
+        return ""
+    kind = offer.profile or ("whole GPU" if offer.form is GpuForm.WHOLE else "MIG device")
+    return f"{kind}, {format_mib(offer.memory_mib)}" if offer.memory_mib is not None else kind
+
+
+def describe_offer(offer: GpuOffer) -> str:
+    """Return the resource of an offer; of one for claims, the device and its class."""
+    return offer.resource if "/" in offer.resource else f"{device_of_class(offer)} of class {offer.resource}"
 
 
 class NodeHardware(NamedTuple):

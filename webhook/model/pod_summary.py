@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.model.bounded_cache import request_cache
 from webhook.model.csi_migration import AttachedVolume, inline_disks
+from webhook.model.daemon_kinds import DaemonKind, daemon_kind
 from webhook.model.filters.inter_pod_affinity import identity_of, required_anti_affinity
 from webhook.model.filters.node_ports import held_ports
 from webhook.model.filters.nominated_pods import nominated_node
@@ -18,7 +19,7 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, may_take_gpus
 from webhook.model.pod_groups import group_of_pod
 from webhook.model.pod_resources import ResourceAmounts, count_gpu_units, effective_amount, effective_requests
 from webhook.model.pod_volumes import PodVolumes, VolumeUse, pod_volumes
-from webhook.model.pods import NodeSelectorTerm, Pod
+from webhook.model.pods import NodeSelectorTerm, Pod, required_terms
 from webhook.model.quantity import NANO
 from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
 
@@ -55,6 +56,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         is_gated: True while a scheduling gate keeps it from getting a node.
         nominated: The node for which it is nominated; "" for none, or on a node.
         disks: The disks that it names without a claim, on its node.
+        daemon: What it is if its node always has such a pod: a DaemonSet's, or a static one. Else None.
     """
 
     node: str
@@ -68,6 +70,12 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     volumes: PodVolumes = ()
     nominated: str = ""
     disks: tuple[AttachedVolume, ...] = ()
+    daemon: DaemonKind | None = None
+
+    @property
+    def is_lasting(self) -> bool:
+        """True if its node always has such a pod."""
+        return self.daemon is not None
 
     def counted_amount(self, what: CountedResource) -> int:
         """Return nano-units of what a quota counts."""
@@ -115,7 +123,8 @@ def summarize_pod(
     group = group_of_pod(pod)
     counted = (group,) if node or not (gated or group.terminating) else ()
     ties = (*counted, *required_anti_affinity(pod, identity_of(pod)), *held_ports(pod))
-    return PodSummary(node, requests, limits, constraints, kind, claims, ties, gated, volumes, nominated, disks)
+    daemon = daemon_kind(pod, requests)
+    return PodSummary(node, requests, limits, constraints, kind, claims, ties, gated, volumes, nominated, disks, daemon)
 
 
 def pod_claim_uses(pod: Pod) -> tuple[PodClaimUse, ...]:
@@ -140,9 +149,7 @@ def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
 
 def node_constraints(pod: Pod) -> NodeConstraints:
     """Return where a pod may run, taints aside."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-    return _shared_constraints(tuple(sorted(pod.spec.node_selector.items())), terms)
+    return _shared_constraints(tuple(sorted(pod.spec.node_selector.items())), required_terms(pod.spec))
 
 
 _shared_constraints = request_cache(1024)(NodeConstraints)

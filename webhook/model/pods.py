@@ -395,6 +395,17 @@ def pod_uid(pod: Pod) -> str:
     return pod.metadata.uid or pod_key(pod)
 
 
+def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...] | None:
+    """Return the terms of the required node affinity; None without one."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required.node_selector_terms if affinity and affinity.required else None
+
+
+def is_daemon_pod(pod: Pod) -> bool:
+    """Return whether a DaemonSet owns a pod."""
+    return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
+
+
 def pod_display_name(pod: Pod) -> str:
     """Return a name for messages, also before the API server has generated one."""
     metadata = pod.metadata

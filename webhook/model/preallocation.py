@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from operator import attrgetter
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import request_cache
@@ -26,14 +27,14 @@ class PreallocatingFramework(NamedTuple):
     Attributes:
         name: As users know it.
         images: Parts of image names.
-        commands: Programs, or prefixes of their paths.
+        commands: Programs, or prefixes of their paths; with a subcommand if the name alone is a common word.
         modules: Python modules and Java classes, by any part of the dotted name, or by its prefix.
         flags: Flags of the command line; "-" and "_" are equal.
-        variables: Environment variables that identify it whatever their value; "NAME*" is a prefix.
+        variables: Environment variables that identify it: "NAME" with any value, "NAME=value", or a prefix, "NAME*".
         fractions: Flags, variables and properties whose value is the fraction of the visible memory that it takes.
         percent: The fraction it takes by default, in percent; None if that depends on more.
         unread: Flags by which it takes another amount, or reads it from a file.
-        on_demand: The variable, and its values, that make it allocate on demand.
+        on_demand: The variable, and its values, exactly as it reads them, that make it allocate on demand.
         takes_visible: False if it keeps pools of a size that does not depend on the memory it sees.
     """
 
@@ -51,13 +52,14 @@ class PreallocatingFramework(NamedTuple):
 
 
 _VLLM_FRACTION = "--gpu-memory-utilization"
+_MAX_FRACTION = "--device-memory-utilization"
 
 FRAMEWORKS = (
     PreallocatingFramework(
         "vLLM",
-        images=("vllm",),
+        images=("vllm", "llm-d"),
         commands=("vllm",),
-        modules=("vllm",),
+        modules=("vllm", "vllm_worker"),
         flags=(_VLLM_FRACTION,),
         variables=("VLLM_GPU_MEMORY_UTILIZATION", "VLLM_ATTENTION_BACKEND", "VLLM_WORKER_MULTIPROC_METHOD"),
         fractions=(_VLLM_FRACTION, "VLLM_GPU_MEMORY_UTILIZATION"),
@@ -68,7 +70,7 @@ FRAMEWORKS = (
         "SGLang",
         images=("sglang",),
         commands=("sglang",),
-        modules=("sglang",),
+        modules=("sglang", "sglang_worker"),
         flags=("--mem-fraction-static",),
         fractions=("--mem-fraction-static",),
         unread=("--config",),
@@ -83,6 +85,49 @@ FRAMEWORKS = (
         percent=100,
     ),
     PreallocatingFramework(
+        "LoRAX",
+        images=("lorax",),
+        commands=("lorax-launcher", "lorax-server"),
+        fractions=("--cuda-memory-fraction", "CUDA_MEMORY_FRACTION"),
+        percent=100,
+    ),
+    PreallocatingFramework(
+        "Aphrodite",
+        images=("aphrodite",),
+        commands=("aphrodite",),
+        modules=("aphrodite",),
+        fractions=(_VLLM_FRACTION,),
+        percent=90,
+        unread=("--config",),
+    ),
+    PreallocatingFramework(
+        "Xinference",
+        images=("xinference",),
+        commands=("xinference", "xinference-local", "xinference-worker"),
+        modules=("xinference",),
+    ),
+    PreallocatingFramework("OpenLLM", images=("openllm",), commands=("openllm",), modules=("openllm",)),
+    PreallocatingFramework(
+        "LightLLM",
+        images=("lightllm",),
+        modules=("lightllm",),
+        flags=("--mem_fraction",),
+        fractions=("--mem_fraction",),
+        percent=90,
+    ),
+    PreallocatingFramework("MLC LLM", images=("mlc-llm",), commands=("mlc_llm",), modules=("mlc_llm",)),
+    PreallocatingFramework(
+        "Modular MAX",
+        images=("max-nvidia", "max-openai-api", "modular/max"),
+        commands=("max serve",),
+        modules=("max.entrypoints",),
+        flags=(_MAX_FRACTION,),
+        variables=("MAX_SERVE_*",),
+        fractions=(_MAX_FRACTION,),
+        percent=90,
+        unread=("--config-file",),
+    ),
+    PreallocatingFramework(
         "Triton",
         images=("tritonserver",),
         commands=("tritonserver",),
@@ -95,30 +140,40 @@ FRAMEWORKS = (
         commands=("tensorflow_model_server",),
         modules=("tensorflow",),
         flags=("--per_process_gpu_memory_fraction",),
-        variables=("TF_FORCE_GPU_ALLOW_GROWTH", "TF_CONFIG"),
+        variables=("TF_FORCE_GPU_ALLOW_GROWTH", "TF_CONFIG", "TF_GPU_*", "KERAS_BACKEND=tensorflow"),
         fractions=("--per_process_gpu_memory_fraction",),
         percent=100,
-        on_demand=("TF_FORCE_GPU_ALLOW_GROWTH", ("true", "1")),
+        on_demand=("TF_FORCE_GPU_ALLOW_GROWTH", ("true",)),
+    ),
+    PreallocatingFramework(
+        "MLServer",
+        images=("mlserver",),
+        commands=("mlserver",),
+        modules=("mlserver", "mlserver_huggingface", "mlserver_mlflow"),
+        variables=("MLSERVER_*",),
+        on_demand=("TF_FORCE_GPU_ALLOW_GROWTH", ("true",)),
     ),
     PreallocatingFramework(
         "JAX",
-        images=("jax",),
-        modules=("jax",),
+        images=("jax", "flax", "maxtext", "t5x", "axlearn", "alphafold", "colabfold"),
+        commands=("run_alphafold", "colabfold_batch"),
+        modules=("jax", "flax", "maxtext", "MaxText", "t5x", "axlearn"),
         variables=(
             "XLA_PYTHON_CLIENT_MEM_FRACTION",
             "XLA_CLIENT_MEM_FRACTION",
             "XLA_PYTHON_CLIENT_PREALLOCATE",
             "JAX_*",
+            "KERAS_BACKEND=jax",
         ),
         fractions=("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"),
         percent=75,
-        on_demand=("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "0")),
+        on_demand=("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "False", "0")),
     ),
     PreallocatingFramework(
         "NVIDIA NIM",
-        images=("nvcr.io/nim",),
+        images=("/nim/",),
         commands=("/opt/nim/",),
-        variables=("NIM_*",),
+        variables=("NIM_*", "NGC_API_KEY"),
         fractions=(_VLLM_FRACTION,),
     ),
     PreallocatingFramework(
@@ -150,6 +205,7 @@ FRAMEWORKS = (
         variables=("OPTION_ROLLING_BATCH", "OPTION_TENSOR_PARALLEL_DEGREE", "OPTION_GPU_MEMORY_UTILIZATION"),
         fractions=("OPTION_GPU_MEMORY_UTILIZATION",),
     ),
+    PreallocatingFramework("RAPIDS memory pool", flags=("--rmm-pool-size",)),
     PreallocatingFramework(
         "Spark RAPIDS",
         images=("spark-rapids", "rapids-4-spark"),
@@ -159,16 +215,24 @@ FRAMEWORKS = (
     ),
 )
 """Defaults by the projects' own documentation. A fraction of the memory that is free after the model is loaded
-(TensorRT-LLM, LMDeploy) is not listed, because it says nothing about the whole."""
+(TensorRT-LLM, LMDeploy) is not listed, because it says nothing about the whole. MLServer runs models of TensorFlow, and
+nothing in a pod shows whether it does. Infinity, which serves embeddings, has no such setting: it runs PyTorch, which
+allocates on demand."""
 
 _BY_IMAGE = {part: framework for framework in FRAMEWORKS for part in framework.images}
-_IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(map(re.escape, _BY_IMAGE))})(?![a-z])")
+_IN_IMAGE = re.compile("|".join(part if "/" in part else f"(?<![a-z]){part}(?![a-z])" for part in _BY_IMAGE))
 
 _NAMES = {
     name: framework
     for framework in FRAMEWORKS
     for name in (*framework.commands, *framework.modules)
-    if "/" not in name and "." not in name
+    if "/" not in name and "." not in name and " " not in name
+}
+_SUBCOMMANDS = {
+    (program, subcommand): framework
+    for framework in FRAMEWORKS
+    for program, separator, subcommand in (name.partition(" ") for name in framework.commands)
+    if separator
 }
 _PREFIXES = {
     name: framework
@@ -178,29 +242,50 @@ _PREFIXES = {
 }
 _ALL_PREFIXES = tuple(_PREFIXES)
 _FLAGS = {flag.replace("_", "-"): framework for framework in FRAMEWORKS for flag in framework.flags}
-_VARIABLES = {name: framework for framework in FRAMEWORKS for name in framework.variables if not name.endswith("*")}
+_VARIABLES = {name: framework for framework in FRAMEWORKS for name in framework.variables if name.isidentifier()}
+_VALUES = {
+    (name, value): framework
+    for framework in FRAMEWORKS
+    for name, assigned, value in (variable.partition("=") for variable in framework.variables)
+    if assigned
+}
 _VARIABLE_PREFIXES = {
     name[:-1]: framework for framework in FRAMEWORKS for name in framework.variables if name.endswith("*")
 }
 _ALL_VARIABLE_PREFIXES = tuple(_VARIABLE_PREFIXES)
+_ON_DEMAND = {framework.on_demand[0] for framework in FRAMEWORKS if framework.on_demand}
 
+_SIGNS_IN_TEXT = {
+    *_NAMES,
+    *_PREFIXES,
+    *map(" ".join, _SUBCOMMANDS),
+    *_VARIABLES,
+    *_VARIABLE_PREFIXES,
+    *(name for name, _ in _VALUES),
+}
 _IN_TEXT = re.compile(
-    "|".join(sorted({re.escape(name).replace("_", "[-_]") for name in (*_NAMES, *_PREFIXES)}))
+    "|".join(sorted({re.escape(name).replace("_", "[-_]") for name in _SIGNS_IN_TEXT}))
     + "|--[a-z_-]*(?:fraction|utilization|pool|entry)"
 )
-"""A quick test for long texts worth parsing: names of programs and modules, and parts of flags."""
+"""A quick test for long texts worth parsing: names of programs, modules and variables, and parts of flags."""
 
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
 """A word of a shell command, which is one argument."""
+
+_SHELL_VARIABLE = re.compile(r"\$\{?(\w+)")
+"""A variable that the shell expands, or a reference that was too long to expand."""
 
 _FRACTION = re.compile(r"\d{0,3}\.?\d{1,16}(?:[eE][+-]?\d{1,2})?")
 _SHORTEST_ABBREVIATION = 8
 
 _MOST_TEXTS = 1000
 _SHORT_TEXT = 64
-_LONGEST_TEXT = 65_536
+_MOST_CHARACTERS = 65_536
 _LONGEST_IMAGE = 512
 """Limits for a pod that was written to be slow to parse."""
+
+TOO_LARGE = PreallocatingFramework("a container that is too large to read")
+"""Stands for the framework that may be behind these limits."""
 
 
 def preallocating_framework(
@@ -215,25 +300,61 @@ def preallocating_framework(
     """
     signs = _frameworks_in_image(image[:_LONGEST_IMAGE])
     if not command and not variables:
-        return signs[0] if signs else None
-    by_word = map(_framework_of_word, _words_worth_parsing(command))
-    by_variable = map(_framework_of_variable, variables[:_MOST_TEXTS])
-    settings, found = dict(variables), (*filter(None, by_word), *filter(None, by_variable), *signs)
-    return next((sign for sign in found if not _grows_on_demand(sign, settings)), None)
+        return _choose_framework(signs)
+    settings, texts = dict(variables), command
+    if _is_too_large(texts, settings):
+        return TOO_LARGE
+    if any("$" in text for text in (*texts, *settings.values())):
+        settings = _expand_variables(variables)
+        texts = _expand_command(command, settings)
+        if _is_too_large(texts, settings):
+            return TOO_LARGE
+    words = _words_worth_parsing(texts)
+    by_word = (*map(_framework_of_word, words), *map(_framework_of_subcommand, words, words[1:]))
+    by_variable = map(_framework_of_variable, settings.items())
+    found = (*filter(None, by_word), *filter(None, by_variable), *signs)
+    return _choose_framework([sign for sign in found if not _grows_on_demand(sign, settings, texts)])
 
 
-def _words_worth_parsing(command: Sequence[str]) -> list[str]:
-    short = _SHORT_TEXT
-    texts = [text for text in command[:_MOST_TEXTS] if len(text) < short or _IN_TEXT.search(text, 0, _LONGEST_TEXT)]
-    return [word for text in texts for word in _IN_SHELL.findall(text, 0, _LONGEST_TEXT)]
+def _choose_framework(found: Sequence[PreallocatingFramework]) -> PreallocatingFramework | None:
+    """Return the first that takes the memory it sees, else the first."""
+    return max(found, key=attrgetter("takes_visible"), default=None)
 
 
-def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, str]) -> bool:
-    """Return whether the container configures this framework to allocate on demand."""
+def _expand_variables(variables: Variables) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, text in variables:
+        values[name] = expand_references(text, values)
+    return values
+
+
+def _expand_command(command: Sequence[str], settings: Mapping[str, str]) -> list[str]:
+    """Return the arguments as the kubelet expands them, and the values of variables that they name otherwise."""
+    texts = [expand_references(text, settings) for text in command]
+    names = dict.fromkeys(name for text in texts if "$" in text for name in _SHELL_VARIABLE.findall(text))
+    return texts + [settings[name] for name in names if name in settings]
+
+
+def _is_too_large(texts: Sequence[str], settings: Mapping[str, str]) -> bool:
+    """Return whether a sign could be where nobody looks."""
+    characters = len("".join(texts)) + len("".join(settings.values()))
+    return characters > _MOST_CHARACTERS or max(len(texts), len(settings)) > _MOST_TEXTS
+
+
+def _words_worth_parsing(texts: Sequence[str]) -> list[str]:
+    worth = [text for text in texts if len(text) < _SHORT_TEXT or _IN_TEXT.search(text)]
+    return [word for text in worth for word in _IN_SHELL.findall(text)]
+
+
+def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, str], texts: Sequence[str]) -> bool:
+    """Return whether the container configures this framework to allocate on demand.
+
+    It is unknown what a command that names the variable does with it.
+    """
     if framework.on_demand is None:
         return False
     name, values = framework.on_demand
-    return settings.get(name, "").lower() in values
+    return settings.get(name) in values and not any(name in text for text in texts)
 
 
 def _framework_of_word(word: str) -> PreallocatingFramework | None:
@@ -244,25 +365,33 @@ def _framework_of_word(word: str) -> PreallocatingFramework | None:
     for part in word.rpartition("/")[2].split("."):
         if part in _NAMES:
             return _NAMES[part]
-    return None
+    name, assigned, value = word.partition("=")
+    return _framework_of_setting((name, value)) if assigned and name not in _ON_DEMAND else None
+
+
+def _framework_of_subcommand(word: str, following: str) -> PreallocatingFramework | None:
+    return _SUBCOMMANDS.get((word.rpartition("/")[2], following))
+
+
+def _framework_of_setting(setting: tuple[str, str]) -> PreallocatingFramework | None:
+    name = setting[0]
+    if name.startswith(_ALL_VARIABLE_PREFIXES):
+        return next(framework for prefix, framework in _VARIABLE_PREFIXES.items() if name.startswith(prefix))
+    return _VARIABLES.get(name) or _VALUES.get(setting)
 
 
 def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework | None:
-    """Recognize a variable by its name, or by a flag or a Java class in its value."""
-    name, value = variable
-    if name in _VARIABLES:
-        return _VARIABLES[name]
-    if name.startswith(_ALL_VARIABLE_PREFIXES):
-        return next(framework for prefix, framework in _VARIABLE_PREFIXES.items() if name.startswith(prefix))
-    if "--" not in value and "SQLPlugin" not in value:
-        return None
+    """Recognize a variable by its name and value, or by a flag or a Java class in its value."""
+    value = variable[1]
+    if (found := _framework_of_setting(variable)) is not None or ("--" not in value and "SQLPlugin" not in value):
+        return found
     words = [word for word in _words_worth_parsing((value,)) if word.startswith("--") or word.endswith("SQLPlugin")]
     return next(filter(None, map(_framework_of_word, words)), None)
 
 
 @request_cache(1024)
 def _frameworks_in_image(image: str) -> tuple[PreallocatingFramework, ...]:
-    return tuple([_BY_IMAGE[found[1]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])
+    return tuple([_BY_IMAGE[found[0]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])
 
 
 class MemoryFraction(NamedTuple):
@@ -281,6 +410,8 @@ class MemoryFraction(NamedTuple):
 
 def memory_fraction(framework: PreallocatingFramework, command: Sequence[str], variables: Variables) -> MemoryFraction:
     """Return the fraction that a container sets, the last one if several; else the framework's default."""
+    if framework is TOO_LARGE:
+        return MemoryFraction("", None, 1)
     assigned = [(key, value) for key, value in _assignments(command, variables) if key]
     if any(key in framework.unread for key, _ in assigned):
         return MemoryFraction("", None, 1)
@@ -329,8 +460,7 @@ def _assignments(command: Sequence[str], variables: Variables) -> Iterator[tuple
         values[name] = expand_references(text, values)
         yield name, values[name]
         yield from _assignments((values[name],), ())
-    texts = [expand_references(text[:_LONGEST_TEXT], values) for text in command[:_MOST_TEXTS]]
-    words = [word for text in texts for word in _IN_SHELL.findall(text)]
+    words = [word for text in command for word in _IN_SHELL.findall(expand_references(text, values))]
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         key, separator, value = word.partition("=")
         yield _setting_key(key), value if separator else following

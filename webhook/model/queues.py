@@ -9,7 +9,7 @@ Source: Kueue 0.19, `pkg/workload`, `pkg/scheduler/flavorassigner`, `apis/kueue/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -17,9 +17,20 @@ import msgspec
 from webhook.model.api_struct import ApiStruct
 from webhook.model.batch import KUEUE
 from webhook.model.decisions import KeepRequest
+from webhook.model.node_masks import LabelIndex, nodes_matching_term
 from webhook.model.objects import HARD_EFFECTS, Taint, tolerates_all
-from webhook.model.pods import ObjectMeta, QuantityText, Toleration
-from webhook.model.quantity import NANO, parse_nano_or_none
+from webhook.model.pods import NodeSelectorTerm, ObjectMeta, Pod, PodSpec, QuantityText, Toleration, required_terms
+from webhook.model.quantity import NANO, format_nano, parse_nano_or_none
+from webhook.model.queue_quotas import (
+    ClusterQueue,
+    Cohort,
+    CohortTree,
+    FlavorResource,
+    ResourceGroup,
+    find_quota,
+    nominal_quota,
+)
+from webhook.model.queue_topologies import NodeTopology, TopologyRequest, read_topology_request
 
 KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta2"
 """The version of its API that is read, since Kueue 0.15."""
@@ -56,41 +67,17 @@ class LocalQueue(ApiStruct, frozen=True):
     spec: LocalQueueSpec = LocalQueueSpec()
 
 
-class FlavorResource(ApiStruct, frozen=True):
-    """The quota of one resource in one flavor."""
+class AdmissionCheckSpec(ApiStruct, frozen=True):
+    """The controller of a check."""
 
-    name: str = ""
-    nominal_quota: QuantityText = "0"
-    borrowing_limit: QuantityText | None = None
+    controller_name: str = ""
 
 
-class FlavorQuotas(ApiStruct, frozen=True):
-    """The quotas of one flavor."""
-
-    name: str = ""
-    resources: tuple[FlavorResource, ...] = ()
-
-
-class ResourceGroup(ApiStruct, frozen=True):
-    """Resources that get one flavor together, and the flavors in the order in which they are tried."""
-
-    covered_resources: tuple[str, ...] = ()
-    flavors: tuple[FlavorQuotas, ...] = ()
-
-
-class ClusterQueueSpec(ApiStruct, frozen=True):
-    """The quotas of a ClusterQueue, and the cohort it borrows from, by its name in v1beta2 and in v1beta1."""
-
-    resource_groups: tuple[ResourceGroup, ...] = ()
-    cohort_name: str = ""
-    cohort: str = ""
-
-
-class ClusterQueue(ApiStruct, frozen=True):
-    """A queue of the cluster."""
+class AdmissionCheck(ApiStruct, frozen=True):
+    """A check that a controller performs before a workload is admitted."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ClusterQueueSpec = ClusterQueueSpec()
+    spec: AdmissionCheckSpec = AdmissionCheckSpec()
 
 
 class ResourceFlavorSpec(ApiStruct, frozen=True):
@@ -129,15 +116,54 @@ class QueueCharging(ApiStruct, frozen=True):
     transformations: tuple[ResourceTransformation, ...] = ()
 
 
+class QueueIntegrations(ApiStruct, frozen=True):
+    """The kinds that Kueue queues, as `batch/job` and as `Kind.version.group`; without any, Jobs."""
+
+    frameworks: tuple[str, ...] = ()
+    external_frameworks: tuple[str, ...] = ()
+
+
 class KueueConfiguration(ApiStruct, frozen=True):
-    """Kueue's Configuration, as far as it decides what is charged. A file has one, without a name."""
+    """Kueue's Configuration, as far as it decides what is charged. A file has one, without a name.
+
+    Attributes:
+        integrations: The kinds that are queued; None if the configuration is not known: then all may be.
+    """
 
     metadata: ObjectMeta = ObjectMeta(name="kueue")
     resources: QueueCharging = QueueCharging()
+    integrations: QueueIntegrations | None = QueueIntegrations()
+
+    def may_queue(self, group: str, kind: str) -> bool:
+        """Return whether Kueue may queue workloads of a kind."""
+        if self.integrations is None:
+            return True
+        name = kind.lower() if group == "apps" else f"{group}/{kind.lower()}"
+        external = (each.split(".", 2) for each in self.integrations.external_frameworks)
+        return name in (self.integrations.frameworks or ("batch/job",)) or any(
+            each[:1] == [kind] and each[2:] == [group] for each in external
+        )
 
 
-USUAL_CHARGING = QueueCharging()
-"""Of a Kueue whose configuration says nothing about resources."""
+QueueObject = LocalQueue | ClusterQueue | Cohort | ResourceFlavor | NodeTopology | AdmissionCheck
+QUEUE_OBJECTS: Mapping[str, type[QueueObject]] = {
+    "localqueues": LocalQueue,
+    "clusterqueues": ClusterQueue,
+    "cohorts": Cohort,
+    "resourceflavors": ResourceFlavor,
+    "topologies": NodeTopology,
+    "admissionchecks": AdmissionCheck,
+}
+"""The objects of Kueue that are read, by the plural of their kind."""
+
+UNKNOWN_CONFIGURATION = KueueConfiguration(integrations=None)
+"""Of a Kueue whose configuration is not known: it charges what is requested."""
+
+ELSEWHERE_CONTROLLERS = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
+"""Controllers of checks after which pods run on nodes that do not exist yet, or in another cluster."""
+
+MULTIKUEUE = ELSEWHERE_CONTROLLERS[1]
+"""Also the `managedBy` of a workload that runs in another cluster."""
 
 
 class FlavorChoice(NamedTuple):
@@ -147,11 +173,15 @@ class FlavorChoice(NamedTuple):
         flavors: Each flavor that may be given, in the order in which they are tried.
         sufficient: True if the nominal quota of one of them covers the request.
         others: The flavors that the other resources of the pods may get, for each resource group.
+        free: Those of `flavors` whose nominal quota is free now.
+        borrowing: Those whose quota is not free now, but may be borrowed in part.
     """
 
     flavors: tuple[ResourceFlavor, ...]
     sufficient: bool
     others: tuple[tuple[ResourceFlavor, ...], ...] = ()
+    free: tuple[ResourceFlavor, ...] = ()
+    borrowing: tuple[ResourceFlavor, ...] = ()
 
 
 class WorkloadQueue(msgspec.Struct, frozen=True):
@@ -162,7 +192,9 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
         cluster_queue: The ClusterQueue behind it.
         flavors: All flavors by name.
         charging: What is charged for a resource.
-        borrowable: Flavor and resource for which some queue of a cohort has quota.
+        cohorts: The cohorts of the cluster.
+        topologies: The labels of the levels of each topology, by its name.
+        check_controllers: The controller of each AdmissionCheck, by its name.
         kept: Why every template of the workload keeps its request, although the queue would admit a smaller one; None
             if it may be changed.
     """
@@ -171,7 +203,9 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     cluster_queue: ClusterQueue
     flavors: Mapping[str, ResourceFlavor]
     charging: QueueCharging
-    borrowable: frozenset[tuple[str, str]] = frozenset()
+    cohorts: CohortTree = CohortTree()
+    topologies: Mapping[str, tuple[str, ...]] = {}
+    check_controllers: Mapping[str, str] = {}
     kept: KeepRequest | None = None
 
     system = KUEUE
@@ -195,13 +229,13 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
         charged = {name: units * (amount or 0) for name, amount in outputs.items()}
         return charged if found.strategy == "Replace" else {resource: units * NANO} | charged
 
-    def choose_flavors(self, resource: str, units: int, tolerations: Sequence[Toleration] = ()) -> FlavorChoice | None:
+    def choose_flavors(self, resource: str, units: int, pod: Pod) -> FlavorChoice | None:
         """Return the flavors that pods with units of a resource may get; None if the queue never admits them.
 
         Args:
             resource: The resource that the pods request.
             units: Units of all pods that are charged together.
-            tolerations: Tolerations of the pods.
+            pod: One of the pods.
         """
         charged = self.charge(resource, units)
         if charged is None:
@@ -215,33 +249,124 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
         if len(of_target) > 1:
             return None
         amounts = {name: charged[name] for name in counted}
-        possible, sufficient = self._possible_flavors(of_target[0], amounts, tolerations)
-        others = tuple(self._known_flavors(group, tolerations) for group in groups if group is not of_target[0])
-        return FlavorChoice(possible, sufficient, others)
+        choice = self._possible_flavors(of_target[0], amounts, pod)
+        others = tuple(self._known_flavors(group, pod) for group in groups if group is not of_target[0])
+        return choice._replace(others=others)
 
-    def _possible_flavors(
-        self, group: ResourceGroup, amounts: Mapping[str, int], tolerations: Sequence[Toleration]
-    ) -> tuple[tuple[ResourceFlavor, ...], bool]:
-        """Return the flavors of a group that may admit amounts, and whether one does by its nominal quota."""
-        possible, sufficient = [], False
+    def _possible_flavors(self, group: ResourceGroup, amounts: Mapping[str, int], pod: Pod) -> FlavorChoice:
+        """Return the flavors of one group that may admit amounts."""
+        possible, sufficient, free, borrowing = [], False, [], []
+        topology = read_topology_request(pod.metadata.annotations)
         for quotas in group.flavors[:MAX_FLAVORS]:
             flavor = self.flavors.get(quotas.name)
-            if flavor is None or not _accepts(flavor, tolerations):
+            if flavor is None or not _accepts(flavor, pod) or not self._has_topology(flavor, topology):
                 continue
-            by_name = {each.name: each for each in quotas.resources}
-            nominal = {name: _nominal_quota(by_name.get(name)) for name in amounts}
-            if all(nominal[name] or self._may_borrow(quotas.name, by_name.get(name)) for name in amounts):
+            found = {name: find_quota((group,), quotas.name, name) for name in amounts}
+            nominal = {name: nominal_quota(each) for name, each in found.items()}
+            borrowed = {name for name, each in found.items() if self._may_borrow(quotas.name, each)}
+            if all(nominal[name] or name in borrowed for name in amounts):
                 possible.append(flavor)
                 sufficient = sufficient or all(nominal[name] >= amount for name, amount in amounts.items())
-        return tuple(possible), sufficient
+                left = {name: self._free_quota(quotas.name, name, nominal[name]) for name in amounts}
+                if all(left[name] >= amount for name, amount in amounts.items()):
+                    free.append(flavor)
+                elif all(left[name] >= amount or name in borrowed for name, amount in amounts.items()):
+                    borrowing.append(flavor)
+        return FlavorChoice(tuple(possible), sufficient, free=tuple(free), borrowing=tuple(borrowing))
 
-    def _known_flavors(self, group: ResourceGroup, tolerations: Sequence[Toleration]) -> tuple[ResourceFlavor, ...]:
+    def explain_rejection(self, resource: str, units: int, pod: Pod) -> str:
+        """Return why the queue admits no pods with units of a resource by its nominal quota, with what was found."""
+        charged, groups = self.charge(resource, units), self.cluster_queue.spec.resource_groups
+        if charged is None:
+            return "its transformation with multiplyBy is not evaluated"
+        if not charged:
+            return f"it charges nothing for {resource}, which Kueue's configuration excludes or transforms to nothing"
+        names = (each.name for group in groups for each in group.flavors)
+        if missing := next((name for name in names if name not in self.flavors), ""):
+            return f"its ResourceFlavor {missing} was not found, so it admits nothing"
+        covered = {name for group in groups for name in group.covered_resources}
+        ignored = charged.keys() & covered and self.charging.quota_check_strategy == "IgnoreUndeclared"
+        if (uncovered := ", ".join(sorted(charged.keys() - covered))) and not ignored:
+            return f"its coveredResources do not contain {uncovered}"
+        return self._explain_quotas({name: amount for name, amount in charged.items() if name in covered}, pod)
+
+    def _explain_quotas(self, charged: Mapping[str, int], pod: Pod) -> str:
+        """Return why no flavor has enough nominal quota for what is charged, or why pods cannot get those that have."""
+        groups = self.cluster_queue.spec.resource_groups
+        for name, amount in charged.items():
+            quotas = (each for group in groups for flavor in group.flavors for each in flavor.resources)
+            most = max((nominal_quota(each) for each in quotas if each.name == name), default=0)
+            if most < amount:
+                return (
+                    f"it charges {format_nano(amount)} of {name}, and its largest nominal quota is {format_nano(most)}"
+                )
+        reasons = (
+            self._explain_flavor(self.flavors[flavor.name], pod)
+            for group in groups
+            for flavor in group.flavors
+            if all(nominal_quota(find_quota((group,), flavor.name, name)) >= charged[name] for name in charged)
+        )
+        return next(filter(None, reasons), "no flavor has enough quota for all that it charges")
+
+    def _explain_flavor(self, flavor: ResourceFlavor, pod: Pod) -> str:
+        """Return why pods cannot get a flavor; "" if they can."""
+        title = f"its flavor {flavor.metadata.name}"
+        taint = next((each for each in flavor.spec.node_taints if not _tolerates(flavor, pod, [each])), None)
+        if taint is not None:
+            return f"{title} has the taint {taint.key}:{taint.effect}, which the pods do not tolerate"
+        if not _is_selected(flavor, pod.spec):
+            return f"{title} has other node labels than the pods select"
+        request = read_topology_request(pod.metadata.annotations)
+        if self._has_topology(flavor, request):
+            return ""
+        if not request.is_explicit:
+            return f"{title} has a topology, and the pods request none"
+        name = flavor.spec.topology_name
+        levels = ", ".join(request.levels) or "any level"
+        return f"{title} has {f'Topology {name}' if name else 'no topology'}, and the pods request one with {levels}"
+
+    def dearer_than(self, resource: str, other: str) -> str:
+        """Return a name of which a unit of a resource is charged more than one of another resource; "" for none."""
+        charged, instead = self.charge(resource, 1) or {}, self.charge(other, 1) or {}
+        return next((name for name in charged.keys() & instead.keys() if charged[name] > instead[name]), "")
+
+    def check_elsewhere(self, flavors: Iterable[ResourceFlavor]) -> str:
+        """Return the check by which pods with one of some flavors run on nodes that are not known; "" for none."""
+        spec, names = self.cluster_queue.spec, {each.metadata.name for each in flavors}
+        applied = [each.name for each in spec.admission_checks_strategy.admission_checks
+                   if not each.on_flavors or not names.isdisjoint(each.on_flavors)]  # fmt: skip
+        for name in (*applied, *spec.admission_checks):
+            controller = self.check_controllers.get(name, "which was not found")
+            if name not in self.check_controllers or controller in ELSEWHERE_CONTROLLERS:
+                return f"AdmissionCheck {name}, {controller}"
+        return ""
+
+    def _known_flavors(self, group: ResourceGroup, pod: Pod) -> tuple[ResourceFlavor, ...]:
         found = [self.flavors[each.name] for each in group.flavors[:MAX_FLAVORS] if each.name in self.flavors]
-        return tuple(each for each in found if _accepts(each, tolerations))
+        return tuple(each for each in found if _accepts(each, pod))
 
-    def _may_borrow(self, flavor: str, quota: FlavorResource | None) -> bool:
+    def _has_topology(self, flavor: ResourceFlavor, request: TopologyRequest) -> bool:
+        """Return whether a flavor has the topology that pods request, or none if they do not.
+
+        Where all flavors have a topology, pods that request none get one too. One that is not found has any level.
+        """
+        name = flavor.spec.topology_name
+        if not request.is_explicit:
+            return not name or self._requires_topologies()
+        return bool(name) and set(request.levels) <= set(self.topologies.get(name, request.levels))
+
+    def _requires_topologies(self) -> bool:
+        names = (each.name for group in self.cluster_queue.spec.resource_groups for each in group.flavors)
+        return all(name in self.flavors and self.flavors[name].spec.topology_name for name in names)
+
+    def _free_quota(self, flavor: str, resource: str, nominal: int) -> int:
+        """Return the nano-units of the nominal quota that are neither reserved nor lent to others of the cohort."""
+        own = nominal - self.cluster_queue.reserved(flavor, resource)
+        return min(own, self.cohorts.free_quota(self.cluster_queue, flavor, resource))
+
+    def _may_borrow(self, flavor: str, quota: FlavorResource) -> bool:
         """Return whether a queue without quota of its own may borrow some from its cohort."""
-        if quota is None or not _has_cohort(self.cluster_queue) or (flavor, quota.name) not in self.borrowable:
+        if not self.cluster_queue.cohort or (flavor, quota.name) not in self.cohorts.quotas:
             return False
         return quota.borrowing_limit is None or parse_nano_or_none(quota.borrowing_limit) != 0
 
@@ -250,24 +375,26 @@ class KueueQueues:
     """The queues of a cluster. Immutable.
 
     Attributes:
-        charging: What is charged for a resource.
+        configuration: What is queued, and what is charged for a resource.
     """
 
-    __slots__ = ("_borrowable", "_cluster_queues", "_flavors", "_local_queues", "charging")
+    __slots__ = ("_checks", "_cluster_queues", "_cohorts", "_flavors", "_local_queues", "_topologies",
+                 "configuration")  # fmt: skip
 
     def __init__(
-        self,
-        local_queues: Iterable[LocalQueue] = (),
-        cluster_queues: Iterable[ClusterQueue] = (),
-        flavors: Iterable[ResourceFlavor] = (),
-        charging: QueueCharging = USUAL_CHARGING,
+        self, objects: Iterable[object] = (), configuration: KueueConfiguration = UNKNOWN_CONFIGURATION
     ) -> None:
-        """Index the objects by name."""
-        self.charging = charging
+        """Index the objects of Kueue by name; others are ignored."""
+        self.configuration, found = configuration, tuple(objects)
+        local_queues = [each for each in found if isinstance(each, LocalQueue)]
         self._local_queues = {(each.metadata.namespace, each.metadata.name): each for each in local_queues}
-        self._cluster_queues = {each.metadata.name: each for each in cluster_queues}
-        self._flavors = {each.metadata.name: each for each in flavors}
-        self._borrowable = frozenset(_lent_quotas(self._cluster_queues.values()))
+        self._cluster_queues = {each.metadata.name: each for each in found if isinstance(each, ClusterQueue)}
+        self._flavors = {each.metadata.name: each for each in found if isinstance(each, ResourceFlavor)}
+        self._topologies = {each.metadata.name: each.labels for each in found if isinstance(each, NodeTopology)}
+        checks = [each for each in found if isinstance(each, AdmissionCheck)]
+        self._checks = {each.metadata.name: each.spec.controller_name for each in checks}
+        cohorts = (each for each in found if isinstance(each, Cohort))
+        self._cohorts = CohortTree(self._cluster_queues.values(), cohorts)
 
     def serves(self, namespace: str) -> bool:
         """Return whether a namespace has a LocalQueue."""
@@ -279,29 +406,40 @@ class KueueQueues:
         found = self._cluster_queues.get(local.spec.cluster_queue) if local is not None else None
         if found is None:
             return None
-        return WorkloadQueue(name, found, self._flavors, self.charging, self._borrowable)
+        charging, of_queue = self.configuration.resources, (self._cohorts, self._topologies, self._checks)
+        return WorkloadQueue(name, found, self._flavors, charging, *of_queue)
+
+    def explain_missing(self, namespace: str, name: str) -> str:
+        """Return which object of a queue, by the name of its LocalQueue, does not exist."""
+        local = self._local_queues.get((namespace, name))
+        if local is not None:
+            return f"ClusterQueue {local.spec.cluster_queue} of LocalQueue {namespace}/{name}"
+        others = sorted(f"{owner}/{other}" for owner, other in self._local_queues if other == name)
+        return f"LocalQueue {namespace}/{name}{f'; found {others[0]}' if others else ''}"
 
 
-def _accepts(flavor: ResourceFlavor, tolerations: Sequence[Toleration]) -> bool:
-    hard = [taint for taint in flavor.spec.node_taints if taint.effect in HARD_EFFECTS]
-    return tolerates_all((*tolerations, *flavor.spec.tolerations), hard)
+def _accepts(flavor: ResourceFlavor, pod: Pod) -> bool:
+    return _tolerates(flavor, pod, flavor.spec.node_taints) and _is_selected(flavor, pod.spec)
 
 
-def _nominal_quota(quota: FlavorResource | None) -> int:
-    return parse_nano_or_none(quota.nominal_quota) or 0 if quota is not None else 0
+def _tolerates(flavor: ResourceFlavor, pod: Pod, taints: Iterable[Taint]) -> bool:
+    hard = [taint for taint in taints if taint.effect in HARD_EFFECTS]
+    return tolerates_all((*pod.spec.tolerations, *flavor.spec.tolerations), hard)
 
 
-def _has_cohort(queue: ClusterQueue) -> bool:
-    return bool(queue.spec.cohort_name or queue.spec.cohort)
-
-
-def _lent_quotas(queues: Iterable[ClusterQueue]) -> Iterable[tuple[str, str]]:
-    """Yield flavor and resource of each quota that queues of a cohort have."""
-    for queue in queues:
-        if _has_cohort(queue):
-            for group in queue.spec.resource_groups:
-                for flavor in group.flavors:
-                    yield from ((flavor.name, each.name) for each in flavor.resources if _nominal_quota(each))
+def _is_selected(flavor: ResourceFlavor, spec: PodSpec) -> bool:
+    """Return whether pods select nodes of a flavor, by the labels that it names; they may select by others too."""
+    labels = flavor.spec.node_labels
+    if any(labels[key] != value for key, value in spec.node_selector.items() if key in labels):
+        return False
+    terms = required_terms(spec) or ()
+    known = [tuple(each for each in term.match_expressions if each.key in labels) for term in terms]
+    index = LabelIndex([labels])
+    return (
+        not all(known)
+        or not known
+        or any(nodes_matching_term(NodeSelectorTerm(match_expressions=each), index, {}, 1) for each in known)
+    )
 
 
 NO_QUEUES = KueueQueues()

@@ -225,6 +225,10 @@ class QuotaUsage:
         after._claim_names = self._claim_names
         return after
 
+    def has_pod(self, namespace: str, name: str) -> bool:
+        """Return whether a pod of this name is counted."""
+        return name in self._pods.get(namespace, {})
+
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
         """Remove one pod, and the claims that only it uses."""
         others = dict(self._pods.get(namespace, {}))

@@ -58,6 +58,7 @@ class StorageObjects(NamedTuple):
 
 
 NO_STORAGE = StorageObjects(missing=("persistentvolumeclaims",))
+"""What is known of a snapshot without any object about storage, and of a cluster until its objects are listed."""
 """The objects of a cluster whose storage was not read."""
 
 

@@ -9,17 +9,17 @@ Source: Volcano 1.12, `calcPGMinResources` of `pkg/controllers/job`, `pkg/schedu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from webhook.model.api_struct import ApiStruct
-from webhook.model.batch import VOLCANO
+from webhook.model.batch import KUEUE, VOLCANO, QueueingSystem
 from webhook.model.decisions import KeepReason, KeepRequest
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.pods import ObjectMeta, QuantityText, Toleration
+from webhook.model.pods import ObjectMeta, Pod, QuantityText
 from webhook.model.quantity import parse_whole_number
 from webhook.model.queues import FlavorChoice, ResourceFlavor, WorkloadQueue
 
@@ -87,9 +87,13 @@ class VolcanoJobQueue(msgspec.Struct, frozen=True):
         """The queue, for messages."""
         return f"Queue {self.name} of Volcano"
 
-    def choose_flavors(self, resource: str, units: int, _tolerations: Sequence[Toleration] = ()) -> FlavorChoice | None:
+    def choose_flavors(self, resource: str, units: int, _pod: Pod) -> FlavorChoice | None:
         """Return the choice of all nodes; it is sufficient if the queue is sure to have room for these units."""
         return FlavorChoice((ANY_NODE,), self.least_share(resource) >= units)
+
+    def explain_rejection(self, resource: str, units: int, _pod: Pod) -> str:
+        """Return why the queue might not admit units of a resource."""
+        return f"it is sure to have {self.least_share(resource)}, and {units} are needed"
 
     def least_share(self, resource: str) -> int:
         """Return the units of a resource that the queue has in any case, whatever other queues use."""
@@ -104,11 +108,27 @@ ChargingQueue = WorkloadQueue | VolcanoJobQueue
 """The queue of a workload whose templates have not been charged yet."""
 
 
-class QueuedPodSet(msgspec.Struct, frozen=True):
-    """The pods of one template of a workload that a queue is about to charge: they are charged and started together."""
+class UnknownQueue(msgspec.Struct, frozen=True):
+    """The queue of a workload that does not exist, or that has charged the workload already.
 
-    queue: ChargingQueue
+    Attributes:
+        kept: Why every template of the workload keeps its request.
+    """
+
+    kept: KeepRequest
+    system: QueueingSystem = KUEUE
+
+
+class QueuedPodSet(msgspec.Struct, frozen=True):
+    """The pods of one template of a workload that a queue is about to charge: they are charged and started together.
+
+    Attributes:
+        earlier: Pods of the templates before it that get a smaller GPU, by its resource.
+    """
+
+    queue: ChargingQueue | UnknownQueue
     pods: int
+    earlier: Mapping[str, int] = {}
 
 
 class VolcanoQueues:

@@ -44,23 +44,31 @@ class NodeDevices(msgspec.Struct, frozen=True):
         free: Mask of whole GPUs that no pod holds and the device plugin may allocate, unhealthy ones included; None if
             only their number is known.
         mig_cards: Healthy MIG cards.
+        unhealthy_mig_cards: The others, of which pods get no instance.
         holders: Pods that hold a GPU or an instance of it, by GPU index.
         free_count: Number of free whole GPUs if `free` is None; otherwise 0.
         unhealthy: Mask of unhealthy GPUs.
         whole_gpus: Mask of reported GPUs that are not in MIG mode.
         degraded: Mask of the whole GPUs with any condition.
         withdrawn: Mask of the GPUs that the device plugin no longer advertises.
+        instance_holders: The pod that holds each MIG instance in use, by GPU index and place.
+        conditions: What the agent says about a GPU, one sentence each, by GPU index.
+        message: Why the agent's report is incomplete; "" if it is complete, or without an agent.
     """
 
     topology: GpuTopology
     free: int | None = None
     mig_cards: tuple[MigCard, ...] = ()
+    unhealthy_mig_cards: tuple[MigCard, ...] = ()
     holders: Mapping[int, tuple[str, ...]] = {}
     free_count: int = 0
     unhealthy: int = 0
     whole_gpus: int = 0
     degraded: int = 0
     withdrawn: int = 0
+    instance_holders: Mapping[tuple[int, MigPlacement], str] = {}
+    conditions: Mapping[int, tuple[str, ...]] = {}
+    message: str = ""
 
     @property
     def allocatable_unhealthy(self) -> int:
@@ -76,7 +84,7 @@ def devices_from_report(node: GPUNode) -> NodeDevices | None:
     if find_report_error(node):
         return None
     gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
-    return _with_holders(NodeDevices(_topology_from_report(node, gpus)), gpus)
+    return _with_holders(NodeDevices(_topology_from_report(node, gpus), message=node.status.message), gpus)
 
 
 def reported_nvlinks(node: GPUNode) -> int | None:
@@ -108,11 +116,28 @@ def _with_holders(devices: NodeDevices, gpus: Sequence[GpuDevice]) -> NodeDevice
         topology=devices.topology,
         free=gpu_mask([gpu.index for gpu in whole if not gpu.pods]),
         mig_cards=tuple(_mig_card_from_report(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
+        unhealthy_mig_cards=tuple(_mig_card_from_report(gpu) for gpu in gpus if gpu.mig and not gpu.healthy),
         holders={gpu.index: _pods_on_gpu(gpu) for gpu in gpus if _pods_on_gpu(gpu)},
         unhealthy=gpu_mask([gpu.index for gpu in gpus if not gpu.healthy]),
         whole_gpus=gpu_mask([gpu.index for gpu in whole]),
         degraded=gpu_mask([gpu.index for gpu in whole if gpu.conditions or gpu.nvlink_degraded or not gpu.healthy]),
+        instance_holders={
+            (gpu.index, MigPlacement(one.profile, one.start)): one.pod
+            for gpu in gpus
+            for one in gpu.instances
+            if one.pod
+        },
+        conditions={gpu.index: found for gpu in gpus if (found := tuple(_gpu_conditions(gpu)))},
+        message=devices.message,
     )
+
+
+def _gpu_conditions(gpu: GpuDevice) -> Iterator[str]:
+    yield from gpu.conditions
+    if gpu.ecc_errors:
+        yield f"uncorrected memory errors (ECC) since the driver was loaded: {gpu.ecc_errors}"
+    if gpu.nvlinks_down:
+        yield f"inactive NVLinks that should be active: {gpu.nvlinks_down}"
 
 
 def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:

@@ -1,4 +1,4 @@
-"""Fair share: GPU time by group, with exponential decay, compared with the share each group is entitled to.
+"""Fair share: allocated GPU time by group, with exponential decay, compared with the share each group is entitled to.
 
 A pod that held g thousandths of a GPU from a to b counts g · ∫ 2^(−(now − t)/H) dt now, with the half-life H. So a GPU
 held forever counts H/ln 2 hours.
@@ -22,7 +22,7 @@ class FairShare(msgspec.Struct, frozen=True):
     Attributes:
         policy: Name of the policy; "" for the default.
         by: "namespace", or the pod label that names a queue.
-        half_life_hours: Half-life of past usage.
+        half_life_hours: Half-life of past GPU time.
         shares: Weights by name.
         default_weight: Weight of every other name.
     """
@@ -57,54 +57,54 @@ class GroupShare(msgspec.Struct, frozen=True):
     """The share of one group.
 
     Attributes:
-        milli_hours: Its usage, decayed, in thousandths of a GPU for an hour.
-        used: Its part of all usage, in thousandths.
+        milli_hours: The GPU time that was allocated to it, decayed, in thousandths of a GPU for an hour.
+        allocated: Its part of all allocated GPU time, in thousandths.
         entitled: Its part of all weights, in thousandths.
         holds_milli: GPU capacity that it holds now.
     """
 
     group: str
     milli_hours: int
-    used: int
+    allocated: int
     entitled: int
     holds_milli: int
 
     @property
     def excess_share(self) -> int:
-        """Thousandths of all usage beyond its entitlement; negative below it."""
-        return self.used - self.entitled
+        """Thousandths of all allocated GPU time beyond its entitlement; negative below it."""
+        return self.allocated - self.entitled
 
 
-def rank_fair_shares(uses: Iterable[PodGpuTime], rule: FairShare, now: float) -> list[GroupShare]:
-    """Return the share of every group that a policy names or that used GPUs; the largest excess first, then by name."""
-    used: Counter[str] = Counter({name: 0 for name, _ in rule.shares})
+def rank_fair_shares(times: Iterable[PodGpuTime], rule: FairShare, now: float) -> list[GroupShare]:
+    """Return the share of every group that a policy names or that had GPUs; the largest excess first, then by name."""
+    allocated: Counter[str] = Counter({name: 0 for name, _ in rule.shares})
     holds: Counter[str] = Counter()
-    for use in uses:
-        used[use.group] += decay_gpu_time(use, rule.half_life_hours, now)
-        if not use.end:
-            holds[use.group] += use.gpu_milli
-    total, weights = used.total(), sum(map(rule.weight_of, used))
+    for each in times:
+        allocated[each.group] += decay_gpu_time(each, rule.half_life_hours, now)
+        if not each.end:
+            holds[each.group] += each.gpu_milli
+    total, weights = allocated.total(), sum(map(rule.weight_of, allocated))
     shares = [
         GroupShare(
             group=name,
             milli_hours=amount,
-            used=_permille(amount, total),
+            allocated=_permille(amount, total),
             entitled=_permille(rule.weight_of(name), weights),
             holds_milli=holds[name],
         )
-        for name, amount in used.items()
+        for name, amount in allocated.items()
     ]
     return sorted(shares, key=lambda one: (-one.excess_share, one.group))
 
 
-def decay_gpu_time(use: PodGpuTime, half_life_hours: int, now: float) -> int:
+def decay_gpu_time(time: PodGpuTime, half_life_hours: int, now: float) -> int:
     """Return decayed GPU time in thousandths of a GPU-hour; the future does not count."""
-    start, end = min(use.start, now), min(use.end or now, now)
+    start, end = min(time.start, now), min(time.end or now, now)
     if end <= start:
         return 0
     rate = math.log(2) / (half_life_hours * HOUR_SECONDS)
     seconds = (math.exp(-rate * (now - end)) - math.exp(-rate * (now - start))) / rate
-    return round(use.gpu_milli * seconds / HOUR_SECONDS)
+    return round(time.gpu_milli * seconds / HOUR_SECONDS)
 
 
 def _permille(amount: int, total: int) -> int:

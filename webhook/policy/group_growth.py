@@ -16,10 +16,12 @@ from webhook.model.node_groups import (
     KARPENTER_POOL,
     SETTINGS,
     NodeGroup,
+    NodeOverlay,
     find_node_groups,
     growing_groups,
     hides_gpus_from_autoscaler,
 )
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.policy.policy_set import Policy, RightSizingRules
 
 MAX_NAMES = 3
@@ -58,13 +60,25 @@ def _growth_problems(
         missing = sorted(assigned.intersection(group.unknown_gpus))
         offered = assigned.intersection(group.new_node.status.allocatable)
         if missing:
-            yield GroupProblem(f"node group {group.name} cannot grow for {abbreviate_names(missing)}", _remedy(group))
+            summary = f"node group {group.name} cannot grow for {abbreviate_names(missing)}"
+            yield GroupProblem(summary, _remedy_of_lack(group, view.group_sources.overlays))
         elif group.blocker and group.source != SETTINGS and offered:
-            yield GroupProblem(f"node group {group.name} cannot grow: {group.blocker}", _remedy(group))
+            yield GroupProblem(f"node group {group.name} cannot grow: {group.blocker}", _remedy_of_blocker(group))
+    yield from _unknown_sizes(rules, view)
     growing = growing_groups(view.fleet, view.group_sources)
     if not any(assigned.intersection(group.new_node.status.allocatable) for group in growing):
         advice = f"pods keep whole GPUs if no slice is free; {PAGE} says how a group grows for slices"
         yield GroupProblem(f"policy {policy} lets node groups grow, and none offers a slice or share", advice)
+
+
+def _unknown_sizes(rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
+    """Yield the groups whose new nodes have slices of unknown memory, so that no pod gets one."""
+    fleet = view.view_new_nodes().fleet
+    unknown = [each for each in fleet.offers if each.memory_mib is None and each.form in rules.forms]
+    for offer in unknown:
+        names = fleet.names_of(offer.nodes)
+        summary = f"{abbreviate_names(names)} would have {offer.resource} of unknown memory"
+        yield GroupProblem(summary, f"add {PRODUCT_LABEL} to agentLabels or to the labels of its template ({PAGE})")
 
 
 def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
@@ -72,14 +86,26 @@ def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
     return {offer.resource for fleet in fleets for offer in fleet.offers_by_form(rules.forms, rules.isolation, 999)}
 
 
-def _remedy(group: NodeGroup) -> str:
-    if group.source == KARPENTER_POOL and group.blocker:
-        return f"raise it; pods keep whole GPUs if no slice is free, and may wait for another pool ({PAGE})"
+def _remedy_of_lack(group: NodeGroup, overlays: Iterable[NodeOverlay]) -> str:
+    """Return what makes an autoscaler expect resources that it does not expect on a new node."""
+    if group.source != KARPENTER_POOL:
+        return f"not all its ready nodes have it, and cluster-autoscaler may copy any: use a group for each ({PAGE})"
+    missing = group.unknown_gpus
+    setting = [one for one in overlays if not one.spec.capacity.keys().isdisjoint(missing)]
+    if unready := [one.metadata.name for one in setting if one.status.is_unready]:
+        return f"NodeOverlay {abbreviate_names(unready)} is not ready: its conditions say why ({PAGE})"
+    capacity = ", ".join(f'{name}: "N"' for name in missing[:MAX_NAMES])
+    rule = "of the highest weight, for all its nodes, " if setting else ""
+    return f"Karpenter expects no slices on new nodes: write a NodeOverlay {rule}with capacity {{{capacity}}} ({PAGE})"
+
+
+def _remedy_of_blocker(group: NodeGroup) -> str:
     if group.source == KARPENTER_POOL:
-        capacity = ", ".join(f'{name}: "N"' for name in group.unknown_gpus[:MAX_NAMES])
-        return f"Karpenter expects no slices on new nodes: write a NodeOverlay with capacity {{{capacity}}} ({PAGE})"
+        change = "raise it" if group.blocker.startswith("the limit") else "change that"
+        return f"{change}; pods keep whole GPUs if no slice is free, and may wait for another pool ({PAGE})"
     if group.source.startswith("Machine"):
-        return f"set the annotation or its value; Cluster API then lets cluster-autoscaler add machines ({PAGE})"
+        change = "set the annotation or its value" if "annotation" in group.blocker else "change that"
+        return f"{change}; Cluster API then lets cluster-autoscaler add machines ({PAGE})"
     return f"remove the GPU label of the cloud from the group, or state it in --node-groups ({PAGE})"
 
 

@@ -228,12 +228,17 @@ def _remaining_namespaces(one: MatchSpec, other: MatchSpec) -> tuple[str, ...] |
     if one.namespaces is None:
         return None
     excluded = (*one.exclude_namespaces, *other.exclude_namespaces)
-    is_excluded = selectors.glob_matcher(excluded)
+    is_excluded = _cached_matcher(excluded)
     if "*" in excluded:
         return ()
     # A glob with wildcards is removed only if an equal one is excluded.
     remaining = (glob for glob in one.namespaces if glob not in excluded)
     return tuple(glob for glob in remaining if not (selectors.is_literal(glob) and is_excluded(glob)))
+
+
+@lru_cache(maxsize=1024)
+def _cached_matcher(globs: tuple[str, ...]) -> selectors.NameMatcher:
+    return selectors.glob_matcher(globs)
 
 
 def _any_globs_overlap(first: Iterable[str], second: Iterable[str]) -> bool:

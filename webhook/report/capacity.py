@@ -10,17 +10,18 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from webhook.model.dra.device_pools import NodePool
+from webhook.errors import abbreviate_names
+from webhook.model.dra.device_pools import NodePool, PoolId
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView
-from webhook.model.dra.gpu_devices import GPU_DRIVERS, CardUsage
-from webhook.model.dra.pool_kinds import cards_on_node
+from webhook.model.dra.gpu_devices import GPU_DRIVERS
+from webhook.model.dra.pool_kinds import NodeCards, cards_by_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import CARD_MILLI, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count
 from webhook.model.node_masks import bit_positions
 from webhook.model.offers import GpuOffer
-from webhook.placement.devices import GPU_COUNT_LABEL
+from webhook.placement.devices import GPU_COUNT_LABEL, NodeDevices
 from webhook.placement.fragmentation.strategies import FgdScorer
 from webhook.placement.fragmentation.workload_mix import WorkloadMix
 from webhook.placement.mig import MigCard, MigGeometry, count_instances, mig_geometry, occupied_units
@@ -28,7 +29,7 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import MAX_ISLAND_GPUS
 from webhook.report.tables import Column, Table, gpu_column
-from webhook.report.text import format_gpus, sanitize
+from webhook.report.text import format_gpus, pluralize, sanitize
 
 UNKNOWN_CELL = "?"
 NO_AGENT = "no agent runs on the node"
@@ -54,6 +55,8 @@ class NodeCapacity(msgspec.Struct, frozen=True):
             reconfigured, or full of pods.
         schedulable: Whether the node takes pods.
         from_slices: True if its GPUs are those of ResourceSlices.
+        note: Which of its GPUs other nodes share and do not count; "" for none.
+        health: How many of its GPUs are unhealthy or degraded, by its agent; "" for none.
     """
 
     name: str
@@ -68,6 +71,13 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     unschedulable_milli: int = 0
     schedulable: bool = True
     from_slices: bool = False
+    note: str = ""
+    health: str = ""
+
+    @property
+    def product_text(self) -> str:
+        """The product, or why it is unknown: labels name it, or the devices of ResourceSlices."""
+        return self.product or ("product not published" if self.from_slices else "product not labeled")
 
     @property
     def total_milli(self) -> int:
@@ -88,23 +98,35 @@ def node_capacities(
     nodes = snapshot.fleet.nodes
     rows = snapshot.free_arrays().rows(np.arange(len(nodes)))
     fragmented = -FgdScorer(snapshot.capacity, mix.with_gpus()).node_values(rows)
+    cards = cards_by_node(devices, _usable_nodes_first(snapshot)) if devices.pools else {}
     capacities = []
     for i, node in enumerate(nodes):
-        pools = devices.pools.pools_of_node(i)
-        of_slices = slice_capacity(node, snapshot.free[i].full, pools, cards_on_node(devices, i))
+        of_slices = slice_capacity(node, snapshot.free[i].full, cards[i], nodes) if i in cards else None
         if node.gpus or node.implausible_gpus or snapshot.devices[i].mig_cards:
             capacity = _node_capacity(snapshot, i, round(float(fragmented[i])))
-            capacities.append(structs.replace(capacity, warning=ADVERTISED_TWICE) if of_slices else capacity)
+            capacities.append(_advertised_twice(capacity, of_slices) if of_slices else capacity)
         elif of_slices is not None:
             capacities.append(of_slices)
     return capacities
 
 
+def _advertised_twice(capacity: NodeCapacity, of_slices: NodeCapacity) -> NodeCapacity:
+    """Return the capacity of a node by its device plugin, with the product that its ResourceSlices say."""
+    return structs.replace(capacity, product=capacity.product or of_slices.product, warning=ADVERTISED_TWICE)
+
+
+def _usable_nodes_first(snapshot: SchedulingSnapshot) -> list[int]:
+    """Return the nodes in an order in which the first is the best to count GPUs on that several nodes share."""
+    nodes, free = snapshot.fleet.nodes, snapshot.free
+    return sorted(range(len(nodes)), key=lambda i: (bool(nodes[i].gpus), not nodes[i].usable or free[i].full))
+
+
 def slice_capacity(
-    node: FleetNode, full: bool, pools: Sequence[NodePool], cards: Sequence[CardUsage]
+    node: FleetNode, full: bool, published: NodeCards, nodes: Sequence[FleetNode]
 ) -> NodeCapacity | None:
     """Return the capacity of a node by its ResourceSlices; None if they have no GPUs and no pool is unusable."""
-    warnings = [warning for pool in pools if pool.id.driver in GPU_DRIVERS if (warning := _pool_warning(pool))]
+    cards = published.cards
+    warnings = [_pool_warning(pool) for pool in published.unusable if pool.id.driver in GPU_DRIVERS]
     if not cards and not warnings:
         return None
     fits: Counter[str] = Counter()
@@ -125,15 +147,25 @@ def slice_capacity(
         unschedulable_milli=sum(card.tainted_milli for card in cards) + (0 if schedulable else free),
         schedulable=schedulable,
         from_slices=True,
+        note=_sharing_note(published.sharing, nodes),
     )
 
 
+def _sharing_note(sharing: Mapping[PoolId, int], nodes: Sequence[FleetNode]) -> str:
+    """Return with which nodes a node shares GPUs that count on it alone."""
+    notes = []
+    for pool, mask in sharing.items():
+        names = abbreviate_names([nodes[position].name for position in bit_positions(mask)])
+        notes.append(f"shares the GPUs of pool {'/'.join(pool)} with {names}: they count here only")
+    return "; ".join(notes)
+
+
 def _pool_warning(pool: NodePool) -> str:
-    """Return why no device of a pool can be allocated; "" if they can."""
+    """Return why no device of an unusable pool can be allocated."""
     name = "/".join(pool.id)
     if pool.incomplete:
         return f"ResourceSlices of pool {name} are missing: the scheduler uses none of it"
-    return f"pool {name} is invalid, {pool.invalid}: the scheduler uses none of it" if pool.invalid else ""
+    return f"pool {name} is invalid, {pool.invalid}: the scheduler uses none of it"
 
 
 def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
@@ -171,6 +203,7 @@ def _node_capacity(snapshot: SchedulingSnapshot, index: int, fragmented: int) ->
         fragmented_milli=min(fragmented, free),
         warning="; ".join(_capacity_warnings(snapshot, index)),
         unschedulable_milli=sum(left.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers),
+        health=_health_text(snapshot.devices[index]),
     )
     if node.usable and not left.full:
         return capacity
@@ -208,6 +241,14 @@ def _capacity_warnings(snapshot: SchedulingSnapshot, index: int) -> Iterator[str
         yield f"unhealthy GPUs that count as free: {gpus}"
     if devices.whole_gpus and devices.free is None:
         yield f"{UNKNOWN_FREE}: {AGENT_DISAGREES}"
+    if devices.message:
+        yield f"its agent's report is incomplete: {devices.message}"
+
+
+def _health_text(devices: NodeDevices) -> str:
+    unhealthy, degraded = devices.unhealthy.bit_count(), (devices.degraded & ~devices.unhealthy).bit_count()
+    counts = {"unhealthy": unhealthy, "degraded": degraded}
+    return ", ".join(f"{pluralize(count, 'GPU')} {word}" for word, count in counts.items() if count)
 
 
 def _count_installed_gpus(labels: Mapping[str, str], total_milli: int) -> int:
@@ -254,8 +295,9 @@ def _profile_slices(fit: tuple[str, int]) -> int:
 
 
 def _allocated_cell(node: NodeCapacity) -> str:
-    total = node.total_milli
-    return f"{format_gpus(node.allocated_milli)} ({100 * node.allocated_milli // total}%)" if total else ""
+    """Return the allocated GPUs and their rounded share."""
+    allocated, total = node.allocated_milli, node.total_milli
+    return f"{format_gpus(allocated)} ({(200 * allocated + total) // (2 * total)}%)" if total else ""
 
 
 def _island_cell(node: NodeCapacity) -> str:
@@ -263,9 +305,13 @@ def _island_cell(node: NodeCapacity) -> str:
 
 
 def _state_cell(node: NodeCapacity) -> str:
+    return ", ".join(filter(None, (_scheduling_state(node), node.health, "warning" if node.warning else "")))
+
+
+def _scheduling_state(node: NodeCapacity) -> str:
     unused = f"{format_gpus(node.unschedulable_milli)} unused" if node.unschedulable_milli else ""
     if node.schedulable:
-        return f"{unused} on unschedulable nodes" if unused else ""
+        return f"{unused}{', tainted' if node.from_slices else ' on unschedulable nodes'}" if unused else ""
     return f"unschedulable, {unused}" if unused else "unschedulable"
 
 
@@ -314,7 +360,8 @@ def capacity_notes(nodes: Sequence[NodeCapacity]) -> list[str]:
         lines.append(f"{UNKNOWN_CELL} {NO_AGENT}: {UNKNOWN_FREE}")
     if any(node.from_slices for node in unknown):
         lines.append(f"{UNKNOWN_CELL} ResourceSlices do not say which GPUs NVLink connects")
-    return lines + [f"{sanitize(node.name)}: {sanitize(node.warning)}" for node in nodes if node.warning]
+    texts = ((node.name, text) for node in nodes for text in (node.note, node.warning) if text)
+    return lines + [f"{sanitize(name)}: {sanitize(text)}" for name, text in texts]
 
 
 def capacity_document(nodes: Sequence[NodeCapacity]) -> dict[str, Any]:

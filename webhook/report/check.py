@@ -14,7 +14,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import WHOLE_GPU
-from webhook.model.offers import GpuOffer
+from webhook.model.offers import GpuOffer, describe_offer, device_of_class
 from webhook.policy.workload_kinds import GROUPS_BY_KIND
 from webhook.report.results import CheckResult, CheckSummary, CheckVerdict, LocatedFinding, summarize_results
 from webhook.report.tables import Column, Table
@@ -240,8 +240,14 @@ def _outcome_message(decision: Decision) -> str:
     outcome = decision.outcome
     if isinstance(outcome, OfferChoice):
         verb = "right-sized to" if decision.applied else "would be right-sized to"
-        return f"{verb} {resource_with_meaning(outcome.resource, resource_meaning(outcome))}"
+        return f"{verb} {offer_with_meaning(outcome)}"
     return str(outcome) if decision.involves_gpus else ""
+
+
+def offer_with_meaning(choice: OfferChoice) -> str:
+    """Return what a pod or claim gets: a resource with its meaning, or a device and its class."""
+    offered = describe_offer(choice.offers[0])
+    return offered if offered != choice.resource else resource_with_meaning(offered, resource_meaning(choice))
 
 
 def resource_with_meaning(resource: str, meaning: str) -> str:
@@ -250,9 +256,9 @@ def resource_with_meaning(resource: str, meaning: str) -> str:
 
 
 def resource_meaning(choice: OfferChoice) -> str:
-    """Return the product and profile that `nvidia.com/gpu` stands for here; "" for names that contain it."""
+    """Return what `nvidia.com/gpu` or the resource of a device class stands for; "" for names that contain it."""
     if choice.resource != WHOLE_GPU:
-        return ""
+        return device_of_class(choice.offers[0])
     return abbreviate_names(tuple(dict.fromkeys(map(_offer_product, choice.offers))), MAX_PRODUCTS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from webhook.model.codes import CLAIM_CHECK, CODES, OBJECT_LINT, FindingCode
@@ -46,19 +46,24 @@ def code_source(code: FindingCode) -> str:
     return f"spec.{code.section} of a policy; {when}."
 
 
-def code_page(code: str) -> list[str]:
-    """Return the page of one code as lines.
+def code_document(code: str) -> dict[str, str]:
+    """Return the page of one code as plain data.
 
     Raises:
         KeyError: no such code.
     """
     page = CODES[code]
+    return {"code": code, "title": page.title, "reason": page.reason, "fix": page.fix, "source": code_source(page)}
+
+
+def page_lines(page: Mapping[str, str]) -> list[str]:
+    """Return the page of a code or a reason as lines."""
     return [
-        f"{code}  {page.title}",
+        f"{page['code']}  {page['title']}",
         "",
-        f"Why     {page.reason}",
-        f"Fix     {page.fix}",
-        f"Source  {code_source(page)}",
+        f"Why     {page['reason']}",
+        f"Fix     {page['fix']}",
+        f"Source  {page['source']}",
     ]
 
 
@@ -67,18 +72,23 @@ def find_reason(word: str) -> str:
     return next((reason for reason in REASON_TEXTS if reason.casefold() == word.casefold()), "")
 
 
-def reason_page(reason: str) -> list[str]:
-    """Return the page of a reason why pods keep their GPUs, as lines."""
+def is_documented(word: str) -> bool:
+    """Return whether a word is a finding code or a reason, which has a page."""
+    return word.upper() in CODES or bool(find_reason(word))
+
+
+def reason_document(reason: str) -> dict[str, str]:
+    """Return the page of a reason why pods keep their GPUs, as plain data."""
     sentence, fix = REASON_TEXTS[reason]
     in_reports = reason in (AUDIT_MODE, DENIED)
     kept = "`keepReason` in JSON and the log, and the reason of a GPU-R103 finding"
-    return [
-        f"{reason}  the pod keeps its GPU request",
-        "",
-        f"Why     {sentence[:1].upper()}{sentence[1:]}.",
-        f"Fix     {fix or 'Nothing: the pod keeps the GPUs that it requests.'}",
-        f"Source  spec.rightSizing of a policy; {'the reach of `audit` and `rightsize`' if in_reports else kept}.",
-    ]
+    return {
+        "code": reason,
+        "title": "the pod keeps its GPU request",
+        "reason": f"{sentence[:1].upper()}{sentence[1:]}.",
+        "fix": fix or "Nothing: the pod keeps the GPUs that it requests.",
+        "source": f"spec.rightSizing of a policy; {'the reach of `audit` and `rightsize`' if in_reports else kept}.",
+    }
 
 
 def code_list() -> list[str]:

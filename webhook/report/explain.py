@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -22,11 +22,11 @@ from webhook.model.claims import CLAIM_KINDS, ClaimRequest
 from webhook.model.decisions import NEEDS_NODES, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel
 from webhook.model.field_paths import map_at
-from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import CoreEvent
-from webhook.model.offers import GpuOffer
+from webhook.model.offers import GpuOffer, device_of_class
 from webhook.model.pods import ResourceRequirements
-from webhook.report.check import finding_lines, finding_sentence
+from webhook.report.check import finding_lines, finding_sentence, offer_with_meaning
 from webhook.report.object_diff import apply_json_patch, diff_lines
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_unit, pluralize, sanitize, without_style
@@ -48,7 +48,7 @@ NOTHING_TO_SIZE = frozenset({KeepReason.NO_GPU_REQUEST, KeepReason.CLAIMED, Keep
 OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
 
 
-def explain_lines(result: CheckResult, paint: Paint = without_style, events: Sequence[str] = ()) -> Iterator[str]:
+def explain_lines(result: CheckResult, events: Sequence[str] = (), paint: Paint = without_style) -> Iterator[str]:
     """Yield the lines about one object and the decision on it."""
     yield paint(sanitize(f"{result.title or 'document'}  {result.location}"), TextStyle.STRONG)
     if result.verdict is CheckVerdict.SKIPPED:
@@ -125,7 +125,7 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
         yield f"Outcome   {prefix}{sanitize(str(choice))}"
         return
     yield f"Needs     {sanitize(choice.need.words)}"
-    change = f"{'' if decision.applied else 'would be '}right-sized to {sanitize(choice.resource)}"
+    change = f"{'' if decision.applied else 'would be '}right-sized to {sanitize(offer_with_meaning(choice))}"
     if decision.applied and decision.gpu_milli_before:
         change += f", saves {format_gpus_with_unit(decision.gpu_milli_before - decision.gpu_milli_after)}"
     else:  # what a claim saves is known only when it has devices
@@ -138,11 +138,13 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
 
 def offer_text(offer: GpuOffer) -> str:
     """Format one form of GPU."""
+    device = device_of_class(offer)
     memory = f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "memory unknown"
-    product = offer.product or "product not labeled"
+    product = offer.product or ("several products" if device else "product not labeled")
     nodes = pluralize(offer.nodes.bit_count(), "node")
     isolation = "no" if offer.isolation is IsolationLevel.NONE else str(offer.isolation)
-    return sanitize(f"{offer.resource} on {product}: {memory}, {isolation} isolation, {nodes}")
+    name = offer.resource if "/" in offer.resource else f"class {offer.resource}"
+    return sanitize(f"{name} on {product}: {device or memory}, {isolation} isolation, {nodes}")
 
 
 def _requests_text(result: CheckResult) -> str:
@@ -151,7 +153,9 @@ def _requests_text(result: CheckResult) -> str:
         claims = map_at(result.stored, "spec").get("resourceClaims")
         names = [str(map_at(one).get("name", "")) for one in claims] if isinstance(claims, list) else []
         gpus = format_gpus_with_unit(result.decision.gpu_milli_before) + gpu_requests_text(result.stored)
-        return f"{gpus}; {pluralize(len(names), 'claim')}: {sanitize(', '.join(names))}" if names else gpus
+        claimed = [f"{pluralize(len(names), 'claim')}: {sanitize(', '.join(names))}"] if names else []
+        by_class = map(sanitize, _container_requests(result.stored, lambda name: name.startswith(DEVICE_CLASS_PREFIX)))
+        return "; ".join((gpus, *claimed, *by_class))
     return sanitize("; ".join(map(_claim_request_text, _claim_requests(result.stored)))) or "no devices"
 
 
@@ -175,16 +179,17 @@ def _claim_request_text(request: ClaimRequest) -> str:
 
 def gpu_requests_text(data: Any) -> str:
     """Return the GPU resources that the containers of a pod name, in brackets; "" for other objects."""
-    requests = ", ".join(_container_gpu_requests(data))
+    requests = ", ".join(_container_requests(data, lambda name: parse_gpu_resource(name) is not None))
     return f" ({sanitize(requests)})" if requests else ""
 
 
-def _container_gpu_requests(data: Any) -> Iterator[str]:
+def _container_requests(data: Any, is_listed: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the limits of some resources, each with its container."""
     spec = map_at(data, "spec")
     for key in ("initContainers", "containers"):
         for container in spec[key] if isinstance(spec.get(key), list) else ():
             for resource, amount in map_at(container, "resources", "limits").items():
-                if parse_gpu_resource(str(resource)) is not None:
+                if is_listed(str(resource)):
                     yield f"{map_at(container).get('name', '')}: {resource} {amount}"
 
 

@@ -28,7 +28,7 @@ from webhook.report.costs import GpuCost, cost_text, money_text, product_price_t
 from webhook.report.reach import KEPT_PODS
 from webhook.report.results import UnevaluatedReason
 from webhook.report.tables import Column, Table
-from webhook.report.text import STYLES, format_gpus, format_percent, pluralize, sanitize
+from webhook.report.text import LABELS, STYLES, format_gpus, format_percent, pluralize, sanitize
 from webhook.report.utilization import ClusterUtilization, idle_money_text, priced_share_text, utilization_caveats
 from webhook.report.workload_report import workload_columns
 from webhook.report.workloads import WorkloadReport
@@ -76,7 +76,13 @@ FINDINGS = Table[FindingGroup](
     (
         Column("", lambda row: row.namespace, "Namespace"),
         Column("", lambda row: row.first.code, "Code", code=True),
-        Column("", lambda row: row.first.mode, "Mode", css=lambda row: STYLES[row.first.mode], code=True),
+        Column(
+            "",
+            lambda row: row.first.mode,
+            "Mode",
+            lambda row: LABELS[row.first.mode],
+            css=lambda row: STYLES[row.first.mode],
+        ),
         Column("", lambda row: CODES[row.first.code].title if row.first.code in CODES else "", "Meaning"),
         Column("", lambda row: row.pods, "Pods", lambda row: row.pods_text, numeric=True),
         Column("", lambda row: finding_sentence(row.first)[:MAX_MESSAGE_LETTERS], "Example"),
@@ -127,11 +133,13 @@ def html_report(page: AuditPage) -> str:
         "fragmentation_chart": _fragmentation_chart(page.nodes),
         "nodes": CAPACITY_WIDE.to_html(nodes),
         "shown_nodes": len(nodes),
-        "workloads": workload_columns(figures.prices if figures else None).to_html(page.workloads, "workloads"),
+        "workloads": workload_columns(figures.prices if figures else None).to_html(
+            page.workloads, "workloads", row_header="Workload"
+        ),
         "findings": FINDINGS.to_html(findings[:MAX_FINDINGS]),
         "all_findings": len(findings),
         "max_findings": MAX_FINDINGS,
-        "unevaluated": UNEVALUATED.to_html(unevaluated[:MAX_UNEVALUATED]),
+        "unevaluated": UNEVALUATED.to_html(unevaluated[:MAX_UNEVALUATED], row_header="Workload"),
         "all_unevaluated": len(unevaluated),
         "max_unevaluated": MAX_UNEVALUATED,
         "exemptions": EXEMPTIONS.to_html(page.exemptions),
@@ -253,7 +261,7 @@ def measured_usage_milli(row: WorkloadReport) -> int | None:
 def _fragmentation_chart(nodes: Iterable[NodeCapacity]) -> Markup:
     products: defaultdict[str, list[NodeCapacity]] = defaultdict(list)
     for node in nodes:
-        products[node.product or "product not labeled"].append(node)
+        products[node.product_text].append(node)
     rows = [_product_bar_group(name, members) for name, members in sorted(products.items())]
     total = max((sum(bar.amount for bar in group.bars) for group, _ in rows), default=0)
     return stacked_bar_chart("Allocated, usable, fragmented and unschedulable GPUs by product", rows, total)

@@ -414,6 +414,7 @@ class ClusterLayout(NamedTuple):
         without_drains: The best plan in which nodes that run pods with GPUs keep their layouts, if this one is better.
         steps: The changes in their order.
         recorded: How the plan serves recorded pods; None without a record, or if the demand is that of the record.
+        namespace: The only one whose needs are shown; "" for all.
     """
 
     demand: LayoutDemand
@@ -427,6 +428,7 @@ class ClusterLayout(NamedTuple):
     without_drains: ClusterLayout | None = None
     steps: Sequence[ChangeStep] = ()
     recorded: RecordedService | None = None
+    namespace: str = ""
 
     def layout_rows(self) -> list[LayoutRow]:
         """Return the cards by product and layout, whole cards first."""
@@ -457,6 +459,10 @@ class ClusterLayout(NamedTuple):
             for (need, requests), served in zip(self.demand.needs.items(), self.plan.served, strict=True)
         ]
         return sorted(rows, key=lambda row: (-row.requests, row.need))
+
+    def shown_needs(self) -> list[NeedRow]:
+        """Return the rows of the demand to show, the most requests first."""
+        return [row for row in self.need_rows() if self.namespace in ("", row.need.namespace)]
 
     def _used_of_quotas(self) -> Counter[DemandQuota]:
         """Return what the plan uses of each quota."""
@@ -802,9 +808,9 @@ def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterato
     yield from PRODUCTS.to_lines(layout.product_uses(), paint)
     yield ""
     yield from LAYOUTS.to_lines(layout.layout_rows(), paint)
-    if layout.demand.needs:
+    if rows := layout.shown_needs():
         yield ""
-        yield from NEEDS.to_lines(layout.need_rows(), paint)
+        yield from NEEDS.to_lines(rows, paint)
     if layout.steps:
         yield ""
         yield from STEPS.to_lines(layout.steps, paint)
@@ -817,8 +823,7 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
     yield f"Cards used             {used_text(layout)}"
     yield f"Lower bound            {layout.lower_bound}: {proof_text(layout)}"
     yield f"Changes                {changes_text(layout)}"
-    if layout.without_drains is not None:
-        yield f"Without drains         {_without_drains_text(layout, layout.without_drains)}"
+    yield from drain_lines(layout)
     units = pluralize(sum(layout.demand.needs.values()), "unit")
     yield f"Unserved               {layout.plan.unserved.value} of {units}: slices, shares and whole cards"
     yield from note_lines(layout)
@@ -827,6 +832,12 @@ def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
 def used_text(layout: ClusterLayout) -> str:
     """Return the cards that are used, and what that frees."""
     return f"{layout.used_planned} of {layout.cards}, {layout.used_today} today: {freed_text(layout)}"
+
+
+def drain_lines(layout: ClusterLayout) -> Iterator[str]:
+    """Yield the plan in which nodes that run pods with GPUs keep their layouts, if this one is better."""
+    if layout.without_drains is not None:
+        yield f"Without drains         {_without_drains_text(layout, layout.without_drains)}"
 
 
 def _without_drains_text(layout: ClusterLayout, idle: ClusterLayout) -> str:
@@ -1033,7 +1044,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "recorded": layout.recorded and _recorded_document(layout.recorded),
         "steps": list(map(STEPS.to_document, layout.steps)),
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
-        "demand": list(map(NEEDS.to_document, layout.need_rows())),
+        "demand": list(map(NEEDS.to_document, layout.shown_needs())),
         "nodes": list(map(CHANGES.to_document, layout.changes)),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.model.dra.gpu_devices import CardUsage
+from webhook.model.dra.pool_kinds import PublishedCard
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
@@ -56,7 +57,7 @@ def gpu_pods_by_node(pods: Iterable[Pod]) -> dict[str, list[NodePodGpus]]:
 
 
 def node_lines(
-    snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus], cards: Sequence[CardUsage] = ()
+    snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus], cards: Sequence[PublishedCard] = ()
 ) -> list[str]:
     """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs.
 
@@ -72,7 +73,12 @@ def node_lines(
     if not topology.gpu_count and not pods:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
     states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
-    partitions = [f"GPU{card.index}  {_mig_instances_text(card.used, card.idle)}" for card in devices.mig_cards]
+    cards_with_state = [(card, "free") for card in devices.mig_cards]
+    cards_with_state += [(card, "unhealthy") for card in devices.unhealthy_mig_cards]
+    partitions = [
+        f"GPU{card.index}  {_mig_instances_text(card.used, card.idle, idle_state)}"
+        for card, idle_state in sorted(cards_with_state, key=lambda each: each[0].index)
+    ]
     notes = {
         TopologyConfidence.MEASURED: [],
         TopologyConfidence.ASSUMED: ["Links assumed from the product; no agent reports them."],
@@ -87,17 +93,28 @@ def node_lines(
     return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *pod_lines]
 
 
-CARDS: Table[CardUsage] = Table(
+CARDS: Table[PublishedCard] = Table(
     (
-        Column("device", lambda card: card.device, "Device"),
-        Column("product", lambda card: card.product, "Product"),
-        Column("memory", lambda card: format_mib(card.memory_mib) if card.memory_mib else "", "Memory"),
-        gpu_column("allocatedMilli", lambda card: card.allocated_milli, "Allocated"),
-        gpu_column("freeMilli", lambda card: card.free_milli, "Free"),
-        Column("fits", lambda card: dict(card.fits), "Fits", lambda card: _fits_cell(card)),
+        Column("device", lambda card: card.usage.device, "Device", lambda card: device_path(card)),
+        Column("driver", lambda card: card.pool.driver),
+        Column("pool", lambda card: card.pool.pool),
+        Column("product", lambda card: card.usage.product, "Product"),
+        Column("memory", lambda card: _memory_cell(card.usage), "Memory"),
+        gpu_column("allocatedMilli", lambda card: card.usage.allocated_milli, "Allocated"),
+        gpu_column("freeMilli", lambda card: card.usage.free_milli, "Free"),
+        Column("fits", lambda card: dict(card.usage.fits), "Fits", lambda card: _fits_cell(card.usage)),
     )
 )
 """GPUs of ResourceSlices."""
+
+
+def device_path(card: PublishedCard) -> str:
+    """Return driver, pool and device, as Kubernetes writes them."""
+    return "/".join((*card.pool, card.usage.device))
+
+
+def _memory_cell(card: CardUsage) -> str:
+    return format_mib(card.memory_mib) if card.memory_mib else ""
 
 
 def _fits_cell(card: CardUsage) -> str:
@@ -120,7 +137,7 @@ def node_document(
     node: int,
     capacity: NodeCapacity | None,
     pods: Sequence[NodePodGpus],
-    cards: Sequence[CardUsage] = (),
+    cards: Sequence[PublishedCard] = (),
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
     topology = snapshot.devices[node].topology
@@ -181,10 +198,10 @@ def numa_node(topology: GpuTopology, gpu: int) -> int | None:
     return topology.numa_nodes[gpu] if topology.numa_nodes[gpu] >= 0 else None
 
 
-def _mig_instances_text(used: Iterable[Any], idle: Iterable[Any]) -> str:
+def _mig_instances_text(used: Iterable[Any], idle: Iterable[Any], idle_state: str) -> str:
     parts = [
         f"{instance.profile} at {instance.start} {state}"
-        for state, instances in (("in use", used), ("free", idle))
+        for state, instances in (("in use", used), (idle_state, idle))
         for instance in sorted(instances)
     ]
     return ", ".join(parts) or "not partitioned"

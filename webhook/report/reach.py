@@ -95,7 +95,8 @@ class ReachReport(NamedTuple):
         if not self.eligible:
             return "no pod could use a smaller GPU that is free now"
         share = format_percent(1000 * self.right_sized // self.eligible)
-        return f"{self.right_sized} of {pluralize(self.eligible, 'eligible pod')} right-sized ({share})"
+        eligible = pluralize(self.eligible, "eligible pod")
+        return f"{self.right_sized} of {eligible} right-sized ({share}), each evaluated alone"
 
 
 KEPT_PODS = Table[KeptPods](

@@ -42,6 +42,7 @@ class Column(Generic[Row]):
         css: The CSS class of its cell in HTML.
         code: Whether HTML sets its words as code.
         word_css: The CSS classes of such words.
+        sortable: Whether rows can be sorted by it on pages of the console.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Column(Generic[Row]):
     css: Callable[[Row], str] | None = None
     code: bool = False
     word_css: Callable[[Row], Mapping[str, str]] = lambda _: {}
+    sortable: bool = True
 
     @property
     def csv_header(self) -> str:
@@ -103,10 +105,11 @@ class Table(Generic[Row]):
             return sorted(rows, key=lambda row: _order(value(row)))
         from webhook.report.jsonpath import values_at_path  # rarely used
 
-        found = [values_at_path(by, (document or self.to_document)(row)) for row in rows]
+        plain = [(document or self.to_document)(row) for row in rows]
+        found = [values_at_path(by, each) for each in plain]
         if rows and not any(found):
-            headers = ", ".join(columns)
-            raise JsonPathError(f"must be a column or a JSONPath that a row has, found {by!r}. Columns: {headers}")
+            known = f"Columns: {', '.join(columns)}. Fields: {', '.join(f'.{key}' for key in plain[0])}"
+            raise JsonPathError(f"must be a column or a JSONPath that a row has, found {by!r}. {known}")
         ordered = sorted(zip(found, rows, strict=True), key=lambda pair: _order(*pair[0][:1]))
         return [row for _, row in ordered]
 
@@ -132,12 +135,19 @@ class Table(Generic[Row]):
                 target[last] = column.value(row)
         return document
 
-    def to_html(self, rows: Iterable[Row], name: str = "") -> Markup:
-        """Return an HTML table whose headers sort it."""
+    def to_html(self, rows: Iterable[Row], name: str = "", row_header: str = "") -> Markup:
+        """Return an HTML table whose headers sort it.
+
+        Args:
+            name: The id of the table.
+            row_header: The header of the column that stays in view when the table scrolls; by default the first.
+        """
         columns = [column for column in self.columns if column.header and column.html]
+        naming = next((column for column in columns if column.header == row_header), columns[0])
         table_id = f' id="{escape(name)}"' if name else ""
-        headers = "".join(map(_html_header, columns))
-        body = "\n".join(f"<tr>{''.join(_html_cell(column, row) for column in columns)}</tr>" for row in rows)
+        headers = "".join(_html_header(column, sticky=column is naming) for column in columns)
+        lines = ("".join(_html_cell(column, row, sticky=column is naming) for column in columns) for row in rows)
+        body = "\n".join(f"<tr>{line}</tr>" for line in lines)
         table = f"<table{table_id}><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
         return Markup(f'<div class="scroll">{table}</div>')  # noqa: S704 - every value in it is escaped
 
@@ -165,12 +175,17 @@ def _csv_cell(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else text
 
 
-def _html_header(column: Column[Any]) -> str:
-    attributes = ' class="n"' if column.numeric else ""
-    return f'<th{attributes}><button type="button">{escape(column.header)}</button></th>'
+def _html_header(column: Column[Any], *, sticky: bool) -> str:
+    return f'<th{header_attributes(column, sticky=sticky)}><button type="button">{escape(column.header)}</button></th>'
 
 
-def _html_cell(column: Column[Row], row: Row) -> str:
+def header_attributes(column: Column[Any], *, sticky: bool) -> str:
+    """Return the class of a header, as HTML with a space before it; "" if it has none."""
+    classes = " ".join(filter(None, ("n" * column.numeric, "sticky" * sticky)))
+    return f' class="{classes}"' if classes else ""
+
+
+def _html_cell(column: Column[Row], row: Row, *, sticky: bool) -> str:
     """Return one cell. `Markup.format` would take five times as long as plain strings."""
     text = column.text(row)
     layout = "n" if column.numeric else "code" if column.code else "long" if _is_long(text) else ""
@@ -179,10 +194,11 @@ def _html_cell(column: Column[Row], row: Row) -> str:
     if column.numeric:
         value = column.value(row)
         attributes += f' data-v="{"" if value is None else escape(value)}"'
-    return f"<td{attributes}>{_html_words(text, column.word_css(row)) if column.code else escape(text)}</td>"
+    content = html_words(text, column.word_css(row)) if column.code else escape(text)
+    return f'<th scope="row"{attributes}><span>{content}</span></th>' if sticky else f"<td{attributes}>{content}</td>"
 
 
-def _html_words(text: str, styles: Mapping[str, str]) -> str:
+def html_words(text: str, styles: Mapping[str, str]) -> str:
     """Return words as code, those with a style in it."""
     each = ((escape(word), styles.get(word, "")) for word in re.split(r"[ ,]+", text))
     return " ".join(f'<code class="{css}">{word}</code>' if css else f"<code>{word}</code>" for word, css in each)

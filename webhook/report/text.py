@@ -14,6 +14,8 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 LABELS = {PolicyMode.ENFORCE: "deny", PolicyMode.WARN: "warn", PolicyMode.AUDIT: "note"}
 """The word before a finding, by its mode."""
 
+MODES_BY_LABEL = {LABELS[mode]: mode for mode in PolicyMode}
+
 
 class TextStyle(StrEnum):
     """Meaning of a piece of text. A terminal may show it in color; color never carries meaning alone."""

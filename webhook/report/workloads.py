@@ -76,6 +76,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         recommended_meaning: Its meaning if the name does not contain it: a slice may be called nvidia.com/gpu.
         outcome: What would become of the GPUs of most of these pods, or why they stay.
         keep_reason: The stable word for why these pods keep their requests; "" if they do not.
+        needed_mib: GPU memory that one of these pods needs at most; 0 if unknown.
         findings: Each finding once, with the number of pods that have it.
         pods_by_code: Pods with findings of a code and mode, each pod once, and the first of these findings.
     """
@@ -102,6 +103,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
     recommended_meaning: str
     outcome: str
     keep_reason: str
+    needed_mib: int
     findings: tuple[tuple[LocatedFinding, int], ...]
     pods_by_code: tuple[tuple[Finding, int], ...]
     exemptions: tuple[str, ...]
@@ -183,6 +185,7 @@ def _workload_report(
         recommended_meaning=meaning,
         outcome=outcome,
         keep_reason=alike[0].decision.keep_reason,
+        needed_mib=max(pod.decision.needed_mib for pod in alike),
         findings=_count_findings(pods),
         pods_by_code=_count_pods_by_code(pods),
         exemptions=tuple(sorted({used.exemption for pod in pods for used in pod.decision.exempted})),
@@ -233,6 +236,12 @@ def _workload_usages(pods: Sequence[CheckResult], alike: Iterable[CheckResult]) 
             pending[key] += not pod.node
     found = ((key, msgspec.structs.asdict(usage) | {"idle": key in idle}) for key, usage in first.items())
     return tuple(WorkloadUsage(**fields, pods=counts[key], pending=pending[key]) for key, fields in found)
+
+
+def pod_touches_gpus(result: CheckResult) -> bool:
+    """Return whether a pod requests GPUs, or has usage, findings or exemptions."""
+    decision = result.decision
+    return bool(_pod_usages(result) or result.findings or decision.exempted or decision.gpu_milli_before)
 
 
 def is_idle_pod(result: CheckResult) -> bool:

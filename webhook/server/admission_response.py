@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -145,8 +145,8 @@ def denial_message(request: AdmissionRequest, denials: Sequence[Finding]) -> str
 
 
 def warning_lines(findings: Iterable[Finding]) -> list[str]:
-    """Return one ASCII line per finding, without duplicates, up to the API server's limit."""
-    lines = list(dict.fromkeys(map(_warning_line, findings)))
+    """Return one or two ASCII lines per finding, without duplicates, up to the API server's limit."""
+    lines = list(dict.fromkeys(line for finding in findings for line in _lines_of_finding(finding)))
     left = MAX_WARNINGS_LENGTH
     for index, line in enumerate(lines):
         left -= len(line)
@@ -155,12 +155,20 @@ def warning_lines(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-def _warning_line(finding: Finding) -> str:
-    """Return message and fix if both fit; else the message alone, because `explain CODE` shows the fix too."""
+def _lines_of_finding(finding: Finding) -> Iterator[str]:
+    """Yield message and fix as one line if they fit, else as two. A fix that fits in no line is omitted.
+
+    `explain CODE` shows fixes too.
+    """
     line = escape_to_ascii(str(finding))
-    if len(line) > MAX_WARNING_LENGTH:
-        line = escape_to_ascii(str(Finding(finding.code, finding.mode, finding.path, finding.message)))
-    return line if len(line) <= MAX_WARNING_LENGTH else f"{line[: MAX_WARNING_LENGTH - 3]}..."
+    if len(line) <= MAX_WARNING_LENGTH:
+        yield line
+        return
+    line = escape_to_ascii(str(Finding(finding.code, finding.mode, finding.path, finding.message)))
+    yield line if len(line) <= MAX_WARNING_LENGTH else f"{line[: MAX_WARNING_LENGTH - 3]}..."
+    fix = escape_to_ascii(f"[{finding.code}] {finding.fix}")
+    if finding.fix and len(fix) <= MAX_WARNING_LENGTH:
+        yield fix
 
 
 def _audit_annotations(decision: Decision, findings: list[Finding], digest: str) -> dict[str, str]:

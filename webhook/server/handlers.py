@@ -17,6 +17,7 @@ from webhook.engine.decision_cache import DecisionCache
 from webhook.engine.object_limits import (
     MAX_SKIPPED_VALUES,
     MAX_VALUES,
+    REDUCE_POD,
     VALUES_LIMIT,
     count_values,
     deny_oversized_pod,
@@ -25,6 +26,7 @@ from webhook.engine.object_limits import (
 from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.bounded_cache import CacheBudget, clear_request_caches
+from webhook.model.claims import CLAIM_KINDS
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.dra.published_devices import MANY_SLICES, MAX_SLICES
@@ -44,6 +46,7 @@ from webhook.server.admission_response import (
 )
 from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.policy_admission import ROUTE_NAME, PolicyAdmissionHandler
+from webhook.server.review_cost import ReviewCostCheck
 from webhook.telemetry.telemetry import Telemetry
 from webhook.telemetry.tracing import ReviewTracer, TracedReview
 from webhook.web.connection import ConnectionRegistry
@@ -65,7 +68,12 @@ API_SERVER = "kube-apiserver-admission"
 MUTATE, VALIDATE = "mutate", "validate"
 
 SMALL_BODY = 16 * 1024
-"""Bytes. Any object of this size is evaluated quickly."""
+"""Bytes. Any object of this size is evaluated quickly, but for the expressions of a ResourceClaim."""
+
+SIMPLIFY_POLICIES = (
+    "Create the pod again: it is small, so the machine was busy. "
+    "If it is denied each time, the policies take too long: an admin must reduce policies and match conditions."
+)
 
 
 def admission_routes(
@@ -131,7 +139,9 @@ class AdmissionHandler:
         try:
             return self.cpu_limit.run(self._review, http_request)
         except CpuLimitError:
-            return self._reject_stopped(self._request, is_small=len(http_request.body) <= SMALL_BODY)
+            has_expressions = self._request is not None and self._request.kind in CLAIM_KINDS
+            is_quick = len(http_request.body) <= SMALL_BODY and not has_expressions
+            return self._reject_stopped(self._request, is_quick=is_quick)
 
     def _review(self, http_request: HttpRequest) -> HttpResponse:
         start = perf_counter()
@@ -174,30 +184,33 @@ class AdmissionHandler:
         message = f"could not evaluate: request.object must have at most {limit}"
         return denial or self._reject_large(message, request.uid)
 
-    def _reject_stopped(self, request: AdmissionRequest | None, *, is_small: bool) -> HttpResponse:
+    def _reject_stopped(self, request: AdmissionRequest | None, *, is_quick: bool) -> HttpResponse:
         """Reject a review that was stopped. Its caches may be halfway through a change, so they are cleared.
 
-        A small object is not at fault but the machine's load, so the API server is asked to try again.
+        If the object is quickly evaluated, the machine's load is at fault, and the API server is asked to try again.
         """
         clear_request_caches()
         self._decision = None
         self.telemetry.record_rejection("cpu_limit")
         message, denial = f"evaluating the object took more than {self.cpu_limit}", None
         if request is not None and request.operation == "CREATE":
-            denial = self._deny_oversized(request, message, perf_counter() - self.cpu_limit.seconds)
+            start, fix = perf_counter() - self.cpu_limit.seconds, SIMPLIFY_POLICIES if is_quick else REDUCE_POD
+            denial = self._deny_oversized(request, message, start, fix)
         if denial is not None:
             return denial
         uid, message = request.uid if request is not None else "", f"could not evaluate: {message}"
-        if is_small:
+        if is_quick:
             return busy_response(message, uid=uid)
         return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
 
-    def _deny_oversized(self, request: AdmissionRequest, message: str, start: float) -> HttpResponse | None:
+    def _deny_oversized(
+        self, request: AdmissionRequest, message: str, start: float, fix: str = REDUCE_POD
+    ) -> HttpResponse | None:
         """Return the denial of a pod that is not evaluated, if a policy enforces `security`."""
         policies = self.state.policies
         if self.route != VALIDATE:
             return None
-        decision = deny_oversized_pod(request, message, policies, self.clock())
+        decision = deny_oversized_pod(request, message, policies, self.clock(), fix)
         return self._respond(request, decision, policies, start) if decision.denials else None
 
     def _reject_large(self, message: str, uid: str = "") -> HttpResponse:
@@ -325,7 +338,8 @@ class AdmissionServer(HttpListener):
         def on_crash(error: Exception) -> None:
             telemetry.record_internal_error("task", error)
 
-        super().__init__(registry, tls, on_crash, polls, (), poll_seconds, sweep_seconds)
+        cost = ReviewCostCheck(state, telemetry, clock, self.cpu_limit)
+        super().__init__(registry, tls, on_crash, [*polls, cost.measure_if_changed], (), poll_seconds, sweep_seconds)
 
     def _checks(self) -> list[HealthCheck]:
         extra_checks = [each for checks in self.health_checks for each in checks()]

@@ -18,6 +18,7 @@ import orjson
 from webhook.errors import PolicyFileError, ReviewError, shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
+from webhook.policy.impossible_limits import find_impossible_limits
 from webhook.policy.lint import find_unmatched
 from webhook.policy.loader import (
     POLICY_MODELS,
@@ -170,13 +171,15 @@ def _written_spec(source: PolicySource | None) -> object:
 
 
 def policy_warnings(source: PolicySource, active: Mapping[ObjectKey, PolicySource], view: ClusterView) -> Iterator[str]:
-    """Yield why a valid object has no effect."""
+    """Yield why a valid object has no effect, or denies every pod together with others."""
     present = active.get(object_key(source.model))
     if present is not None and not present.document.file.startswith(f"{source.model.kind}/"):
         file = f"has the same name as one in {present.document.file}, which takes precedence"
         yield f"{source.model.kind} {source.name} {file}. Write another metadata.name, or remove the one in the file"
     if isinstance(source.model, GPUPolicy):
         yield from find_unmatched(source.model, view)
+        others = [one.model for key, one in active.items() if key != object_key(source.model)]
+        yield from find_impossible_limits(source.model, (one for one in others if isinstance(one, GPUPolicy)))
 
 
 def policy_error_message(request: AdmissionRequest, errors: Sequence[PolicyFileError]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.documents.reader import is_document_file
+from webhook.cache.folder_documents import folder_files
 from webhook.policy.lint import CONFLICT_CODE
 from webhook.policy.loader import SAME_NAME, LoadResult
 from webhook.policy.policy_set import PolicySet
@@ -139,9 +139,7 @@ def _revert_object(named: dict[str, str], source: str, text: str, last_loaded: L
 
 
 def list_policy_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(file for file in path.rglob("*") if is_document_file(file.relative_to(path).parts) and file.is_file())
+    return folder_files(path) if path.is_dir() else [path]
 
 
 def _read_policy_text(path: Path) -> str:

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
-from webhook.model.decisions import Decision, KeepReason, OfferChoice
+from webhook.model.decisions import NO_OFFER_REASONS, Decision, KeepReason, OfferChoice
 from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import OwnerReference
@@ -114,6 +114,17 @@ class Telemetry(ServerTelemetry):
         metrics.policies_current, metrics.policy_digest, metrics.policies_loaded_at = 1, digest, now.timestamp()
         metrics.active_policies = count
         self.log.info("policies loaded", policies=count, digest=digest)
+
+    def record_review_cost(self, policies: int, seconds: float, limit: float, *, is_slow: bool) -> None:
+        """Record the CPU time of a review of the largest usual pod, by as many policies as may match one pod."""
+        self.metrics.review_cpu_seconds = seconds
+        if is_slow:
+            self.log.warning(
+                "policies are slow to evaluate; `rightslice policy lint` names the costliest",
+                policiesForOnePod=policies,
+                cpuMilliseconds=round(seconds * 1000, 1),
+                limitMilliseconds=round(limit * 1000),
+            )
 
     def record_policies_rejected(self, errors: tuple[str, ...]) -> None:
         """Record that the current policies do not load; the last valid set stays active."""
@@ -221,6 +232,7 @@ class WebhookMetrics(Collector):
         self.policy_loads: Counter[str] = Counter()
         self.policies_current = 0
         self.active_policies = 0
+        self.review_cpu_seconds = 0.0
         self.policies_loaded_at = 0.0
         self.policy_digest = ""
         self.rollouts: Mapping[str, bool] = {}
@@ -246,7 +258,7 @@ class WebhookMetrics(Collector):
             self.needs["free"] += decision.needed_mib
         elif outcome.reason in (KeepReason.NO_FREE_CAPACITY, KeepReason.NO_GROWTH):
             self.needs["full"] += decision.needed_mib
-        elif outcome.reason is KeepReason.NO_OFFER and decision.needed_mib <= self.largest_slice_mib():
+        elif outcome.reason in NO_OFFER_REASONS and decision.needed_mib <= self.largest_slice_mib():
             self.needs["missing"] += decision.needed_mib
 
     def collect(self) -> Iterator[Metric]:
@@ -265,6 +277,7 @@ class WebhookMetrics(Collector):
         yield counter_family("rightslice_policy_loads_total", self.policy_loads)
         yield gauge_family("rightslice_policies_last_load_successful", self.policies_current)
         yield gauge_family("rightslice_active_policies", self.active_policies)
+        yield gauge_family("rightslice_review_cpu_seconds", self.review_cpu_seconds)
         yield gauge_family("rightslice_policies_last_load_timestamp_seconds", self.policies_loaded_at)
         yield info_family("rightslice_policies_info", {"digest": self.policy_digest})
         rollouts = {name: int(halted) for name, halted in islice(self.rollouts.items(), MAX_POLICY_SERIES)}

@@ -88,6 +88,7 @@ def _attributes(review: TracedReview) -> dict[str, str | int | list[str]]:
         "http.request.method": "POST",
         "http.response.status_code": review.status,
         "url.path": f"/{review.route}",
+        "url.scheme": "https",
     }
     if review.request is not None:
         request = review.request

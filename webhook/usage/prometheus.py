@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import aiohttp
 import msgspec
 
-from webhook.errors import UsageError, quote_text, shorten_text
+from webhook.errors import UsageError, connection_problem, quote_text, shorten_text
 from webhook.report.text import sanitize
 from webhook.usage.prometheus_source import PrometheusEndpoint, PrometheusSource
 
@@ -164,8 +164,7 @@ class PrometheusClient:
         except TimeoutError as error:
             raise self._query_error(query, f"did not answer within {self.source.call_seconds:g} s") from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-            raise self._query_error(query, f"did not answer ({inner or type(error).__name__})") from error
+            raise self._query_error(query, f"did not answer ({connection_problem(error)})") from error
 
     def _check_response(self, query: str, answer: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
         try:

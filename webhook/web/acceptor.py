@@ -2,7 +2,7 @@
 
 A handshake costs about as much CPU as ten requests on an open connection, and nobody is authenticated before its end.
 So a handshake starts when its first byte has arrived, a few start in each iteration of the event loop, and client
-addresses take turns. If too many wait, the longest waiting one of the address with the most is closed.
+addresses take turns. If too many wait, the longest waiting one is closed (see `ClientQueues.surplus`).
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ class ConnectionAcceptor:
             self._forget(pending)
 
     def _displace(self, queues: ClientQueues[PendingConnection]) -> None:
-        """Close the longest waiting connection of the address with the most."""
+        """Close the longest waiting surplus connection."""
         self._registry.on_rejected("too_many_handshakes")
-        self._close(next(iter(queues.largest_queue())))
+        self._close(next(queues.surplus()))
 
     def _close(self, pending: PendingConnection) -> None:
         self._forget(pending)

@@ -30,7 +30,7 @@ from webhook.web.http_messages import (
     encode_response,
     error_response,
 )
-from webhook.web.limits import LARGE_BODY, ClientQueues, ServerLimits, ServerLoad, request_deadline
+from webhook.web.limits import LARGE_BODY, ClientQueues, ServerLimits, ServerLoad, request_deadline, tls_memory
 from webhook.web.tls import ClientCertificateRules, PeerCertificate
 
 MAX_LINE = 8190
@@ -45,7 +45,7 @@ class HttpConnection(asyncio.Protocol):
         self.address = address
         self._registry = registry
         self._loop = loop
-        self._parser = HttpRequestParser(
+        self._parser: HttpRequestParser | None = HttpRequestParser(
             cast("asyncio.Protocol", self),  # type: ignore[arg-type] # the parser only pauses and resumes it
             loop,
             registry.limits.chunk_memory,
@@ -62,6 +62,8 @@ class HttpConnection(asyncio.Protocol):
         self._query = ""
         self._payload: StreamReader | None = None
         self._buffered = 0
+        self._largest_read = LARGE_BODY
+        self._retained = 0
         self._reading = False
         self._waiting = False
         self._too_many_chunks = False
@@ -78,10 +80,11 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the deadline for the first request; the TLS handshake is complete."""
         self._transport = cast("asyncio.Transport", transport)
-        self.expires = self._loop.time() + self._registry.limits.request_time
         self._certificate = transport.get_extra_info("peercert")
         accepted = self._registry.accepts_certificate(self._certificate)
         self._client_allowed = accepted or not self._registry.requires_certificates
+        limits = self._registry.limits
+        self._set_deadline(limits.keepalive if self._client_allowed else limits.request_time)
         if not self._registry.add(self, trusted=accepted):
             self._closing = True
             self._transport.abort()
@@ -90,12 +93,16 @@ class HttpConnection(asyncio.Protocol):
         """Release everything that the connection used."""
         self._transport = None
         self._closing = True
-        self._release_buffers()
+        self._release_request()
+        self._registry.load.retained -= self._retained
+        self._registry.load.free_memory.count_body(self._retained)
         self._registry.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, and respond if it completes a request."""
-        if self._closing:
+        if len(data) > self._largest_read:
+            self._count_retained(len(data))
+        if self._closing or self._parser is None:
             return
         if not self._started_at:
             self._started_at = self._loop.time()
@@ -147,8 +154,8 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def receives_body(self) -> bool:
-        """True while a body is being received."""
-        return self._reading
+        """True while a body is being received, or waits for its turn."""
+        return self._reading or self._waiting
 
     def apply_client_rules(self, rules: ClientCertificateRules) -> None:
         """Check the client by other rules, and close after the next response: the old ones verified its certificate."""
@@ -224,7 +231,7 @@ class HttpConnection(asyncio.Protocol):
             self._reject("bad_request", error_response(HTTPStatus.EXPECTATION_FAILED, "Expect must be 100-continue"))
             return
         if not self._registry.load.can_read_body():
-            self._reject("overloaded", busy_response("too many concurrent requests"))
+            self._reject("overloaded", _OVERLOADED)
             return
         self._reading = True
         self._registry.load.reading += 1
@@ -234,17 +241,31 @@ class HttpConnection(asyncio.Protocol):
         self._buffer_body(payload)
 
     def _buffer_body(self, payload: StreamReader) -> None:
-        load = self._registry.load
-        load.buffered += payload.total_bytes - self._buffered
+        self._count_buffered(payload)
+        if payload.total_bytes > LARGE_BODY and self._registry.load.is_full:
+            self._reject("overloaded", _OVERLOADED)
+
+    def _count_buffered(self, payload: StreamReader) -> None:
+        self._registry.load.buffered += payload.total_bytes - self._buffered
         self._buffered = payload.total_bytes
-        if load.buffered > self._registry.limits.buffered:
-            self._reject("overloaded", busy_response("too many concurrent requests"))
+
+    def _count_retained(self, read: int) -> None:
+        load, before = self._registry.load, self._retained
+        self._largest_read, self._retained = read, tls_memory(read)
+        load.retained += self._retained - before
+        if load.is_overfull:
+            self._registry.on_rejected("overloaded")
+            self.abort()
 
     def _dispatch(self, payload: StreamReader) -> None:
         load = self._registry.load
         if not load.can_answer(self._loop.time()):
-            self._reject("overloaded", busy_response("too many concurrent requests"))
+            self._reject("overloaded", _OVERLOADED)
         elif payload.total_bytes > LARGE_BODY and self._transport is not None:
+            self._count_buffered(payload)
+            if load.is_full:
+                self._reject("overloaded", _OVERLOADED)
+                return
             load.free_memory.count_body(payload.total_bytes)
             self._waiting = True
             self._transport.pause_reading()
@@ -289,16 +310,22 @@ class HttpConnection(asyncio.Protocol):
         self._started_at = 0.0
         if close:
             self._closing = True
-            self._set_deadline(self._registry.limits.close_time)
+            close_time = self._registry.limits.close_time
+            self._set_deadline(close_time / 4 if self._retained else close_time)
             transport.close()
-        else:
+        elif self._parser is not None:
             self._parser.message_consumed()
             self._set_deadline(self._registry.limits.keepalive)
         if response.after_send is not None:
             response.after_send()
 
     def _stays_open(self) -> bool:
-        """Return whether the client may send more: it reviews. Probes, scrapers and others connect again."""
+        """Return whether the client may send more: it reviews, and TLS keeps no memory beyond the limit for it.
+
+        Probes, scrapers and others connect again.
+        """
+        if self._retained and self._registry.load.retained > self._registry.limits.retained:
+            return False
         reviews = self._client_allowed and self._route is not None and self._route.accepts_json
         return reviews and self._registry.trust(self)
 
@@ -308,8 +335,7 @@ class HttpConnection(asyncio.Protocol):
         Closing at once would reset the connection, and the client would not receive the response.
         """
         self._closing = True
-        self._release_buffers()
-        self._payload = None
+        self._release_request()
         self._set_deadline(self._registry.limits.close_time)
         if self._transport is not None:
             self._transport.write(encode_response(response, close=True))
@@ -318,6 +344,11 @@ class HttpConnection(asyncio.Protocol):
         """Set the deadline; a client that does not read its responses cannot extend it."""
         expires = self._loop.time() + seconds
         self.expires = min(self.expires, expires) if self._stalled else expires
+
+    def _release_request(self) -> None:
+        """Release an incomplete request. The parser has it too, and both are in cycles with the connection."""
+        self._release_buffers()
+        self._payload = self._parser = None
 
     def _release_buffers(self) -> None:
         load = self._registry.load
@@ -399,9 +430,9 @@ class ConnectionRegistry:
             self.trusted.discard(connection.address, connection)
 
     def _displace(self, queues: ClientQueues[HttpConnection]) -> bool:
-        """Close the longest unused connection of the address with the most, unless its request is being received."""
+        """Close the longest unused surplus connection, unless its request is being received."""
         self.on_rejected("too_many_connections")
-        for connection in queues.largest_queue():
+        for connection in queues.surplus():
             if not connection.receives_body:
                 queues.discard(connection.address, connection)
                 connection.abort()
@@ -421,6 +452,8 @@ class ConnectionRegistry:
 
 
 _TIMEOUT_RESPONSE = error_response(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
+
+_OVERLOADED = busy_response("too many concurrent requests")
 
 _BAD_REQUEST = error_response(HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
 

@@ -17,7 +17,7 @@ import math
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,10 +89,16 @@ class ServerLimits:
             loop, that is, how many were waiting at the same time, and large requests that wait for their turn. Further
             ones get 503. Only uvloop's clock shows where an iteration ends: asyncio's own loop evaluates all waiting
             requests.
-        buffered: Bytes of incomplete bodies, all connections together.
-        request_time: From the first byte of a request to the last.
-        keepalive: An idle connection. API servers close theirs after 90 s; if we closed first, a call would fail.
-        close_time: For a client to read its last response.
+        buffered: Bytes of large bodies that are not answered, and of what TLS keeps (see `tls_memory`), all connections
+            together. Further bodies get 503; above half as much again, connections are closed without a response,
+            because waiting for a client to read its response takes memory too.
+        retained: Bytes that TLS keeps. Above it, a connection that had a large body is closed after its response, and
+            the client connects again for its next request. Closing each of them would cost every large review of an
+            API server a handshake; a few MiB are enough for its idle connections, of which it keeps 25 per webhook.
+        request_time: From the first byte of a request to the last, and for a client that may send no reviews to start.
+        keepalive: An idle connection. API servers close theirs after 90 s; if we closed first, a call would fail. They
+            also open connections for requests that another connection then takes, so it may not have had a request.
+        close_time: For a client to read its last response; a quarter of it if TLS keeps memory for it.
         stall_time: For a client that does not read its responses.
         chunk_memory: Half of the memory that the parser may use before a body counts as split into too many chunks.
     """
@@ -102,7 +108,8 @@ class ServerLimits:
     handshakes: int = 64
     handshake_time: float = 5.0
     in_flight: int = 256
-    buffered: int = 64 * MIB
+    buffered: int = 32 * MIB
+    retained: int = 16 * MIB
     request_time: float = 5.0
     keepalive: float = 150.0
     close_time: float = 2.0
@@ -159,13 +166,32 @@ class LargeRequests:
                 loop.call_soon(self._answer_first)
 
 
+def tls_memory(largest_read: int) -> int:
+    """Return the bytes that TLS keeps of the most that was read at once, for as long as a connection is open.
+
+    uvloop reads into a buffer of the connection, whose pages stay, and copies it into one of OpenSSL, which grows by a
+    third more than it must and never shrinks.
+
+    >>> tls_memory(300_000)
+    700000
+    """
+    return largest_read * 7 // 3
+
+
 class ServerLoad:
-    """The current load of one event loop."""
+    """The current load of one event loop.
+
+    Attributes:
+        reading: Requests whose body is being received.
+        buffered: Bytes of bodies that are not answered.
+        retained: Bytes that TLS keeps of large reads, also of those that were answered.
+    """
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self.reading = 0
         self.buffered = 0
+        self.retained = 0
         self.free_memory = FreeMemory()
         self.large_requests = LargeRequests()
         self._iteration = 0.0
@@ -173,7 +199,17 @@ class ServerLoad:
 
     def can_read_body(self) -> bool:
         """Return whether one more body may be received in pieces."""
-        return self.reading < self._limits.in_flight and self.buffered < self._limits.buffered
+        return self.reading < self._limits.in_flight
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more of a large body may be received."""
+        return self.buffered + self.retained > self._limits.buffered
+
+    @property
+    def is_overfull(self) -> bool:
+        """True if a connection with a large body must be closed at once."""
+        return (self.buffered + self.retained) * 2 > self._limits.buffered * 3
 
     def can_answer(self, now: float) -> bool:
         """Count a request of this iteration of the event loop; False if too many were waiting.
@@ -212,45 +248,48 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class ClientQueues(Generic[Item]):
-    """Items by the address of their client, those of one address in the order in which they were last used."""
+    """Items by the address of their client, in the order in which they were last used."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[Item, None]] = {}
-        self._length = 0
+        self._used: dict[Item, None] = {}
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._used)
 
     def __iter__(self) -> Iterator[Item]:
-        return (item for queue in self._queues.values() for item in queue)
+        return iter(self._used)
 
     def add(self, address: str, item: Item) -> None:
         """Add an item as the one used last."""
         self._queues.setdefault(address, {})[item] = None
-        self._length += 1
+        self._used[item] = None
 
     def discard(self, address: str, item: Item) -> bool:
         """Remove an item; return whether it was there."""
         queue = self._queues.get(address, {})
         if item not in queue:
             return False
-        del queue[item]
-        self._length -= 1
+        del queue[item], self._used[item]
         if not queue:
             del self._queues[address]
         return True
 
-    def largest_queue(self) -> Iterable[Item]:
-        """Return the items of the address that has the most, the longest unused first."""
-        return max(self._queues.values(), key=len, default={})
+    def surplus(self) -> Iterator[Item]:
+        """Return the items to give up for others, the longest unused first: those of an address that has over half.
+
+        If none has, those of all addresses: while an attacker has many, the API server may have the most connections of
+        one address, but uses them more often.
+        """
+        largest = max(self._queues.values(), key=len, default={})
+        return iter(largest if len(largest) * 2 > len(self) else self._used)
 
     def pop_next(self) -> Item:
         """Remove and return the longest waiting item of the address whose turn it is; every address gets its turn."""
         address = next(iter(self._queues))
         queue = self._queues.pop(address)
         item = next(iter(queue))
-        del queue[item]
-        self._length -= 1
+        del queue[item], self._used[item]
         if queue:
             self._queues[address] = queue
         return item

@@ -192,7 +192,7 @@ async def drain_connections(server: HttpListener, seconds: float, stop_now: asyn
     idle_end = time() + CLIENT_IDLE_SECONDS
     with suppress(TimeoutError):
         await asyncio.wait_for(stop_now.wait(), seconds)
-    while seconds and registry.trusted and not stop_now.is_set() and time() < idle_end:
+    while seconds and registry.connections and not stop_now.is_set() and time() < idle_end:
         await asyncio.sleep(DRAIN_POLL_SECONDS)
     server.stop_listening()
     end = time() + FINISH_SECONDS

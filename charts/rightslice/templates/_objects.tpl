@@ -9,14 +9,14 @@ values ask for. A template with changes gets one object at a time and changes it
       "MutatingWebhookConfiguration" "ValidatingWebhookConfiguration"
       "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" -}}
 {{- range $file := .files -}}
-{{- range regexSplit "(?m)^---$" ($.root.Files.Get (printf "manifests/%s/%s.yaml" $.folder $file)) -1 -}}
+{{- $text := include "rightslice.file" (dict "root" $.root "name" (printf "%s/%s.yaml" $.folder $file)) -}}
+{{- range regexSplit "(?m)^---$" $text -1 -}}
 {{- $object := fromYaml . -}}
 {{- if and $.namespace (not (has $object.kind $cluster)) -}}
 {{- $_ := set $object.metadata "namespace" $.namespace -}}
 {{- end -}}
-{{- if $.labels -}}
-{{- $_ := set $object.metadata "labels" (merge (dict) ($object.metadata.labels | default dict) $.labels) -}}
-{{- end -}}
+{{- $labels := $object.metadata.labels | default dict -}}
+{{- $_ := set $object.metadata "labels" (merge (include "rightslice.releaseLabels" $.root | fromYaml) $labels ($.labels | default dict)) -}}
 {{- if $.change -}}
 {{- include $.change (dict "root" $.root "values" $.root.Values "object" $object "context" $.context) -}}
 {{- end -}}
@@ -28,31 +28,72 @@ values ask for. A template with changes gets one object at a time and changes it
 {{- end -}}
 {{- end -}}
 
+{{- define "rightslice.file" -}}
+{{- /* Return a file of manifests/, with the namespace of the release. Arguments: root, name. */ -}}
+{{- .root.Files.Get (printf "manifests/%s" .name) | replace "rightslice-system" .root.Release.Namespace -}}
+{{- end -}}
+
 {{- define "rightslice.labels" -}}
 app.kubernetes.io/name: rightslice
 app.kubernetes.io/part-of: rightslice
+{{ include "rightslice.releaseLabels" . }}
 {{- end -}}
 
-{{- define "rightslice.pod" -}}
-{{- /* Set image, pull secrets and resources of a pod. Arguments: root, spec, resources. */ -}}
+{{- define "rightslice.releaseLabels" -}}
+{{- /* Labels of every object. Selectors and pods do not have them, because an upgrade cannot change a selector. */ -}}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "rightslice.image" -}}
+{{- /* Set the image of a pod. Arguments: root, spec. */ -}}
 {{- $image := .root.Values.image -}}
 {{- $container := first .spec.containers -}}
 {{- $tag := printf ":%s" ($image.tag | default .root.Chart.AppVersion) -}}
 {{- if $image.digest }}{{ $tag = printf "@%s" $image.digest }}{{ end -}}
 {{- $_ := set $container "image" (print $image.repository $tag) -}}
 {{- $_ := set $container "imagePullPolicy" $image.pullPolicy -}}
-{{- if .resources }}{{ $_ := set $container "resources" .resources }}{{ end -}}
-{{- if .root.Values.imagePullSecrets }}{{ $_ := set .spec "imagePullSecrets" .root.Values.imagePullSecrets }}{{ end -}}
+{{- end -}}
+
+{{- define "rightslice.component" -}}
+{{- /* Set what values say about the pods, ServiceAccount and NetworkPolicy of a component. Arguments: object, values, settings. */ -}}
+{{- if and (eq .object.kind "ServiceAccount") .settings.serviceAccountAnnotations -}}
+{{- $_ := set .object.metadata "annotations" .settings.serviceAccountAnnotations -}}
+{{- end -}}
+{{- if has .object.kind (list "Deployment" "DaemonSet") -}}
+{{- $template := .object.spec.template -}}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "priorityClassName" -}}
+{{- with get $.settings $field }}{{ $_ := set $template.spec $field . }}{{ end -}}
+{{- end -}}
+{{- $container := first $template.spec.containers -}}
+{{- $_ := set $container "resources" (merge (dict) .settings.resources $container.resources) -}}
+{{- with .settings.podAnnotations }}{{ $_ := set $template.metadata "annotations" . }}{{ end -}}
+{{- with .settings.podLabels }}{{ $_ := set $template.metadata "labels" (merge (dict) $template.metadata.labels .) }}{{ end -}}
+{{- with .values.imagePullSecrets }}{{ $_ := set $template.spec "imagePullSecrets" . }}{{ end -}}
+{{- if and (eq .values.securityContext "openshift") $template.spec.securityContext -}}
+{{- $_ := set $template.spec "securityContext" (omit $template.spec.securityContext "runAsUser" "runAsGroup" "fsGroup") -}}
+{{- end -}}
+{{- end -}}
+{{- include "rightslice.networkPolicy" . -}}
 {{- end -}}
 
 {{- define "rightslice.networkPolicy" -}}
-{{- /* Omit a NetworkPolicy that values turn off, and admit only the API servers if values name them. */ -}}
+{{- /* Omit a NetworkPolicy that values turn off, and set the ports and the addresses of the API servers. */ -}}
 {{- if eq .object.kind "NetworkPolicy" -}}
+{{- $ports := list -}}
+{{- range .values.networkPolicy.apiServerPorts }}{{ $ports = append $ports (dict "port" . "protocol" "TCP") }}{{ end -}}
+{{- if gt (len .object.spec.egress) 1 }}{{ $_ := set (first .object.spec.egress) "ports" $ports }}{{ end -}}
 {{- if not .values.networkPolicy.enabled }}{{ $_ := set .object "skip" true }}{{ end -}}
 {{- if and .values.networkPolicy.apiServerCIDRs (eq .object.metadata.name "rightslice") -}}
 {{- $from := list -}}
 {{- range .values.networkPolicy.apiServerCIDRs }}{{ $from = append $from (dict "ipBlock" (dict "cidr" .)) }}{{ end -}}
 {{- $_ := set (first .object.spec.ingress) "from" $from -}}
+{{- with .values.monitoring.serviceMonitor -}}
+{{- $prometheus := dict "namespaceSelector" (dict "matchLabels" (dict "kubernetes.io/metadata.name" .prometheusNamespace)) -}}
+{{- if .enabled }}{{ $_ := set (first $.object.spec.ingress) "from" (append $from $prometheus) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -98,8 +98,7 @@ def test_a_harmful_limit_range_is_warned_about_and_accepted(site: Installation, 
         applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(harmful))
         corrected = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fix_object(harmful, lint_object(harmful))))
 
-        assert [line.partition(": [")[0] for line in applied.stderr.splitlines()] == ["Warning"]
-        assert f"[{code}]" in applied.stderr
+        assert {line.partition("] ")[0] for line in applied.stderr.splitlines()} == {f"Warning: [{code}"}
         assert corrected.stderr == ""
         site.plane.kubectl("delete", kind.lower(), "trap", f"--namespace={team}")
 

@@ -167,11 +167,11 @@ def test_a_pod_with_generate_name_is_right_sized_and_rejected(site: Installation
 
 
 def large_pod(team: str, size: int) -> Json:
-    """Return a pod of about this many bytes, most of them in environment variables."""
-    pod = make_pod("large").namespace(team).needs("8Gi").gpus(1)
-    for index in range(size // 100_000):
-        pod.env(f"PART_{index}", "x" * 99_900)
-    return pod.build()
+    """Return a pod of about this many bytes, most of them in environment variables of a container without GPUs."""
+    pod = make_pod("large").namespace(team).needs("8Gi").gpus(1).build()
+    parts = [{"name": f"PART_{index}", "value": "x" * 99_900} for index in range(size // 100_000)]
+    pod["spec"]["initContainers"] = [{"name": "prepare", "image": "ghcr.io/example/prepare:1", "env": parts}]
+    return pod
 
 
 def test_the_largest_pods_are_evaluated_and_right_sized(site: Installation, team: str) -> None:

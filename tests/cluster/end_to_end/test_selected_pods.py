@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import yaml
 
 from tests.cluster.end_to_end.test_pods import GPU, container_requests, notebook
-from tests.cluster.installation import Installation
-from tests.cluster.polling import COMMAND_SECONDS
-from tests.conftest import ROOT
+from tests.cluster.installation import Installation, rightslice
 
 LABELS = {"nb-0": "jupyter", "nb-1": "jupyter", "other": "serve"}
 """The label app of each pod, by name."""
@@ -27,15 +22,9 @@ def pods(site: Installation, team: str) -> str:
     return team
 
 
-def rightslice(site: Installation, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as the admin of the plane."""
-    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={site.plane.kubeconfig}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-
-
 def test_explain_and_undo_take_the_selected_pods(site: Installation, pods: str) -> None:
-    explained = rightslice(site, "explain", "-n", pods, "-l", "app=jupyter", "--cluster", "live")
-    undone = rightslice(site, "undo", "-n", pods, "-l", "app in (jupyter)")
+    explained = rightslice(site.plane, "explain", "-n", pods, "-l", "app=jupyter", "--cluster", "live")
+    undone = rightslice(site.plane, "undo", "-n", pods, "-l", "app in (jupyter)")
 
     assert (explained.returncode, undone.returncode) == (0, 0), explained.stderr + undone.stderr
     titles = [line.split()[1] for line in explained.stdout.splitlines() if line.startswith("Pod ")]
@@ -47,7 +36,7 @@ def test_explain_and_undo_take_the_selected_pods(site: Installation, pods: str) 
 
 @pytest.mark.parametrize("command", [("explain", "--cluster", "live"), ("undo",)], ids=" ".join)
 def test_a_selector_of_no_pods_is_an_error(site: Installation, pods: str, command: tuple[str, ...]) -> None:
-    ran = rightslice(site, *command, "-n", pods, "-l", "app=none")
+    ran = rightslice(site.plane, *command, "-n", pods, "-l", "app=none")
 
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f"no pods in namespace {pods} with labels app=none" in ran.stderr

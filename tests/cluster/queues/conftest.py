@@ -36,11 +36,11 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ins
 
 @pytest.fixture
 def team(site: Installation) -> Iterator[str]:
-    """A namespace with a queue for four cards and four slices, whose policy right-sizes templates."""
+    """A namespace with a queue for four cards and four slices, whose policy right-sizes templates that may wait."""
     plane, name = site.plane, f"queued-{secrets.token_hex(3)}"
     plane.add_namespace(name)
     with serve_queue(plane, name, {"cpu": 100, GPU: 4, SLICE: 4}):
-        plane.api.create(POLICIES, policy_of(name))
+        plane.api.create(POLICIES, policy_of(name, "wait"))
         path = f"{POLICIES}/{name}"
         eventually(lambda: plane.api.get(path).get("status", {}).get("conditions"))
         yield name
@@ -49,12 +49,12 @@ def team(site: Installation) -> Iterator[str]:
         plane.api.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds="0")
 
 
-def policy_of(namespace: str) -> Json:
-    """Return a policy that right-sizes pods and templates of a namespace."""
+def policy_of(namespace: str, when_full: str) -> Json:
+    """Return a policy that right-sizes pods and templates of a namespace, with its action when nothing is free."""
     spec = {
         "mode": "enforce",
         "match": {"namespaces": [namespace]},
-        "rightSizing": {"templates": "enforce"},
+        "rightSizing": {"templates": "enforce", "whenFull": when_full},
         "injection": {"tolerations": "auto"},
     }
     return {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": namespace}, "spec": spec}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -28,11 +29,9 @@ def pool(site: Installation, request: pytest.FixtureRequest) -> Iterator[tuple[s
     """A namespace whose queue has a flavor of one group with one node, and its action when nothing is free."""
     plane, name = site.plane, f"grown-{secrets.token_hex(3)}"
     plane.add_namespace(name)
-    rules = policy_of(name)
-    rules["spec"]["rightSizing"]["whenFull"] = request.param
     added = add_nodes(plane, [pool_node(f"{name}-0", name)])
     with serve_queue(plane, name, {"cpu": 100, GPU: PODS, SLICE: PODS}, {"pool": name}):
-        plane.api.create(POLICIES, rules)
+        plane.api.create(POLICIES, policy_of(name, request.param))
         path = f"{POLICIES}/{name}"
         eventually(lambda: plane.api.get(path).get("status", {}).get("conditions"))
         yield name, request.param
@@ -64,8 +63,8 @@ def test_a_job_gets_slices_of_nodes_that_its_group_adds(site: Installation, pool
         return
 
     # The webhook learns of the node, the queue and the policy by watches.
-    tried = lambda: limits_of(create_job(plane, job, dryRun="All")["spec"]["template"])  # noqa: E731 - used at once
-    eventually(tried, until=lambda limits: limits == {SLICE: "1"})
+    tried = partial(create_job, plane, job, dryRun="All")
+    eventually(tried, until=lambda created: limits_of(created["spec"]["template"]) == {SLICE: "1"})
     assert limits_of(create_job(plane, job)["spec"]["template"]) == {SLICE: "1"}
     charged = eventually(lambda: admitted_amounts(plane, team), within=120)
     assert charged == {"many": {"cpu": str(PODS), SLICE: str(PODS)}}

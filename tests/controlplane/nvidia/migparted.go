@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parseLayouts reads a configuration as mig-parted does. Its libraries need a C compiler.
+// parseLayouts reads a configuration as mig-parted does. Its libraries need gcc.
 func parseLayouts(text string) (any, error) {
 	var spec parted.Spec
 	err := yaml.Unmarshal([]byte(text), &spec)

@@ -5,5 +5,5 @@ package main
 import "errors"
 
 func parseLayouts(string) (any, error) {
-	return nil, errors.New("mig-parted needs a C compiler")
+	return nil, errors.New("mig-parted needs gcc")
 }

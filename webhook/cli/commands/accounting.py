@@ -9,7 +9,7 @@ import typer
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.commands.doctor import FORMATS, DoctorOutput, diagnosis_exit_code, diagnosis_reports
-from webhook.cli.output import paint_for, parse_targets, print_result, write_reports
+from webhook.cli.output import RowFlags, paint_for, parse_targets, print_result, write_reports
 from webhook.installing.accounting_check import accounting_results, read_accounting_facts
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.report.serialization import yaml_text
@@ -52,6 +52,8 @@ def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8
 @accounting.command("check")
 def check_accounting(
     namespace: CheckedNamespace = "default",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: DoctorOutput = None,
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
@@ -66,5 +68,5 @@ def check_accounting(
     targets = parse_targets(output, FORMATS)
     facts = call_api(ClusterFlags(kubeconfig, context), lambda api: read_accounting_facts(api, namespace))
     results = list(accounting_results(facts))
-    write_reports(targets, diagnosis_reports(results, paint_for(no_color=no_color)))
+    write_reports(targets, diagnosis_reports(results, paint_for(no_color=no_color), RowFlags(sort_by, no_headers)))
     raise typer.Exit(diagnosis_exit_code(results))

@@ -53,7 +53,6 @@ from webhook.report.workload_report import (
     workload_finding_lines,
 )
 from webhook.report.workloads import WorkloadReport, workload_reports
-from webhook.well_known import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import ClusterAudit
@@ -80,7 +79,7 @@ def audit_command(
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.OnlyNamespace = None,
     all_namespaces: flags.AllNamespaces = False,
     selector: flags.Selector = "",

@@ -11,7 +11,7 @@ import typer
 from webhook.audit.object_files import read_content
 from webhook.cache.placement_input import PlacementInput
 from webhook.cli import flags
-from webhook.cli.cluster_access import ClusterFlags, choose_cluster
+from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.inputs import note_demo
 from webhook.cli.output import (
     ReportRenderer,
@@ -69,6 +69,7 @@ MAX_MATRIX_BYTES = 64 << 10
 def capacity_command(
     called: typer.Context,
     node: NodeName = "",
+    filename: flags.ClusterFiles = None,
     cluster: flags.ReadCluster = None,
     selector: NodeSelector = "",
     links: LinksFile = "",
@@ -99,13 +100,14 @@ def capacity_command(
         one = "NODE" if node else "--links"
         exit_with_error(f"{one}: describes one machine, which has no rows. Leave out -l, --sort-by and --no-headers")
     if links:
-        if node or flags.is_written(called, "cluster"):
-            exit_with_error("--links: describes one machine. Leave out the node and --cluster")
+        if node or filename or flags.is_written(called, "cluster"):
+            exit_with_error("--links: describes one machine. Leave out the node, -f and --cluster")
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
-    cluster, node = str(choose_cluster(cluster)), node.removeprefix("node/")
+    files, node = list(filename or ()), node.removeprefix("node/")
+    cluster = flags.files_or_cluster(called, files, cluster)
     note_demo(cluster)
-    placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
+    placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), files, verbose=verbose)
     selection = select_objects(selector=selector)
     chosen = {each.name for each in placement.snapshot.fleet.nodes if selection.selects_labels(each.labels)}
     every = node_capacities(placement.snapshot, placement.mix, placement.devices)

@@ -47,7 +47,6 @@ from webhook.report.ci_formats import (
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.serialization import json_text
 from webhook.report.text import Paint, without_style
-from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 FORMATS_FOR_PEOPLE = ("table", "wide", "name")
@@ -70,7 +69,7 @@ def check_command(
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
     selector: CheckSelector = "",
     namespace_labels: flags.NamespaceLabels = None,

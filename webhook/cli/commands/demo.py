@@ -145,7 +145,8 @@ def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
     if not one.denied:
         changed = diff_lines(result.stored, object_without_records(one.patched, result.stored), paint, width=WIDTH - 2)
         yield from (f"  {line}" for line in changed)
-    for text in dict.fromkeys(one.warnings):
+    fixes = {f"[{found.finding.code}] {found.finding.fix}" for found in result.findings}  # shown with their findings
+    for text in (each for each in dict.fromkeys(one.warnings) if each not in fixes):
         yield from _demo_message_lines("warn", TextStyle.WARNING, text, result, paint)
     for text in denial_reasons(one.denied):
         yield from _demo_message_lines("deny", TextStyle.BAD, text, result, paint)
@@ -195,7 +196,7 @@ def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckRe
     if found and words.endswith(CUT):
         words = f"{finding_sentence(found.finding)}."
     fix = found.finding.fix if found else ""
-    if fix not in words:  # the server omits it if the warning would be longer than kubectl shows
+    if fix not in words:  # it is the next warning if this one would be longer than kubectl shows
         words = f"{words} {fix}"
     yield from (f"    {line}" for line in _wrap_text(words))
 

@@ -22,7 +22,15 @@ from webhook.cli.inputs import (
     read_live_view,
     reject_unread_files,
 )
-from webhook.cli.output import exit_with_error, paint_for, print_result
+from webhook.cli.output import (
+    ReportRenderer,
+    document_reports,
+    exit_with_error,
+    join_lines,
+    paint_for,
+    parse_targets,
+    write_reports,
+)
 from webhook.cli.references import (
     parse_reference,
     read_live_pod,
@@ -35,17 +43,19 @@ from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
 from webhook.model.pods import DEFAULT_NAMESPACE
+from webhook.report.check import check_document
 from webhook.report.code_pages import (
     closest_code,
+    code_document,
     code_list,
-    code_page,
     codes_markdown,
     find_reason,
-    reason_page,
+    is_documented,
+    page_lines,
+    reason_document,
 )
 from webhook.report.explain import event_lines, explain_lines
 from webhook.report.text import sanitize
-from webhook.well_known import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
@@ -67,6 +77,8 @@ ExplainCluster = Annotated[
         "right-sized, and placement is not checked."
     ),
 ]
+FORMATS = ("text", "json", "yaml")
+ExplainOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 AllCodes = Annotated[bool, typer.Option("--all", help="Print the pages of all codes, as in docs/codes.md.")]
 
 
@@ -78,33 +90,35 @@ def explain_command(
     cluster: ExplainCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.PodNamespace = None,
     selector: flags.Selector = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
+    output: ExplainOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
     """Explain a finding code, a reason, or an evaluation.
 
-    With -f, -l, or for a pod of a cluster, shows the evaluation step by step.
+    With -f, -l, or for a pod of a cluster, shows the evaluation step by step; as JSON or YAML, what `check` reports.
 
     Exit code: 0, 2 invalid input or an unknown code, 3 the cluster did not answer.
     """
+    targets = parse_targets(output, FORMATS)
     if every:
-        print_result(codes_markdown())
+        write_reports(targets, {**_code_reports(None), "text": codes_markdown})
         return
     if selector and code is not None:
         exit_with_error(f"explain takes {sanitize(code)} or -l, found both. Write explain -l {sanitize(selector)}")
     if cluster is None and ((selector and not file) or (code is not None and "/" in code)):
         cluster = choose_cluster(cluster, file or ())
-    is_other = code is not None and code.upper() not in CODES and not find_reason(code)
+    is_other = code is not None and not is_documented(code)
     names_pod = cluster is not None and (is_other or bool(selector and not file))
     if not file and not names_pod:
-        print_result(code_page_lines(code))
+        write_reports(targets, _code_reports(code))
         return
     if file and code is not None:
         command = f"rightslice explain -f {sanitize(file[0])}"
@@ -143,11 +157,18 @@ def explain_command(
         else:
             documents = list(read_objects(file or []))
             reject_unread_files(documents)
-            chosen = select_objects(selector=selector).choose(documents)
-            results = list(evaluate_for_explain(chosen, evaluation))
-    paint = paint_for(no_color=no_color)
-    for i, result in enumerate(results):
-        print_result([*([""] if i else []), *explain_lines(result, paint, events[i] if events else [])])
+            selection = select_objects(selector=selector)
+            selection.note_none_of(documents)
+            results = list(evaluate_for_explain(selection.choose(documents), evaluation))
+    paint, names = paint_for(no_color=no_color), evaluation.policies.names
+    events = events or [[] for _ in results]
+    reports = {
+        "text": lambda: "\n".join(
+            join_lines(explain_lines(*each, paint)) for each in zip(results, events, strict=True)
+        ),
+        **document_reports(lambda: check_document(results, names)),
+    }
+    write_reports(targets, reports)
     raise typer.Exit(exit_code_of_checks(results, flags.FailOn.NEVER))
 
 
@@ -168,15 +189,21 @@ def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
         return [f"{'Events':<10}unknown: {sanitize(str(error))}"]
 
 
-def code_page_lines(code: str | None) -> list[str]:
-    """Return the page of a code or reason, or the list of all codes. Exits if it is neither."""
+def _code_reports(code: str | None) -> dict[str, ReportRenderer]:
+    """Return the renderers of the page of a code or reason, or of the list of all codes. Exits if it is neither."""
     if code is None:
-        return code_list()
+        every = {"codes": list(map(code_document, CODES))}
+        return {"text": lambda: join_lines(code_list()), **document_reports(lambda: every)}
+    page = _find_page(code)
+    return {"text": lambda: join_lines(page_lines(page)), **document_reports(lambda: page)}
+
+
+def _find_page(code: str) -> dict[str, str]:
     if reason := find_reason(code):
-        return reason_page(reason)
+        return reason_document(reason)
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
         ways = "To explain a file, use -f FILE. To explain a pod, write NAMESPACE/POD or pass --cluster."
         exit_with_error(f"{sanitize(code)!r} is neither a finding code nor a reason. {hint} {ways}")
-    return code_page(code.upper())
+    return code_document(code.upper())

@@ -22,9 +22,10 @@ from webhook.installing.apply import (
 )
 from webhook.installing.facts import CurrentInstall, parse_deployment, read_current_install
 from webhook.kube.api import KubeClient
+from webhook.kube.installation import find_installed_namespace
 from webhook.manifests.objects import is_image_reference, with_image
 from webhook.report.serialization import yaml_text
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
 MANIFEST_FILES = {"audit": "install.yaml", "enforce": "install-enforce.yaml"}
 
@@ -38,7 +39,7 @@ class InstallMode(StrEnum):
 
 NEXT_STEPS = {
     "audit": f"""
-Nothing is changed and nothing is denied yet. Next:
+No pod is changed or denied yet. Next:
   rightslice doctor                       check the installation
   kubectl apply -f POLICY.yaml            add policies; `rightslice policy new NAME` prints one
   rightslice audit --cluster live         see what would be denied, and what could be smaller
@@ -55,9 +56,16 @@ CERT_MANAGER_INSTALLED = f"""the Deployment in {SYSTEM_NAMESPACE} reads its cert
 cert-manager; `rightslice install` needs managed certificates, found --tls-cert. Apply the overlay again: \
 kubectl apply --server-side -k manifests/overlays/cert-manager; or remove it first: rightslice uninstall"""
 
-HELM_INSTALLED = f"""the Deployment in {SYSTEM_NAMESPACE} must not belong to Helm, found release {{0}}. Use helm \
-upgrade {{0}} CHART --namespace {SYSTEM_NAMESPACE} --reset-then-reuse-values --set mode=enforce; or remove it first: \
-helm uninstall {{0}} --namespace {SYSTEM_NAMESPACE}"""
+HELM_INSTALLED = """the Deployment in {1} must not belong to Helm, found release {0}. Use helm \
+upgrade {0} CHART --namespace {1} --reset-then-reuse-values --set mode={2}; or remove it first: \
+helm uninstall {0} --namespace {1}"""
+
+OTHER_NAMESPACE = f"""the webhooks must call a Service in {SYSTEM_NAMESPACE}, found one in {{0}}. Remove that \
+installation first, as it was installed: helm uninstall RELEASE --namespace {{0}}"""
+
+
+WARNING = f"""deleting all policies and exceptions, and namespaces {SYSTEM_NAMESPACE} and {AGENT_NAMESPACE} with \
+everything in them"""
 
 
 def _validate_image(image: str) -> str:
@@ -92,7 +100,10 @@ InstallOutput = Annotated[
 ]
 WithPolicies = Annotated[
     bool,
-    typer.Option("--with-policies", help="Also delete the CRDs and the namespace, with all policies and exceptions."),
+    typer.Option(
+        "--with-policies",
+        help="Also delete the CRDs, with all policies and exceptions, and the namespaces, with everything in them.",
+    ),
 ]
 TimeoutFlag = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Maximum duration of each wait.")
@@ -136,7 +147,9 @@ def install_command(
 def resolve_install(given: CurrentInstall, current: CurrentInstall) -> tuple[InstallMode, list[dict[str, Any]]]:
     """Return the mode and the manifests, and print them: what is not given stays as it is in the cluster."""
     if current.helm_release:
-        exit_with_error(HELM_INSTALLED.format(current.helm_release))
+        exit_with_error(HELM_INSTALLED.format(current.helm_release, current.namespace, given.mode or current.mode))
+    if current.namespace != SYSTEM_NAMESPACE:
+        exit_with_error(OTHER_NAMESPACE.format(current.namespace))
     if current.external_certificate:
         exit_with_error(CERT_MANAGER_INSTALLED)
     current_mode = current.mode if current.mode in MANIFEST_FILES else InstallMode.AUDIT
@@ -165,13 +178,20 @@ def uninstall_command(
 ) -> None:
     """Delete everything that `install` created, the webhooks first.
 
-    With --with-policies, waits until the CRDs and the namespace, with the agent and the extender, are deleted.
+    With --with-policies, waits until the CRDs and the namespaces rightslice-system and rightslice-agent, with the
+    extender, the agent and everything else in them, are deleted. A namespace rightslice-agent that an admin made before
+    the agent was installed stays, without the agent.
 
     Exit code: 0 removed, 2 invalid input, 3 the cluster did not answer, or a deletion did not finish in time.
     """
     objects = shipped_manifests(InstallMode.ENFORCE)
 
     async def uninstall(api: KubeClient) -> bool:
+        namespace = await find_installed_namespace(api)
+        if namespace != SYSTEM_NAMESPACE:
+            exit_with_error(OTHER_NAMESPACE.format(namespace))
+        if with_policies:
+            print_line(WARNING)
         await uninstall_manifests(api, objects, print_line, with_policies=with_policies, seconds=timeout)
         return not with_policies and await has_policy_kinds(api, objects)
 

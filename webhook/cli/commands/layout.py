@@ -23,7 +23,7 @@ from webhook.audit.layout_quotas import QuotaCollector
 from webhook.audit.layout_view import advertised_share_forms, view_with_slices
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, PriceFile, run_audit
-from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api, choose_cluster
+from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api
 from webhook.cli.inputs import SAVE_CLUSTER, parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -37,9 +37,10 @@ from webhook.cli.output import (
     parse_targets,
     print_note,
     print_result,
+    text_reports,
     write_reports,
 )
-from webhook.cli.selection import select_objects
+from webhook.cli.selection import ObjectSelection, select_objects
 from webhook.errors import SolverError, abbreviate_names
 from webhook.installing.facts import list_all
 from webhook.model.cluster_view import ClusterView
@@ -66,13 +67,12 @@ from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, PlannedNode, la
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
 from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
-from webhook.well_known import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from webhook.kube.api import KubeClient
     from webhook.usage.record_file import UsageRecord
 
-FORMATS = ("table", "name", "json", "yaml", "html")
+FORMATS = ("table", "wide", "name", "json", "yaml", "html")
 
 LayoutOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 Headroom = Annotated[
@@ -96,6 +96,10 @@ Quantile = Annotated[
 ]
 ByNamespace = Annotated[
     bool, typer.Option("--by-namespace", help="Count the needs of each namespace separately, also for --quantile.")
+]
+NeedsNamespace = Annotated[
+    str | None,
+    flags.namespace_option("Only the needs of this namespace in the report; cards are planned for all. Default: all."),
 ]
 WriteFolder = Annotated[
     str | None,
@@ -151,11 +155,12 @@ POLL_SECONDS = 2.0
 @layout_group.callback()
 def layout_command(
     called: typer.Context,
+    filename: flags.ClusterFiles = None,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     usage: flags.Usage = None,
     prometheus: flags.Prometheus = None,
     namespace_labels: flags.NamespaceLabels = None,
@@ -164,6 +169,8 @@ def layout_command(
     headroom: Headroom = 0,
     quantile: Quantile = None,
     by_namespace: ByNamespace = False,
+    namespace: NeedsNamespace = None,
+    all_namespaces: flags.AllNamespaces = False,
     write: WriteFolder = None,
     max_unavailable: MaxUnavailable = 1,
     allow_drain: AllowDrain = False,
@@ -187,10 +194,11 @@ def layout_command(
         exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
     if quantile is not None and not 0 < quantile <= 1:
         exit_with_error(f"--quantile: must be above 0 and at most 1, found {quantile:g}. Write --quantile 0.95")
+    files = list(filename or ())
     audited = LayoutFlags(
-        paths=None,
+        paths=files,
         policies=policies,
-        cluster=choose_cluster(cluster),
+        cluster=flags.files_or_cluster(called, files, cluster),
         access=ClusterFlags(kubeconfig, context),
         policy_namespace=policy_namespace,
         labels=parse_labels(namespace_labels),
@@ -202,13 +210,14 @@ def layout_command(
     )
     try:
         idle_only = write is not None and not allow_drain
-        options = DemandOptions(headroom, quantile, by_namespace, idle_only)
+        shown = select_objects(namespace, all_namespaces).namespace
+        options = DemandOptions(headroom, quantile, by_namespace or bool(shown), idle_only, shown)
         layout, invalid = plan_cluster_layout(audited, options)
     except SolverError as error:
         exit_with_error(f"layout: {error}")
     paint = paint_for(no_color=no_color)
     reports = {
-        "table": lambda: join_lines(layout_lines(layout, paint)),
+        **text_reports(lambda: layout_lines(layout, paint)),
         "name": lambda: join_lines(sanitize(f"node/{change.node.node}") for change in layout.changes),
         "html": lambda: _render_html(layout, audited.now),
         **document_reports(lambda: layout_document(layout)),
@@ -300,12 +309,14 @@ class DemandOptions(NamedTuple):
         headroom: Percent by which the requests are increased.
         quantile: The share of the recorded time that is served; None for today's pods.
         idle_only: Whether nodes that run pods with GPUs keep their layouts.
+        namespace: The only one whose needs are shown; "" for all.
     """
 
     headroom: int
     quantile: float | None
     by_namespace: bool
     idle_only: bool
+    namespace: str = ""
 
 
 def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[ClusterLayout, bool]:
@@ -321,7 +332,8 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
     def offer_slices(context: EvaluationContext) -> ClusterView:
         share_forms, fleet = advertised_share_forms(context.policies), context.view.fleet
         if not fleet.nodes and audited.cluster != LIVE:
-            exit_with_error(f"{sanitize(str(audited.cluster))}: no nodes here. {SAVE_CLUSTER}")
+            name = ", ".join(audited.paths or [str(audited.cluster)])
+            exit_with_error(f"{sanitize(name)}: no nodes here. {SAVE_CLUSTER}")
         found = node_layouts(fleet, sharing=bool(share_forms))
         reasons = {each.node: _implausible_reason(fleet.nodes[index], each) for index, each in found.items()}
         nodes.update({index: each for index, each in found.items() if not reasons[each.node]})
@@ -353,7 +365,10 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
 
         recorded = serve_record(layout.plan.used_nodes, collector.demand(), collector, record, context)
         layout = layout._replace(recorded=recorded)
-    layout = layout._replace(steps=list(_change_steps(layout)))
+    layout = layout._replace(steps=list(_change_steps(layout)), namespace=options.namespace)
+    if layout.namespace and not layout.shown_needs():
+        selection, kind = ObjectSelection(layout.namespace), "needs besides whole cards that running pods keep"
+        selection.note_nothing(kind, audit.context.view.all_namespaces())
     if any(change.node.pods for change in layout.changes):
         idle = _plan_demand(_with_fixed_nodes(demand))._replace(prices=audit.prices)
         layout = layout._replace(without_drains=idle)

@@ -11,14 +11,14 @@ import typer
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
-from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster, reject_access_flags
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import read_cluster_view, snapshot_path
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
     EXIT_OK,
+    RowFlags,
     exit_with_error,
-    join_lines,
     parse_targets,
     print_note,
     write_reports,
@@ -32,15 +32,18 @@ from webhook.model.field_paths import format_path, map_at
 from webhook.model.findings import Finding
 from webhook.report.check import kubectl_name
 from webhook.report.serialization import json_text, location_document, yaml_text
-from webhook.report.text import pluralize, sanitize
+from webhook.report.tables import Column, Table
+from webhook.report.text import pluralize, sanitize, without_style
 
 DEVICE_CLASS = "DeviceClass"
 
 LintCluster = Annotated[str | None, flags.cluster_option(f"The objects of a cluster: {flags.CLUSTER_HELP}.")]
 LintSelector = Annotated[str, flags.selector_option("LimitRanges and ResourceQuotas")]
 LintNamespace = Annotated[str | None, flags.namespace_option("With --cluster: only this namespace. Default: all.")]
-FORMATS = ("text", "name", "yaml", "json")
-LintOutput = Annotated[list[str] | None, flags.output_option(FORMATS, "yaml prints only the corrected objects")]
+FORMATS = ("text", "table", "wide", "name", "yaml", "json")
+LintOutput = Annotated[
+    list[str] | None, flags.output_option(FORMATS, "table has a row per object, yaml only the corrected objects")
+]
 
 
 class LintResult(NamedTuple):
@@ -61,6 +64,8 @@ def lint_command(
     namespace: LintNamespace = None,
     all_namespaces: flags.AllNamespaces = False,
     selector: LintSelector = "",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     output: LintOutput = None,
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
@@ -76,12 +81,11 @@ def lint_command(
     targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
     namespace = None if all_namespaces else namespace
     files = flags.join_paths(paths, filename)
-    if files and not flags.is_written(called, "cluster"):
-        cluster = None
-    cluster = choose_cluster(cluster, files)
+    cluster = flags.files_or_cluster(called, files, cluster)
     documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]
+    selection.note_none_of(linted)
     selected = [each for each in linted if selection.selects(each.data)]
     skipped = [each for each in documents if isinstance(each, SkippedDocument)]
     for each in selected:
@@ -95,10 +99,11 @@ def lint_command(
     reviews_devices = bool(has_devices and cluster) and not selection.labels
     view = _view_of_cluster(str(cluster), ClusterFlags(kubeconfig, context)) if reviews_devices else None
     claims = list(_lint_claims(view, namespace)) if view is not None else []
-    results += claims
+    rows = RowFlags(sort_by, no_headers)
+    results = list(rows.sort(LINTED, results + claims, _lint_document))
     reports = {
+        **rows.reports(LINTED, results, _kubectl_name, without_style),
         "text": lambda: _lint_text(results),
-        "name": lambda: join_lines(map(_kubectl_name, results)),
         "yaml": lambda: "---\n".join(yaml_text(each.fixed) for each in results if each.fixed is not None),
         "json": lambda: json_text([_lint_document(each) for each in results]),
     }
@@ -110,10 +115,27 @@ def lint_command(
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
     totals = pluralize(findings, "finding") if findings else "no findings"
     totals += f", {pluralize(errors, 'error')}" if errors else ""
-    print_note(f"{pluralize(len(selected) + len(claims), 'object')}: {totals}")
+    if not no_headers:
+        print_note(f"{pluralize(len(selected) + len(claims), 'object')}: {totals}")
     if files and (other := sorted({each.data["kind"] for each in objects if each.data["kind"] not in LINTED_KINDS})):
         print_note(f"not checked: {sanitize(', '.join(other))}. lint checks {', '.join(sorted(LINTED_KINDS))}")
     raise typer.Exit(EXIT_INVALID_INPUT if errors else EXIT_FINDINGS if results else EXIT_OK)
+
+
+LINTED = Table[LintResult](
+    (
+        Column("", lambda each: each.source.data["kind"], "Kind"),
+        Column("", lambda each: _text(each, "namespace"), "Namespace"),
+        Column("", lambda each: _text(each, "name"), "Name"),
+        Column("", lambda each: ",".join(dict.fromkeys(found.code for found in each.findings)), "Findings"),
+        Column("", lambda each: str(each.source.locate()), "Location"),
+        Column("", lambda each: "; ".join(found.fix for found in each.findings), "Fix", terminal=False),
+    )
+)
+
+
+def _text(result: LintResult, field: str) -> str:
+    return str(map_at(result.source.data, "metadata").get(field) or "")
 
 
 def _kubectl_name(result: LintResult) -> str:
@@ -163,8 +185,6 @@ def _lint_inputs(
     files: Sequence[str], cluster: str | None, access: ClusterFlags, namespace: str | None
 ) -> list[SourceObject | SkippedDocument]:
     """Read the objects to lint. Exits if the flags are ambiguous."""
-    if files and cluster:
-        exit_with_error("lint takes either files, or --cluster with live, a snapshot or demo, found both")
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             found = list(live.limit_objects(namespace))

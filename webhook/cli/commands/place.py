@@ -22,17 +22,19 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
+    text_reports,
     write_reports,
 )
 from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
-from webhook.cli.references import is_reference, parse_reference, read_pods
+from webhook.cli.references import is_reference, parse_reference, read_pods, read_selected_pods
+from webhook.cli.selection import select_objects
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import placement_document, placement_lines
 from webhook.report.text import sanitize
-from webhook.well_known import SYSTEM_NAMESPACE
 
-FORMATS = ("table", "name", "json", "yaml")
+FORMATS = ("table", "wide", "name", "json", "yaml")
 PlaceOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 
@@ -43,8 +45,9 @@ def place_command(
     cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.PodNamespace = None,
+    selector: flags.Selector = "",
     strategy: RankBy = ScoringStrategy.TAB,
     fill: FillBy = FillOrder.PACK,
     scheduler_config: flags.SchedulerConfig = None,
@@ -57,7 +60,8 @@ def place_command(
 
     The files contain pods, or workloads with pod templates, and the resource claims and claim templates that they name.
     A pod is first patched as the webhook would patch it. Each excluded node is shown with the reasons. If no file
-    NAMESPACE/POD or KIND/NAME exists, it names a pod of the cluster, and a copy of that pod is placed.
+    NAMESPACE/POD or KIND/NAME exists, it names a pod of the cluster, and a copy of that pod is placed. -l selects pods
+    of the files, or without files copies of pods of the cluster.
 
     A live cluster is read and not changed. Scheduling constraints that are not evaluated are named, and do not change
     the exit code.
@@ -65,24 +69,38 @@ def place_command(
     Exit code: 0 all pods are admitted and all replicas fit at once, 1 some are not, 2 invalid input, 3 the cluster did
     not answer.
     """
-    named, targets = flags.require_paths(paths, filename), parse_targets(output, FORMATS)
+    named = flags.join_paths(paths, filename) if selector else flags.require_paths(paths, filename)
+    targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
     access = ClusterFlags(kubeconfig, context)
     cluster = str(choose_cluster(cluster))
     placement, evaluation = read_placement_and_context(
-        cluster, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
+        cluster,
+        access,
+        policies,
+        policy_namespace,
+        parse_now(now),
+        scheduler_config,
+        namespace=namespace or DEFAULT_NAMESPACE,
+        verbose=verbose,
     )
     files = [each for each in named if not is_reference(each)]
-    pods = read_pods(cluster, access, [parse_reference(each, namespace) for each in named if is_reference(each)])
+    pods = (
+        read_pods(cluster, access, [parse_reference(each, namespace) for each in named if is_reference(each)])
+        if named
+        else read_selected_pods(cluster, access, namespace, selector)
+    )
     documents = list(reject_unplaceable([*read_objects(files), *map(recreated_source, pods)], evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]
     placement, evaluation = with_claims_of_files(sources, placement, evaluation)
-    results = list(place_pods(sources, evaluation, placement, strategy, fill))
+    selection.note_none_of(sources)
+    chosen = [each for each in sources if selection.selects(each.data)]
+    results = list(place_pods(chosen, evaluation, placement, strategy, fill))
     if not results and not broken:
         exit_with_error(f"{', '.join(named)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
     paint = paint_for(no_color=no_color)
     reports = {
-        "table": lambda: join_lines([line for each in results for line in [*placement_lines(each, paint), ""]][:-1]),
+        **text_reports(lambda: [line for each in results for line in [*placement_lines(each, paint), ""]][:-1]),
         "name": lambda: join_lines(
             sanitize(f"node/{each.node_name(each.feasible[0].node)}") for each in results if each.feasible
         ),

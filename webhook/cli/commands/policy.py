@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from webhook.audit.pod_audit import audit_claims
+from webhook.cache.informers import empty_view
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.commands.policy_diff import diff_policies
@@ -39,6 +40,7 @@ from webhook.engine.linting import find_device_problems
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.policy.group_growth import find_group_problems
+from webhook.policy.impossible_limits import find_impossible_limits
 from webhook.policy.lint import find_missing_slices, find_unmatched
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import Policy, PolicySet
@@ -47,6 +49,8 @@ from webhook.report.code_pages import closest_name
 from webhook.report.policies import POLICY_ROWS, section_modes
 from webhook.report.serialization import location_document
 from webhook.report.text import pluralize, sanitize, without_style
+from webhook.server.review_cost import measure_review_cost
+from webhook.web.limits import MAX_CPU_SECONDS
 
 policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_args_is_help=True)
 
@@ -95,9 +99,10 @@ def lint_policies(
 ) -> None:
     """Check policy files: every error with its position and a fix.
 
-    Also lists expired exemptions, and policies that match no pod. With --cluster, also lists policies that match no pod
-    of that cluster, policies that right-size to slices that no node has, node groups that cannot grow, GPUs that are
-    published twice, and findings about waiting resource claims and claim templates.
+    Also lists expired exemptions, policies that match no pod, limits that no pod can satisfy together, and policies
+    that take too much CPU together. With --cluster, also lists policies that match no pod of that cluster, policies
+    that right-size to slices that no node has, node groups that cannot grow, GPUs that are published twice, and
+    findings about waiting resource claims and claim templates.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -152,9 +157,11 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
                 f"a halt of policy {one.name} also puts {sections} in audit mode, and failing pods can cause a halt. "
                 f"Move {sections} to a policy without haltOn"
             )
-    for source in policies.sources:
-        if isinstance(source.model, GPUPolicy):
-            yield from find_unmatched(source.model, view)
+    models = [source.model for source in policies.sources if isinstance(source.model, GPUPolicy)]
+    for index, model in enumerate(models):
+        yield from find_unmatched(model, view)
+        yield from find_impossible_limits(model, models[:index])
+    yield from _slow_reviews(policies, view or empty_view(), now)
     if view is not None:
         for one in policies.policies:
             yield from find_missing_slices(one, view)
@@ -165,9 +172,22 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
             yield from (f"{result.title}: {found.finding}" for found in result.findings)
 
 
+def _slow_reviews(policies: PolicySet, view: ClusterView, now: datetime) -> Iterator[str]:
+    """Yield a sentence if a review takes about as long as the server allows, or longer."""
+    cost = measure_review_cost(policies, view, now)
+    if cost.is_slow:
+        costliest = ", ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in cost.costliest)
+        yield (
+            f"{pluralize(cost.policies, 'policy', 'policies')} may match one pod, and its review takes up to "
+            f"{cost.seconds * 1000:.0f} ms of CPU; the server stops a review after {MAX_CPU_SECONDS * 1000:.0f} ms, so "
+            f"pods may fail to be created. Costliest: {costliest}. Let fewer policies match one pod: narrow match, "
+            "merge policies, or shorten match conditions"
+        )
+
+
 @policy.command("list")
 def list_policies(
-    policies: flags.Policies = None,
+    policies: flags.ListedPolicies = None,
     sort_by: flags.SortBy = "",
     no_headers: flags.NoHeaders = False,
     output: ListOutput = None,
@@ -201,7 +221,7 @@ POLICY_NAME = "gpupolicy.rightslice.dev"
 
 
 @policy.command("show")
-def show_policy(name: PolicyToShow, policies: flags.Policies = None, output: ShowOutput = None) -> None:
+def show_policy(name: PolicyToShow, policies: flags.ListedPolicies = None, output: ShowOutput = None) -> None:
     """Print a policy with all defaults filled in.
 
     Exit code: 0, 2 invalid input, or no such policy.

@@ -21,8 +21,8 @@ from webhook.audit.policy_diff import (
 )
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, without_duplicate_pods
-from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view, read_recorded_usage
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -33,16 +33,18 @@ from webhook.cli.output import (
     parse_targets,
     print_note,
     show_progress,
+    text_reports,
     write_reports,
 )
-from webhook.cli.selection import select_objects
-from webhook.cli.usage_inputs import estimate_view, read_usage_file
+from webhook.cli.selection import ObjectSelection, select_objects
+from webhook.cli.usage_inputs import estimate_view
+from webhook.errors import read_problem
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
 
-FORMATS = ("table", "name", "json", "yaml")
+FORMATS = ("table", "wide", "name", "json", "yaml")
 OldPolicies = Annotated[
     str, typer.Argument(metavar="OLD", help="A policy file or folder; an empty folder means no policies.")
 ]
@@ -51,8 +53,10 @@ DiffOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 
 def diff_policies(
+    called: typer.Context,
     old: OldPolicies,
     new: NewPolicies,
+    filename: flags.ClusterFiles = None,
     cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -76,28 +80,31 @@ def diff_policies(
     targets = parse_targets(output, FORMATS)
     before, after = (load_policies_or_empty(path, verbose=verbose) for path in (old, new))
     labels, access, moment = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context), parse_now(now)
-    record = read_usage_file(usage, moment) if usage is not None else None
-    observed = estimate_view(record, verbose=verbose) if record else UsageView()
     selection = select_objects(namespace, all_namespaces, selector)
-    cluster = choose_cluster(cluster)
+    files = list(filename or ())
+    cluster = flags.files_or_cluster(called, files, cluster)
+    record = read_recorded_usage(usage, cluster, moment)
+    observed = estimate_view(record, verbose=verbose) if record else UsageView()
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             view = read_live_view(live, labels, verbose=verbose)
             evaluation = EvaluationContext(before, view, moment, observed)
-            diffs = _relevant_diffs(selection.choose(live.pods()), evaluation, after, live.active_pods)
+            diffs = _relevant_diffs(live.pods(), selection, evaluation, after, live.active_pods)
     else:
         reject_access_flags(access)
-        documents = list(read_objects(audit_sources(None, cluster)))
-        view = with_namespace_labels(build_snapshot(cluster or "", documents, verbose=verbose).view, labels)
-        pods = list(selection.choose(without_duplicate_pods(documents)))
-        diffs = _relevant_diffs(pods, EvaluationContext(before, view, moment, observed), after, len(pods))
+        documents = list(read_objects(audit_sources(files, cluster)))
+        name = ", ".join(files) or str(cluster)
+        view = with_namespace_labels(build_snapshot(name, documents, verbose=verbose).view, labels)
+        pods = list(without_duplicate_pods(documents))
+        evaluation = EvaluationContext(before, view, moment, observed)
+        diffs = _relevant_diffs(pods, selection, evaluation, after, len(pods))
     broken = [each for each in diffs if isinstance(each, CheckResult)]
     for each in broken:
         print_note(sanitize(f"{each.location}: {each.reason}"))
     names = list(policy_change_lines(before, after))
     changes = policy_diffs_by_workload(each for each in diffs if isinstance(each, PodPolicyDiff))
     reports = {
-        "table": lambda: join_lines(policy_diff_table(names, changes)),
+        **text_reports(lambda: policy_diff_table(names, changes)),
         "name": lambda: join_lines(dict.fromkeys(sanitize(change.object_name) for change in changes)),
         **document_reports(lambda: policy_diff_document(names, changes)),
     }
@@ -112,14 +119,24 @@ def load_policies_or_empty(path: str, *, verbose: bool) -> PolicySet:
     try:
         empty = folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
     except OSError as error:
-        exit_with_error(f"{sanitize(path)}: cannot be read: {error.strerror or error}")
+        exit_with_error(f"{sanitize(path)}: {read_problem(error)}")
     return PolicySet() if empty else load_policy_set([path], verbose=verbose)
 
 
 def _relevant_diffs(
-    documents: Iterable[SourceObject | SkippedDocument], evaluation: EvaluationContext, after: PolicySet, length: int
+    documents: Iterable[SourceObject | SkippedDocument],
+    selection: ObjectSelection,
+    evaluation: EvaluationContext,
+    after: PolicySet,
+    length: int,
 ) -> list[PodPolicyDiff | CheckResult]:
-    """Return the pods with a difference, and the documents that cannot be read."""
+    """Return the selected pods with a difference, and the documents that cannot be read."""
+    relevant, has_pods = [], False
     with show_progress(documents, length) as shown:
-        diffs = compare_policies(shown, evaluation, after)
-        return [each for each in diffs if isinstance(each, CheckResult) or each.differs]
+        for each in compare_policies(selection.choose(shown), evaluation, after):
+            has_pods = True
+            if isinstance(each, CheckResult) or each.differs:
+                relevant.append(each)
+    if selection.is_partial and not has_pods:
+        selection.note_nothing("active pods", evaluation.view.all_namespaces())
+    return relevant

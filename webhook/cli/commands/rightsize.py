@@ -18,6 +18,7 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
+    print_note,
     write_reports,
 )
 from webhook.cli.selection import select_objects
@@ -32,7 +33,6 @@ from webhook.report.recommendations import (
 )
 from webhook.report.text import sanitize
 from webhook.report.workloads import workload_reports
-from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv")
 
@@ -46,7 +46,7 @@ def rightsize_command(
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     usage: flags.Usage = None,
     prometheus: flags.Prometheus = None,
     namespace: flags.OnlyNamespace = None,
@@ -114,4 +114,7 @@ def rightsize_command(
         "csv": lambda: recommendation_csv(workloads, priced),
     }
     write_reports(targets, reports)
-    raise typer.Exit(EXIT_INVALID_INPUT if any(each.invalid for each in audit.results) else EXIT_OK)
+    invalid = [each for each in audit.results if each.invalid]
+    for each in invalid:
+        print_note(sanitize(f"error: {each.location}: {each.reason}"))
+    raise typer.Exit(EXIT_INVALID_INPUT if invalid else EXIT_OK)

@@ -35,9 +35,11 @@ from webhook.cli.output import (
     parse_targets,
     print_note,
     show_progress,
+    text_reports,
     write_reports,
 )
 from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
+from webhook.cli.selection import select_objects
 from webhook.errors import RightsliceError
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.placement.capacity import ClusterCapacity
@@ -52,9 +54,8 @@ from webhook.report.simulation import (
     unplaced_names,
 )
 from webhook.report.text import pluralize, sanitize
-from webhook.well_known import SYSTEM_NAMESPACE
 
-FORMATS = ("table", "name", "json", "yaml", "svg")
+FORMATS = ("table", "wide", "name", "json", "yaml", "svg")
 SimulateOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 MAX_PODS = 1_000_000
 """Kubernetes pods per simulation, replicas included."""
@@ -86,6 +87,7 @@ LearnMix = Annotated[
     bool,
     typer.Option("--learn", help="Learn the mix of requests from arriving pods, instead of reading it in advance."),
 ]
+SimulationSelector = Annotated[str, flags.selector_option("objects")]
 SimulationPolicies = Annotated[
     list[str] | None, flags.policies_or_live_option("--nodes", "Policies for Kubernetes pods.")
 ]
@@ -93,6 +95,7 @@ SimulationPolicyNamespace = Annotated[str, flags.policy_namespace_option("--node
 
 
 def simulate_command(
+    called: typer.Context,
     nodes: SimulationNodes,
     pods: SimulationPods,
     strategy: RankBy = ScoringStrategy.TAB,
@@ -102,7 +105,9 @@ def simulate_command(
     policies: SimulationPolicies = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: SimulationPolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: SimulationPolicyNamespace = "",
+    namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
+    selector: SimulationSelector = "",
     fill: FillBy = FillOrder.PACK,
     scheduler_config: flags.SchedulerConfig = None,
     now: flags.Now = "",
@@ -127,8 +132,10 @@ def simulate_command(
         exit_with_error("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
     access = ClusterFlags(kubeconfig, context)
     if _is_trace(nodes):
-        if policies or scheduler_config or access != DEFAULT_ACCESS:
+        if flags.is_written(called, "policies") or scheduler_config or access != DEFAULT_ACCESS:
             exit_with_error("--policies, --scheduler-config, --kubeconfig and --context cannot be used with a trace")
+        if selector or namespace != DEFAULT_NAMESPACE:
+            exit_with_error("-n and -l: must be used with Kubernetes pods, found a trace. Leave them out")
         if any(target.form == "name" for target in targets):
             exit_with_error("-o name: must be used with Kubernetes pods, found a trace. Write -o json")
         try:
@@ -143,11 +150,21 @@ def simulate_command(
         if nodes != LIVE:
             reject_access_flags(access, "--nodes")
         placement, evaluation = read_placement_and_context(
-            nodes, access, policies, policy_namespace, parse_now(now), scheduler_config, verbose=verbose
+            nodes,
+            access,
+            policies,
+            policy_namespace,
+            parse_now(now),
+            scheduler_config,
+            namespace=namespace,
+            verbose=verbose,
         )
         sources = _read_sources(pods, evaluation)
         placement, evaluation = with_claims_of_files(sources, placement, evaluation)
-        arriving = _read_arriving_pods(pods, sources, evaluation, placement)
+        selection = select_objects(selector=selector)
+        selection.note_none_of(sources)
+        chosen = [each for each in sources if selection.selects(each.data)]
+        arriving = _read_arriving_pods(pods, chosen, evaluation, placement)
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
         expected = sum(each.replicas for each in arriving)
     with show_progress(steps, expected) as shown:
@@ -157,7 +174,7 @@ def simulate_command(
     result = last[0].result()
     paint = paint_for(no_color=no_color)
     reports = {
-        "table": lambda: join_lines(simulation_table(result, paint)),
+        **text_reports(lambda: simulation_table(result, paint)),
         "name": lambda: join_lines(unplaced_names(result)),
         **document_reports(lambda: simulation_document(result)),
         "svg": lambda: simulation_svg(result),
@@ -176,10 +193,10 @@ def _read_sources(path: str, evaluation: EvaluationContext) -> list[SourceObject
     return [each for each in documents if isinstance(each, SourceObject)]
 
 
-def _simulated_object(source: SourceObject) -> SimulatedObject:
+def _simulated_object(source: SourceObject, namespace: str) -> SimulatedObject:
     data = source.data
     metadata = data.get("metadata") or {}
-    namespace = str(metadata.get("namespace") or DEFAULT_NAMESPACE)
+    namespace = str(metadata.get("namespace") or namespace)
     name = str(metadata.get("name") or metadata.get("generateName") or "")
     return SimulatedObject(str(data.get("apiVersion")), str(data.get("kind")), namespace, name)
 
@@ -202,7 +219,7 @@ def _read_arriving_pods(
             if pods > MAX_PODS:
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
                 exit_with_error(f"{sanitize(path)}: {must}")
-            arriving.append(arriving_replicas(admitted)._replace(owner=_simulated_object(source)))
+            arriving.append(arriving_replicas(admitted)._replace(owner=_simulated_object(source, evaluation.namespace)))
             evaluation = structs.replace(evaluation, view=admitted.view)
             unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod, placement), admitted.replicas))
     for constraint, count in (+unsimulated).items():

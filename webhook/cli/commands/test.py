@@ -20,6 +20,7 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
+    text_reports,
     write_reports,
 )
 from webhook.errors import LocatedError
@@ -33,14 +34,18 @@ from webhook.report.policy_tests import (
 )
 from webhook.report.serialization import json_text
 
-FORMATS = ("table", "json", "yaml", "name", "junit", "sarif", "github")
+FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 TestPaths = Annotated[
-    list[str] | None, typer.Argument(metavar="FILE|DIR", help="Test files or folders. Default: policies.")
+    list[str] | None,
+    flags.paths_argument(
+        "Test files or folders. Default: the policies of .rightslice.yaml, else ./policies.", "FILE|DIR"
+    ),
 ]
 TestOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 
 
 def policy_test_command(
+    called: typer.Context,
     paths: TestPaths = None,
     filename: flags.Filenames = None,
     now: flags.Now = "",
@@ -53,7 +58,7 @@ def policy_test_command(
     """
     targets = parse_targets(output, FORMATS)
     named = flags.join_paths(paths, filename)
-    paths = named or ["policies"]
+    paths = named or called.lookup_default("policies") or ["policies"]
     try:
         files = list(find_test_files(paths))
     except LocatedError as error:
@@ -68,7 +73,7 @@ def policy_test_command(
     results = [run_test_file(file, moment) for file in files]
     paint = paint_for(no_color=no_color)
     reports = {
-        "table": lambda: join_lines([*policy_test_table(results, paint), policy_test_summary(results)]),
+        **text_reports(lambda: [*policy_test_table(results, paint), policy_test_summary(results)]),
         **document_reports(lambda: policy_test_document(results)),
         "name": lambda: join_lines(f"{each.file}: {case.name}" for each in results for case in each.cases),
         "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),

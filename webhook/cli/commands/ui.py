@@ -17,7 +17,6 @@ from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import exit_with_error, print_result
 from webhook.report.text import sanitize
 from webhook.settings import is_loopback
-from webhook.well_known import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from webhook.cli.console_inputs import ConsoleReader
@@ -34,7 +33,7 @@ def ui_command(
     cluster: flags.ReadCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     prometheus: flags.Prometheus = None,

@@ -19,8 +19,9 @@ from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
     exit_with_error,
+    parse_targets,
     print_note,
-    print_result,
+    write_reports,
 )
 from webhook.cli.references import parse_reference, read_live_object, select_live_pods
 from webhook.cli.selection import select_objects
@@ -35,10 +36,10 @@ from webhook.model.annotations import (
 )
 from webhook.model.claims import CLAIM_KINDS
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.pods import ResourceRequirements, without_nulls
+from webhook.model.pods import DEFAULT_NAMESPACE, ResourceRequirements, without_nulls
 from webhook.model.preallocation import fraction_argument
 from webhook.model.quantity import parse_whole_number
-from webhook.report.serialization import yaml_text
+from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import sanitize
 
 AS_BEFORE = "as it was before right-sizing"
@@ -50,6 +51,8 @@ RECREATE_HINT = (
 
 NOTHING_TO_UNDO = "None of these objects has a record that Rightslice changed its GPUs."
 
+FORMATS = ("yaml", "json")
+UndoOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 PodName = Annotated[
     str | None,
     typer.Argument(
@@ -72,14 +75,16 @@ def undo_command(
     context: flags.Context = None,
     namespace: flags.PodNamespace = None,
     selector: flags.Selector = "",
+    output: UndoOutput = None,
 ) -> None:
     """Print the original resources of a changed pod or claim.
 
-    The output is YAML for its manifest. Nothing is changed in the cluster.
+    The output is YAML for its manifest; as JSON also the object and the policies. Nothing is changed in the cluster.
 
     Exit code: 0 printed, 1 Rightslice changed no GPUs or the original request is unknown, 2 invalid input or no such
     pod, 3 the cluster did not answer.
     """
+    targets = parse_targets(output, FORMATS)
     if bool(pod) + bool(file) + bool(selector and not file) != 1:
         found = "several" if pod else "none"
         must = "undo takes a pod of the cluster, -l or -f FILE"
@@ -97,19 +102,48 @@ def undo_command(
         documents = list(map(check_pod_document, chosen))
         sources = [each for each in documents if isinstance(each, SourceObject) and _may_be_changed(each.data)]
         broken = report_broken_files(documents)
-    originals = [original for source in sources if (original := original_yaml(source.data))]
-    texts = [each for each in originals if isinstance(each, str)]
-    unknown = [each for each in originals if isinstance(each, UnknownOriginal)]
-    print_result("---\n".join(texts))
+    requests = [original for source in sources if (original := original_request(source.data))]
+    originals = [each for each in requests if isinstance(each, OriginalRequest)]
+    unknown = [each for each in requests if isinstance(each, UnknownOriginal)]
+    reports = {
+        "yaml": lambda: "---\n".join(map(str, originals)),
+        "json": lambda: json_text({"objects": [each.to_document() for each in originals]}),
+    }
+    write_reports(targets, reports)
     for each in unknown:
         print_note(str(each))
-    if texts or not unknown:
-        print_note(RECREATE_HINT if texts else NOTHING_TO_UNDO)
-    raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_FINDINGS if unknown or not texts else EXIT_OK)
+    if originals or not unknown:
+        print_note(RECREATE_HINT if originals else NOTHING_TO_UNDO)
+    raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_FINDINGS if unknown or not originals else EXIT_OK)
 
 
 def _may_be_changed(data: dict[str, Any]) -> bool:
     return is_pod(data) or data.get("kind") in CLAIM_KINDS
+
+
+class OriginalRequest(NamedTuple):
+    """The request of a pod or a claim before it was changed.
+
+    Attributes:
+        state: How that compares with its present request.
+        fields: The changed part of the object as it was, with the annotation that keeps it so.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    policies: tuple[str, ...]
+    fields: dict[str, Any]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return self._asdict()
+
+    def __str__(self) -> str:
+        """Return the fields as YAML, after a comment that names the object."""
+        head = f"{self.kind} {self.namespace}/{self.name} {self.state} (policies: {', '.join(self.policies)})"
+        return f"# {sanitize(head)}\n{yaml_text(self.fields)}"
 
 
 class UnknownOriginal(NamedTuple):
@@ -129,26 +163,26 @@ def check_pod_document(document: SourceObject | SkippedDocument) -> SourceObject
     return error or document
 
 
-def original_yaml(changed: Mapping[str, Any]) -> str | UnknownOriginal:
-    """Return the changed part of a pod or a claim as it was; "" if there is no record that its GPUs were changed."""
+def original_request(changed: Mapping[str, Any]) -> OriginalRequest | UnknownOriginal | None:
+    """Return the changed part of a pod or a claim as it was; None if there is no record that its GPUs were changed."""
     changed = without_nulls(changed)
     metadata = changed.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     record = parse_decision_record(str(annotations.get(DECISION_ANNOTATION, "")))
     if record is None or not record.resource:
-        return ""
-    kind = changed.get("kind", "Pod")
-    name = sanitize(f"{kind} {metadata.get('namespace', 'default')}/{metadata.get('name', '')}")
+        return None
+    kind = str(changed.get("kind", "Pod"))
+    namespace, name = str(metadata.get("namespace", DEFAULT_NAMESPACE)), str(metadata.get("name", ""))
     original = str(annotations.get(ORIGINAL_ANNOTATION, ""))
     restore = _restore_pod if kind == "Pod" else _restore_claim
     restored = restore(changed, record, original)
     if restored is None:
-        return UnknownOriginal(name, sanitize(record.resource))
+        return UnknownOriginal(sanitize(f"{kind} {namespace}/{name}"), sanitize(record.resource))
     state, spec = restored
     fields: dict[str, Any] = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}}
     if spec:
         fields["spec"] = spec
-    return f"# {name} {state} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
+    return OriginalRequest(kind, namespace, name, state, tuple(record.policies), fields)
 
 
 def _restore_claim(

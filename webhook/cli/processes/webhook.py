@@ -16,7 +16,7 @@ import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
-from webhook.cache.snapshot import read_charging, read_node_groups, read_schedulers, read_snapshot
+from webhook.cache.snapshot import read_kueue_configuration, read_node_groups, read_schedulers, read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CaBundleWatch, CertificateReconciler, ManagedCertificateSpec, WebhookConfigSelector
 from webhook.certs.secret_state import SecretName
@@ -175,15 +175,14 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
     server = AdmissionServer(state, telemetry, utc_now, tls, limits, polls, health_checks=checks)
     rules = watch_client_rules(client_files, server, log)
     if rules is not None:
-        server.polls, server.health_checks = [*polls, rules.reload_if_changed], [*checks, rules.checks]
+        server.polls, server.health_checks = [*server.polls, rules.reload_if_changed], [*checks, rules.checks]
     return server
 
 
 def _configured_queues(settings: WebhookSettings) -> KueueQueues:
-    """Return no queues, with what Kueue charges by its configuration."""
-    return (
-        NO_QUEUES if settings.kueue_config is None else KueueQueues(charging=read_charging(str(settings.kueue_config)))
-    )
+    """Return no queues, with Kueue's configuration."""
+    path = settings.kueue_config
+    return NO_QUEUES if path is None else KueueQueues((), read_kueue_configuration(str(path)))
 
 
 def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> ClusterInformers:

@@ -22,6 +22,8 @@ _KUBELETS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/com
 DEVICE_TREES = (
     "/dev/dri",
     "/dev/char",
+    "/dev/vfio",
+    "/proc/bus/pci",
     "/proc/driver/nvidia",
     "/etc/cdi",
     "/etc/nri",
@@ -29,7 +31,7 @@ DEVICE_TREES = (
     "/run/nri",
     *(f"{kubelet}/{sockets}" for kubelet in _KUBELETS for sockets in ("device-plugins", "pod-resources")),
 )
-"""Paths that exist for devices only: device files, the driver's files, CDI, NRI, and the kubelet's device sockets."""
+"""Paths that exist for devices only: device files, PCI, the driver's files, CDI, NRI, and the kubelet's sockets."""
 
 GUARDED_TREES = (
     *DEVICE_TREES,
@@ -47,10 +49,14 @@ GUARDED_TREES = (
 )
 """Device trees, memory, and the container runtimes' sockets."""
 
-GUARDED_PREFIXES = ("/dev/nvidia", "/run/nvidia", "/usr/local/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
-"""Device nodes, the sockets of driver, MPS, fabric manager and persistence daemon, and the container toolkit.
+GUARDED_PREFIXES = (
+    *("/dev/nvidia", "/run/nvidia", "/usr/local/nvidia", "/tmp/nvidia-mps"),  # noqa: S108 -- a path to refuse, not one to write
+    *("/sys/bus/pci", "/sys/devices/pci", "/sys/class/drm", "/sys/kernel/iommu_groups", "/sys/module/nvidia"),
+)
+"""Device nodes, the sockets of driver, MPS, fabric manager and persistence daemon, the container toolkit, and PCI
+devices in sysfs, whose files `resource0` and so on are the memory of a GPU for root, without a device node.
 
-Parents of /usr/local/nvidia do not count: node agents mount /usr.
+Parents of /usr/local/nvidia and of the paths in /sys do not count: node agents mount /usr and /sys.
 """
 
 PROCESS_NAMES = frozenset({"self", "thread-self"})
@@ -63,8 +69,14 @@ DEVICE_LIST_NAME = "nvidia-container-devices"
 """The toolkit reads the names of mounts under this folder of /run (as /var/run/…) as a list of GPUs."""
 
 
-_PRIVILEGED_CAPABILITIES = frozenset({"SYS_ADMIN", "ALL"})
-"""The toolkit treats SYS_ADMIN in the bounding set as privileged."""
+HOST_CAPABILITIES = ("SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE", "DAC_READ_SEARCH", "BPF", "PERFMON")
+"""Capabilities that reach beyond the container; Pod Security `baseline` allows none of them.
+
+The toolkit treats SYS_ADMIN in the bounding set as privileged. SYS_RAWIO maps device memory, SYS_MODULE loads code into
+the kernel, DAC_READ_SEARCH opens files of the host by handle, BPF and PERFMON read the kernel's memory.
+"""
+
+_DENIED_CAPABILITIES = frozenset({"ALL", *HOST_CAPABILITIES})
 
 
 def find_host_paths(
@@ -104,7 +116,9 @@ def find_host_access(spec: PodSpec, containers: Sequence[tuple[FieldPath, Contai
     for path, container in containers:
         context = container.security_context
         if context is not None:
-            results += _find_privileges((*path, "securityContext"), context, shares_host=shares_host)
+            results += _find_privileges((*path, "securityContext"), context, host_pid=spec.host_pid)
+        if shares_host:
+            results += _find_escalation((*path, "securityContext"), context)
     if spec.host_users is False:
         message = "hostUsers must be true in a pod with GPUs, found false"
         results.append(describe_bypass("userNamespaces", ("spec", "hostUsers"), message, at_most=PolicyMode.WARN))
@@ -168,24 +182,30 @@ def _find_host_namespaces(spec: PodSpec) -> list[DetectedBypass]:
     ]
 
 
-def _find_privileges(path: FieldPath, context: SecurityContext, *, shares_host: bool) -> list[DetectedBypass]:
+def _find_privileges(path: FieldPath, context: SecurityContext, *, host_pid: bool) -> list[DetectedBypass]:
     results: list[DetectedBypass] = []
-    added = context.capabilities.add
     if context.privileged:
         message = "privileged must be false in a pod that uses GPUs, found true"
         results.append(describe_bypass("privileged", (*path, "privileged"), message))
+    denied = _DENIED_CAPABILITIES | {"SYS_PTRACE"} if host_pid else _DENIED_CAPABILITIES
     results += [
         describe_bypass(
             "sysAdminCapability",
             (*path, "capabilities", "add", i),
-            f"SYS_ADMIN must not be added in a pod that uses GPUs, found {quote_text(capability)}",
+            f"a pod that uses GPUs must not add a capability that reaches its host, found {quote_text(capability)}",
             f"Remove {quote_text(capability)} from securityContext.capabilities.add.",
         )
-        for i, capability in enumerate(added)
-        if capability.upper().removeprefix("CAP_") in _PRIVILEGED_CAPABILITIES
+        for i, capability in enumerate(context.capabilities.add)
+        if capability.upper().removeprefix("CAP_") in denied
     ]
-    if context.allow_privilege_escalation and (shares_host or added):
-        access = "host namespaces" if shares_host else f"the added capability {quote_text(added[0])}"
-        message = f"allowPrivilegeEscalation must be false together with {access}, found true"
-        results.append(describe_bypass("privilegeEscalation", (*path, "allowPrivilegeEscalation"), message))
     return results
+
+
+def _find_escalation(path: FieldPath, context: SecurityContext | None) -> list[DetectedBypass]:
+    """Return an escalation together with host namespaces: it is allowed unless the field says false."""
+    allowed = context.allow_privilege_escalation if context is not None else None
+    if allowed is False or (context is not None and context.privileged):
+        return []
+    found = "true" if allowed else "no such field, which means true"
+    message = f"allowPrivilegeEscalation must be false together with host namespaces, found {found}"
+    return [describe_bypass("privilegeEscalation", (*path, "allowPrivilegeEscalation"), message)]

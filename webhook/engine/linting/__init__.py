@@ -19,7 +19,6 @@ from webhook.model.dra.twice_published import DEVICE_PLUGIN, devices_published_t
 from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
 from webhook.model.limit_ranges import ResourceList
-from webhook.model.node_masks import bit_positions
 from webhook.well_known import Json
 
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
@@ -79,7 +78,7 @@ class DeviceProblem(NamedTuple):
 def find_device_problems(pools: DevicePools, classes: DeviceClasses, fleet: Fleet) -> Iterator[DeviceProblem]:
     """Yield the GPUs that are published twice, by who publishes them."""
     for (first, second), mask in devices_published_twice(pools, fleet).items():
-        nodes = [fleet.nodes[index].name for index in bit_positions(mask)]
+        nodes = fleet.names_of(mask)
         if first == DEVICE_PLUGIN:
             yield _twice_by_plugin(second, nodes)
         else:

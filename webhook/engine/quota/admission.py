@@ -133,14 +133,19 @@ def predict_resize_refusals(
 
 
 def find_refused_claim(
-    pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], of_scheduler: ClaimSpec = NO_CLAIM
+    pod: Pod,
+    claiming: ClaimContext,
+    quotas: Sequence[ResourceQuota],
+    of_scheduler: ClaimSpec = NO_CLAIM,
+    own: ClaimCharges = NO_CLAIM_CHARGES,
 ) -> ClaimRefusal | None:
     """Return the first claim made for a pod that a quota rejects; later ones are not created then.
 
     Args:
         of_scheduler: The claim that the scheduler makes for extended resources, after the others.
+        own: The charge of the pod itself, which is created first.
     """
-    created: Counter[str] = Counter()
+    created = Counter(own)
     for index, claim in enumerate(pod.spec.resource_claims):
         template = claim.resource_claim_template_name
         if not template:
@@ -158,12 +163,17 @@ def find_refused_claim(
     return ClaimRefusal(("spec",), "the claim for its extended resources", refusals) if refusals else None
 
 
+def charge_by_names(pod: Pod, keys: Iterable[str]) -> ClaimCharges:
+    """Return what a pod itself is charged for extended resources, by key."""
+    return {key: effective_amount(pod, key.removeprefix("requests.")) // NANO for key in keys}
+
+
 def _charge_of_scheduler(spec: ClaimSpec, pod: Pod, claiming: ClaimContext) -> ClaimCharges:
     """Return the charge of the claim that the scheduler makes: without what its pod has under the same keys."""
     if not (spec.devices.requests and claiming.counts_names):
         return NO_CLAIM_CHARGES
     charged = claiming.charge(spec)
-    own = {key: effective_amount(pod, key.removeprefix("requests.")) // NANO for key in charged}
+    own = charge_by_names(pod, charged)
     return {key: count - own[key] for key, count in charged.items() if count > own[key]}
 
 

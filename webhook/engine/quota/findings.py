@@ -13,6 +13,7 @@ from webhook.engine.quota.admission import (
     predict_resize_refusals,
     predict_update_refusals,
 )
+from webhook.engine.quota.charges import NO_CLAIM_CHARGES, ClaimCharges
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, negate_quantity
 from webhook.model.claims import NO_CLAIM, ClaimContext, ClaimSpec, claim_unit
@@ -82,9 +83,10 @@ def claim_quota_violations(
     quotas: Sequence[ResourceQuota],
     lookup: ClaimConsumerLookup,
     of_scheduler: ClaimSpec = NO_CLAIM,
+    own: ClaimCharges = NO_CLAIM_CHARGES,
 ) -> Iterator[PolicyFinding]:
     """Yield the rejections of a claim created for the pod later: warnings, since quota may be released by then."""
-    refusal = find_refused_claim(pod, claiming, quotas, of_scheduler)
+    refusal = find_refused_claim(pod, claiming, quotas, of_scheduler, own)
     if refusal is None:
         return
     for one in refusal.quotas:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -72,6 +72,13 @@ def charge_replicas(view: ClusterView, charge: ReplicaCharge, count: int) -> Clu
         claims = [name for name, _ in charge.shared]
         view = view.with_charged_weight(charge.namespace, sum_weights((scale_weight(own, count), shared)), claims)
     return view
+
+
+def charge_claim(view: ClusterView, namespace: str, charge: Mapping[str, int]) -> ClusterView:
+    """Return the view after the API server has created a claim with this charge."""
+    amounts = ResourceList({key: Quantity(count) for key, count in charge.items()})
+    charged = [quota if has_scopes(quota) else _charge_quota(quota, amounts, 1) for quota in view.quotas(namespace)]
+    return view.with_objects({}, {}, {namespace: charged})
 
 
 def count_within_quotas(view: ClusterView, charge: ReplicaCharge, replicas: int) -> int:

@@ -8,6 +8,7 @@ Source: `allocator_incubating.go` in `k8s.io/dynamic-resource-allocation/structu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from webhook.model.dra.constraints import ConstraintState
 from webhook.model.dra.device_pools import DeviceId, NodePool, PoolId
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import NOTHING_ALLOCATED, AllocatedDevices, PoolAllocations
-from webhook.model.dra.resource_slices import Device
+from webhook.model.dra.resource_slices import Device, DeviceAttribute
 from webhook.model.objects import HARD_EFFECTS, tolerates_all
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
@@ -334,18 +335,25 @@ class _Search:
         return False
 
     def _has_enough(self, want: _Want) -> bool:
-        """Return whether as many devices match a request as it needs; no more are looked at than the search would.
+        """Return whether as many devices match a request as it needs, with equal values where constraints want them.
 
-        The scheduler tries all their combinations instead, before it gives up.
+        No more are looked at than the search would. The scheduler tries all their combinations instead, before it
+        gives up.
         """
-        found = 0
+        found = Counter[tuple[DeviceAttribute | None, ...]]()
         for candidate in self._candidates:
             self._count_step()
             if not self._is_in_use(want, candidate) and self._is_selected(want, candidate):
-                found += self._has_capacity(want, candidate)
-            if found >= want.needed:
-                return True
+                values = self._matched_values(want, candidate)
+                found[values] += self._has_capacity(want, candidate)
+                if found[values] >= want.needed:
+                    return True
         return False
+
+    def _matched_values(self, want: _Want, candidate: _Candidate) -> tuple[DeviceAttribute | None, ...]:
+        """Return the values of a device that must be those of all devices of a request."""
+        constraints, driver = self._constraints[want.key[0]], candidate.id.driver
+        return tuple(each.matched_value(want.name, want.choice, driver, candidate.device) for each in constraints)
 
     def _try_device(
         self, want: _Want, candidate: _Candidate, index: int, start: int, *, required: bool = False

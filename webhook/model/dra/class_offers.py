@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum, auto
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -85,16 +87,47 @@ class ClassOffer(NamedTuple):
     counts: BoundedCache[int, NodeCount]
 
 
+class ClassObstacle(IntEnum):
+    """Why pods cannot get the MIG devices of a class by its name."""
+
+    SELECTORS = auto()
+    """A selector fails on a device of this cluster, or would on one of another driver."""
+    DEVICE_PLUGIN = auto()
+    """All nodes that publish the devices also have a device plugin for GPUs."""
+    KUBELET = auto()
+    """The kubelets of all nodes that publish the devices are older than 1.36."""
+    MIXED = auto()
+    """The class has other devices too, and pods get any of them."""
+
+
+class UnusableDevices(NamedTuple):
+    """The devices of one MIG profile that a class has, and why pods cannot get them by its name.
+
+    Attributes:
+        offer: They, as if they were an offer of their own.
+        nodes: The nodes that publish them.
+        hardware: Their drivers and products.
+    """
+
+    device_class: str
+    obstacle: ClassObstacle
+    offer: GpuOffer
+    nodes: int
+    hardware: frozenset[NodeHardware]
+
+
 class ClassOffers(NamedTuple):
     """The offers of device classes.
 
     Attributes:
         by_resource: Those by the extended resource, the smallest share of a card first.
+        unusable: Devices that are part of no offer, or not of one of their size; likewise.
         matching: The devices of each class; None of a class whose selectors fail, or are not evaluated here.
         whole_gpus: Drivers and products of the devices that serve `nvidia.com/gpu`.
     """
 
     by_resource: Mapping[str, ClassOffer] = MappingProxyType({})
+    unusable: Sequence[UnusableDevices] = ()
     matching: Mapping[str, ClassDevices | None] = MappingProxyType({})
     whole_gpus: frozenset[NodeHardware] = frozenset()
 
@@ -124,25 +157,73 @@ def _find_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
     names = sorted(view.classes)[:MAX_KNOWN_CLASSES]
     matching = {name: _devices_of_class(name, view, fleet) for name in names}
     found: dict[str, ClassOffer] = {}
+    unusable: list[UnusableDevices] = []
     for name, some in matching.items():
         resource = _name_for_pods(name, view.class_by_resource, fleet)
-        if some is not None and resource and (one := _offer_of_class(resource, some, fleet)) is not None:
+        is_guarded = some is not None and excludes_other_drivers(some.expressions)
+        if some is not None and is_guarded and resource and (one := _offer_of_class(resource, some, fleet)) is not None:
             found[resource] = one
+        devices = some.devices if some is not None else _devices_despite_errors(name, view, fleet)
+        unusable += _unusable_devices(name, devices, fleet, is_guarded=is_guarded)
     in_order = sorted(found.items(), key=lambda item: (item[1].offer.gpu_milli, item[0]))
+    unusable.sort(key=lambda each: (each.offer.gpu_milli, each.obstacle, each.device_class))
     whole = matching.get(view.class_by_resource.get(WHOLE_GPU, ""))
-    return ClassOffers(dict(in_order), matching, _hardware_of(whole.devices if whole else ()))
+    return ClassOffers(dict(in_order), unusable, matching, _hardware_of(whole.devices if whole else ()))
 
 
 def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices | None:
-    expressions = tuple([selector.cel.expression for selector in view.classes[name].selectors])
+    expressions = _expressions_of_class(name, view)
     try:
-        read = keys_told_apart(expressions)
-        keys = None if read is None else tuple(sorted({*read, *SIZE_KEYS}))
+        keys = _keys_of_kinds(expressions)
         kinds = published_devices(view.pools, fleet, keys).kinds
         selected = [each for each in kinds if matches_all(expressions, each.pool.driver, each.device)]
     except (SelectorRuntimeError, UnmodeledExpressionError):
         return None
     return ClassDevices(expressions, keys, tuple(selected))
+
+
+def _expressions_of_class(name: str, view: DeviceView) -> tuple[str, ...]:
+    return tuple([selector.cel.expression for selector in view.classes[name].selectors])
+
+
+def _keys_of_kinds(expressions: Sequence[str]) -> tuple[DeviceKey, ...] | None:
+    """Return the keys that selectors, and sizes of devices, distinguish; None if that is more than keys."""
+    read = keys_told_apart(expressions)
+    return None if read is None else tuple(sorted({*read, *SIZE_KEYS}))
+
+
+def _devices_despite_errors(name: str, view: DeviceView, fleet: Fleet) -> Sequence[PublishedDevice]:
+    """Return the devices that a class selects, without those on which a selector fails."""
+    expressions, found = _expressions_of_class(name, view), list[PublishedDevice]()
+    try:
+        for each in published_devices(view.pools, fleet, _keys_of_kinds(expressions)).kinds:
+            with suppress(SelectorRuntimeError):
+                if matches_all(expressions, each.pool.driver, each.device):
+                    found.append(each)
+    except (SelectorRuntimeError, UnmodeledExpressionError):
+        return ()
+    return found
+
+
+def _unusable_devices(
+    device_class: str, devices: Sequence[PublishedDevice], fleet: Fleet, *, is_guarded: bool
+) -> Iterator[UnusableDevices]:
+    """Yield the MIG devices of a class, by profile, that pods cannot get by its name."""
+    by_profile: dict[str, list[PublishedDevice]] = {}
+    for each in devices:
+        by_profile.setdefault(device_text(each.device, "profile"), []).append(each)
+    for some in by_profile.values():
+        offer = _as_offer(device_class, some, fleet)
+        nodes = union_masks(each.nodes for each in some)
+        obstacle = (
+            ClassObstacle.SELECTORS if not is_guarded
+            else ClassObstacle.MIXED if len(by_profile) > 1
+            else ClassObstacle.KUBELET if not nodes & fleet.nodes_with_kubelet(DEVICES_BY_NAME_MINOR)
+            else ClassObstacle.DEVICE_PLUGIN if not nodes & ~fleet.gpu_nodes
+            else None
+        )  # fmt: skip
+        if offer is not None and obstacle is not None:
+            yield UnusableDevices(device_class, obstacle, offer, nodes, _hardware_of(some))
 
 
 def matches_all(expressions: Sequence[str], driver: str, device: Device) -> bool:
@@ -184,15 +265,22 @@ def _is_profile(resource: str) -> bool:
 
 
 def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> ClassOffer | None:
-    """Return a class as an offer: as small as its smallest device, as large a part of a card as its largest."""
-    size = size_of_all(matching.devices)
-    if size is None or not excludes_other_drivers(matching.expressions):
+    if (offer := _as_offer(resource, matching.devices, fleet)) is None:
         return None
-    hardware = _hardware_of(matching.devices)
-    products, profiles = (
-        {device_text(each.device, name) for each in matching.devices} for name in ("productName", "profile")
+    per_set = Counter(
+        (each.pool, used.counter_set) for each in matching.devices for used in each.device.consumes_counters
     )
-    offer = GpuOffer(
+    most, hardware = max(per_set.values(), default=1), _hardware_of(matching.devices)
+    return ClassOffer(offer, matching, most, hardware, BoundedCache(MAX_COUNTS))
+
+
+def _as_offer(resource: str, devices: Sequence[PublishedDevice], fleet: Fleet) -> GpuOffer | None:
+    """Return devices as an offer: as small as the smallest of them, as large a part of a card as the largest."""
+    if (size := size_of_all(devices)) is None:
+        return None
+    hardware = _hardware_of(devices)
+    products, profiles = ({device_text(each.device, name) for each in devices} for name in ("productName", "profile"))
+    return GpuOffer(
         resource=resource,
         form=GpuForm.MIG,
         product=with_hyphens(products.pop()) if len(products) == 1 else "",
@@ -204,7 +292,7 @@ def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> Clas
         replicas=1,
         selector=(),
         taints=(),
-        nodes=union_masks(each.nodes for each in matching.devices)
+        nodes=union_masks(each.nodes for each in devices)
         & fleet.nodes_with_kubelet(DEVICES_BY_NAME_MINOR)
         & ~fleet.gpu_nodes,
         capacity=0,
@@ -212,10 +300,6 @@ def _offer_of_class(resource: str, matching: ClassDevices, fleet: Fleet) -> Clas
         driver=min((each.driver for each in hardware), default=()),
         cuda=min((each.cuda for each in hardware), default=()),
     )
-    per_set = Counter(
-        (each.pool, used.counter_set) for each in matching.devices for used in each.device.consumes_counters
-    )
-    return ClassOffer(offer, matching, max(per_set.values(), default=1), hardware, BoundedCache(MAX_COUNTS))
 
 
 class DeviceSize(NamedTuple):

@@ -46,6 +46,12 @@ class ConstraintState:
             self._count -= 1
             self._of_requests.pop(request, None)
 
+    def matched_value(self, request: str, choice: str, driver: str, device: Device) -> DeviceAttribute | None:
+        """Return the value that a constraint on equal values compares; None if it does not compare the device."""
+        if self._distinct or not self._covers(request, choice):
+            return None
+        return find_attribute(self._attribute, driver, device) or UNKNOWN_VALUE
+
     def _covers(self, request: str, choice: str) -> bool:
         if not self._requests or request in self._requests:
             return True
@@ -64,3 +70,8 @@ def find_attribute(name: str, driver: str, device: Device) -> DeviceAttribute | 
         return device.attributes[name]
     domain, _, short = name.partition("/")
     return device.attributes.get(short) if domain == driver and short else None
+
+
+def attribute_names(driver: str, device: Device) -> set[str]:
+    """Return the qualified names of a device's attributes."""
+    return {name if "/" in name else f"{driver}/{name}" for name in device.attributes}

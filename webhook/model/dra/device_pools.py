@@ -173,6 +173,15 @@ class DevicePools:
         slices = self.slices.get(pool)
         return self._gather_pool(pool, slices, None) if slices else None
 
+    def incomplete_pools(self) -> list[PoolId]:
+        """Return the pools that known nodes may see and of whose newest generation slices are missing."""
+        known = self._fleet.by_name
+        return [
+            pool
+            for pool, slices in self.slices.items()
+            if _lacks_slices(slices) and any(not one.spec.node_name or one.spec.node_name in known for one in slices)
+        ]
+
     def _pools_of_node(self, node: int) -> tuple[NodePool, ...]:
         targeting = self._by_node.get(self._fleet.nodes[node].name, set()) | self._of_any_node
         found = [pool for each in targeting if (pool := self._pool_on_node(each, node))]
@@ -246,6 +255,12 @@ class DevicePools:
         if all_nodes:
             return True
         return selector is not None and bool(self._fleet.select_nodes({}, selector.node_selector_terms) >> node & 1)
+
+
+def _lacks_slices(slices: Sequence[PackedSlice]) -> bool:
+    generation = max(one.spec.pool.generation for one in slices)
+    newest = [one for one in slices if one.spec.pool.generation == generation]
+    return len(newest) != newest[0].spec.pool.resource_slice_count
 
 
 def _has_binding_conditions(pool: NodePool) -> bool:

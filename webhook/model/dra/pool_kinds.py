@@ -6,7 +6,7 @@ a part of a card is, and on what claims have of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
@@ -72,17 +72,56 @@ def _pool_kind(pools: DevicePools, pool: PoolId) -> Hashable:
     return (pool.driver, *each)
 
 
-def cards_on_node(devices: DeviceView, node: int) -> list[CardUsage]:
+class PublishedCard(NamedTuple):
+    """A card, and its pool: names of devices are unique in a pool only."""
+
+    pool: PoolId
+    usage: CardUsage
+
+
+def cards_on_node(devices: DeviceView, node: int) -> list[PublishedCard]:
     """Return the cards that ResourceSlices publish for a node, in published order."""
-    pools = devices.pools
-    return [card for pool in pools.pools_of_node(node) for card in _cards_on_node(pool, devices)]
+    pools = devices.pools.pools_of_node(node)
+    return [PublishedCard(pool.id, card) for pool in pools for card in _cards_on_node(pool, devices)]
+
+
+class NodeCards(NamedTuple):
+    """Cards that count on a node.
+
+    Attributes:
+        cards: Those of its own, and those that it shares with other nodes and that do not count on one of these.
+        sharing: The other nodes as a mask, by the pool that they share.
+        unusable: Pools that the node sees and of which nothing can be allocated.
+    """
+
+    cards: list[CardUsage]
+    sharing: dict[PoolId, int]
+    unusable: Sequence[NodePool]
+
+
+def cards_by_node(devices: DeviceView, nodes: Iterable[int]) -> dict[int, NodeCards]:
+    """Return the published cards of some nodes. A card for several nodes counts on the first of them."""
+    several, counted_on = devices.pools.names_of_any_node, dict[tuple[PoolId, str], int]()
+    found = dict[int, NodeCards]()
+    for node in nodes:
+        pools = devices.pools.pools_of_node(node)
+        found[node] = NodeCards([], {}, [pool for pool in pools if pool.incomplete or pool.invalid])
+        published = [(pool.id, card) for pool in pools for card in _cards_on_node(pool, devices)]
+        for pool_id, card in published:
+            first = counted_on.setdefault((pool_id, card.device), node) if pool_id in several else node
+            if first == node:
+                found[node].cards.append(card)
+            else:
+                sharing = found[first].sharing
+                sharing[pool_id] = sharing.get(pool_id, 0) | 1 << node
+    return found
 
 
 def product_by_node(view: DeviceView, fleet: Fleet) -> dict[str, str]:
     """Return the product of the first card that ResourceSlices publish on each node."""
     empty = view._replace(allocated={})
     cards = ((node.name, cards_on_node(empty, i)) for i, node in enumerate(fleet.nodes))
-    return {name: some[0].product for name, some in cards if some}
+    return {name: some[0].usage.product for name, some in cards if some}
 
 
 def _cards_on_node(pool: NodePool, devices: DeviceView) -> tuple[CardUsage, ...]:

@@ -51,11 +51,13 @@ class PublishedDevice(NamedTuple):
 
     Attributes:
         nodes: Mask of the nodes whose slices have such a device; 0 if a slice does not name its node.
+        named_nodes: Mask of the nodes that slices with such a device name, whatever other slices have it.
     """
 
     pool: PoolId
     device: Device
-    nodes: int = 0
+    nodes: int
+    named_nodes: int
 
 
 class PublishedDevices(NamedTuple):
@@ -181,9 +183,11 @@ def _devices_by_kind(pools: DevicePools, fleet: Fleet, kinds_of_slices: Iterable
         of_node[one.spec.node_name or ""].append(kind)
     if sum(len(one.content.devices) for _, one in slices.values()) > MAX_DEVICES:
         raise UnmodeledExpressionError(f"there are more than {MAX_DEVICES} kinds of devices")
-    masks = _nodes_by_kind(of_node, fleet)
+    masks, unnamed = _nodes_by_kind(of_node, fleet), frozenset(of_node.get("", ()))
     kinds = tuple(
-        PublishedDevice(pool, device, masks[kind]) for kind, (pool, one) in slices.items() for device in one.devices()
+        PublishedDevice(pool, device, 0 if kind in unnamed else masks[kind], masks[kind])
+        for kind, (pool, one) in slices.items()
+        for device in one.devices()
     )
     values = sum(len(each.device.attributes) + len(each.device.capacity) for each in kinds)
     return PublishedDevices(kinds, total, values, _node_kinds(of_node, fleet) if are_local else None)
@@ -214,12 +218,12 @@ def _positions_read(content: SliceContent, keys: Sequence[DeviceKey], driver: st
 
 
 def _nodes_by_kind(of_node: Mapping[str, Sequence[SliceKind]], fleet: Fleet) -> Mapping[SliceKind, int]:
-    """Return the mask of the nodes of each kind of slice; 0 if one of that kind names none."""
+    """Return the mask of the nodes that the slices of each kind name."""
     masks: dict[SliceKind, int] = {}
     for name, kinds in of_node.items():
         for kind in kinds:
             masks[kind] = masks.get(kind, 0) | (1 << fleet.by_name[name] if name in fleet.by_name else 0)
-    return masks | dict.fromkeys(of_node.get("", ()), 0)
+    return masks
 
 
 def _node_kinds(of_node: dict[str, list[SliceKind]], fleet: Fleet) -> tuple[int, ...] | None:

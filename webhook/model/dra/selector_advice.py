@@ -6,9 +6,11 @@ device: that ends scheduling of the pod on every node. A bound is close if a dev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fractions import Fraction
+from itertools import islice
 from math import prod
 from typing import NamedTuple
 
@@ -44,6 +46,9 @@ MIN_SIMILARITY = 0.8
 
 MAX_NAME = 64
 """Characters of a name that are compared."""
+
+MAX_TEXTS_TRIED = 16
+"""Texts with which a condition is evaluated again."""
 
 CLOSE_PERCENT = 10
 """A bound is close if it exceeds what a device has by at most this share: 10Gi and 9,850 MiB differ by 4 %."""
@@ -111,6 +116,12 @@ class DeviceKey(NamedTuple):
         return (qualified, self.name) if self.domain == driver else (qualified,)
 
 
+def attribute_key(name: str) -> DeviceKey:
+    """Return the key of an attribute by its qualified name."""
+    domain, _, short = name.partition("/")
+    return DeviceKey("attributes", domain, short)
+
+
 def published_keys(device: CelMap) -> Iterator[DeviceKey]:
     """Yield the attributes and capacities of a device."""
     for group in ("attributes", "capacity"):
@@ -139,17 +150,41 @@ def names_beside(key: DeviceKey, published: Collection[DeviceKey]) -> list[str]:
     return sorted(each.name for each in published if (each.group, each.domain) == (key.group, key.domain))
 
 
-def meant_text(condition: SelectorCondition, texts: Collection[str], devices: Sequence[CelMap]) -> str | None:
-    """Return the known text that is closest to a text in a condition, if some device then satisfies the condition."""
-    folded = {text.casefold(): text for text in texts}
-    for literal in (one for one in walk_expression(condition.tree) if isinstance(one, LiteralValue)):
-        written = literal.value.casefold()[:MAX_NAME] if isinstance(literal.value, str) else ""
-        for near in get_close_matches(written, folded, n=1, cutoff=MIN_SIMILARITY):
-            start, end = literal.start - condition.tree.start, literal.end - condition.tree.start
-            rewritten = f"{condition.text[:start]}'{folded[near]}'{condition.text[end:]}"
-            if _holds_for_some(rewritten, devices):
-                return folded[near]
+def meant_text(condition: SelectorCondition, known: Mapping[str, Sequence[CelMap]]) -> str | None:
+    """Return what to write instead of a text in a condition, so that a device with the text that is meant satisfies it.
+
+    Args:
+        condition: The condition.
+        known: The texts that devices have, the preferred ones first, each with the devices that have it.
+    """
+    nodes = (one for one in walk_expression(condition.tree) if isinstance(one, LiteralValue))
+    likely = ((one, *each) for one in nodes if isinstance(one.value, str) for each in _likely_texts(one.value, known))
+    for literal, meant, text in islice(likely, MAX_TEXTS_TRIED):
+        start, end = literal.start - condition.tree.start, literal.end - condition.tree.start
+        if _holds_for_some(f"{condition.text[:start]}'{meant}'{condition.text[end:]}", known[text]):
+            return meant
     return None
+
+
+def _likely_texts(written: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield what may be meant by a text, with the known text that it is of, the likeliest first.
+
+    That is the part of a known text with the same words, then all of it, then a text that is alike and has the same
+    first number: models of GPUs differ in it.
+    """
+    words = re.findall(r"[^\W_]+", written[:MAX_NAME])
+    pattern = re.compile(r"(?<![^\W_])" + r"[\W_]+".join(words) + r"(?![^\W_])", re.IGNORECASE)
+    for text in known:
+        if words and (found := pattern.search(text)):
+            yield from ((meant, text) for meant in (found.group(), text) if meant != written)
+    of_model = {each.casefold(): each for each in known if _first_number(each) == _first_number(written)}
+    for near in get_close_matches(written.casefold()[:MAX_NAME], of_model, n=1, cutoff=MIN_SIMILARITY):
+        yield of_model[near], of_model[near]
+
+
+def _first_number(text: str) -> str:
+    found = re.search(r"\d+", text)
+    return found.group() if found else ""
 
 
 def _holds_for_some(expression: str, devices: Sequence[CelMap]) -> bool:

@@ -8,7 +8,7 @@ Source: the NodeResourcesFit plugin of kube-scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.pod_resources import effective_requests, is_other_resource
@@ -21,12 +21,17 @@ Amounts = Mapping[str, int]
 """Nano-units by resource."""
 
 
-def other_requests(pod: Pod) -> dict[str, int]:
-    """Return requests for other resources than CPU, memory and GPUs. Nodes do not advertise device classes."""
+def other_requests(pod: Pod, served: Collection[str] = ()) -> dict[str, int]:
+    """Return requests for other resources than CPU, memory and GPUs. Nodes do not advertise device classes.
+
+    Args:
+        pod: The pod.
+        served: The extended resources that only device classes serve: left out.
+    """
     return {
         name: amount
         for name, amount in effective_requests(pod).items()
-        if name == ACCOUNTING_RESOURCE or is_other_resource(name)
+        if name not in served and (name == ACCOUNTING_RESOURCE or is_other_resource(name))
     }
 
 

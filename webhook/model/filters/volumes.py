@@ -13,7 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.model.csi_migration import CSI_DRIVERS, ZONE_CONFLICT, nodes_outside_zones, zone_labels
+from webhook.model.csi_migration import (
+    CSI_DRIVERS,
+    ZONE_CONFLICT,
+    nodes_outside_zones,
+    nodes_without_zones_of,
+    zone_labels,
+    zoned_nodes,
+)
 from webhook.model.filters.node_volume_limits import TOO_MANY_VOLUMES, new_volumes, reject_by_limits
 from webhook.model.filters.volume_binding import (
     BIND_CONFLICT,
@@ -25,9 +32,10 @@ from webhook.model.filters.volume_binding import (
     unbound_claim,
 )
 from webhook.model.filters.volume_rejections import VolumeProblem, VolumeRejection
+from webhook.model.node_masks import union_masks
 from webhook.model.pod_volumes import PodClaims, PodVolumes, VolumeUse
 from webhook.model.storage_objects import PersistentVolume
-from webhook.model.storage_view import PendingStorage, StorageView, TakenStorage, is_for_one_pod
+from webhook.model.storage_view import NO_STORAGE, PendingStorage, StorageView, TakenStorage, is_for_one_pod
 
 MANY = 1 << 30
 """More volumes than a pod has."""
@@ -131,7 +139,13 @@ def fit_volumes(
 
 
 def fit_volumes_on_new_nodes(
-    namespace: str, uses: PodVolumes, storage: StorageView, assumed: Mapping[PodClaims, int] = NO_PODS, unseen: int = 0
+    namespace: str,
+    uses: PodVolumes,
+    storage: StorageView,
+    assumed: Mapping[PodClaims, int] = NO_PODS,
+    unseen: int = 0,
+    *,
+    zoned: bool = False,
 ) -> VolumeFit:
     """Return the new nodes that the volume plugins allow, whatever other pods take first.
 
@@ -142,6 +156,7 @@ def fit_volumes_on_new_nodes(
         storage: With the new nodes as its fleet, and all else of the cluster.
         assumed: Numbers of pods that were admitted a moment ago, by their claims.
         unseen: Pods like this one that may be admitted at the same time.
+        zoned: True if nodes of the cluster have zones, so a new node without one will have an unknown one.
     """
     unbound = _PodClaims(namespace, uses, storage).unbound()
     shared = (claim for use, claim in unbound if not (use.is_own or is_for_one_pod(claim.spec)))
@@ -150,7 +165,22 @@ def fit_volumes_on_new_nodes(
     )
     if rejection is not None:
         return VolumeFit(0, rejections=(rejection,))
-    return fit_volumes(namespace, uses, storage, assumed, unseen)
+    fit = fit_volumes(namespace, uses, storage, assumed, unseen)
+    unknown = _reject_by_unknown_zones(_PodClaims(namespace, uses, storage)) if zoned else ()
+    excluded = union_masks(each.nodes for each in unknown)
+    return fit._replace(nodes=fit.nodes & ~excluded, rejections=(*fit.rejections, *unknown)) if unknown else fit
+
+
+def _reject_by_unknown_zones(claims: _PodClaims) -> tuple[VolumeRejection, ...]:
+    """Return the nodes whose zone is not known, by each volume whose labels name one."""
+    fleet, found = claims.storage.fleet, []
+    for use, volume in claims.bound():
+        if not use.template and (nodes := nodes_without_zones_of(volume, fleet) & ~zoned_nodes(fleet)):
+            zones = ", ".join(zone_labels(volume))
+            name = f"volume {volume.metadata.name} of claim {use.claim}"
+            detail = f"{name} is in {zones}, and the zone of a new node is not known"
+            found.append(VolumeRejection(VolumeProblem.UNREACHABLE, nodes, ZONE_CONFLICT, detail))
+    return tuple(found)
 
 
 def _reject_by_usual_limits(namespace: str, uses: PodVolumes, storage: StorageView) -> VolumeRejection | None:
@@ -206,8 +236,11 @@ def _reject_everywhere(claims: _PodClaims) -> list[VolumeRejection]:
     """Return why a pod waits for its claims, whatever node it gets."""
     namespace, uses, storage = claims
     if storage.objects.missing:
-        kinds = ", ".join(storage.objects.missing)
-        return [VolumeRejection(VolumeProblem.UNKNOWN, storage.fleet.all_nodes, "", f"{kinds} cannot be read")]
+        detail = f"{', '.join(storage.objects.missing)} cannot be read"
+        if storage.objects is NO_STORAGE:
+            detail = "no object about storage is known; a snapshot needs persistentvolumeclaims, persistentvolumes, "
+            detail += "storageclasses and csinodes"
+        return [VolumeRejection(VolumeProblem.UNKNOWN, storage.fleet.all_nodes, "", detail)]
     found = (reject_by_claim(namespace, use, storage) for use in uses)
     return [each for each in found if each is not None]
 

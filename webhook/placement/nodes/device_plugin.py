@@ -221,7 +221,13 @@ def _allocate_resource(
             else card
             for card in devices.mig_cards
         )
-        return replace(devices, mig_cards=cards, holders=_add_holder(devices, pod, chosen))
+        placed = {(index, each): pod for index, instances in chosen.items() for each in instances}
+        return replace(
+            devices,
+            mig_cards=cards,
+            holders=_add_holder(devices, pod, chosen),
+            instance_holders={**devices.instance_holders, **placed},
+        )
     return devices
 
 

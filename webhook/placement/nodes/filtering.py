@@ -109,8 +109,7 @@ def static_filter_reasons(
         yield unsuitable_reason(snapshot, requirements, node)
     for taint in known.taints:
         if not tolerates_all(requirements.tolerations, (taint,)):
-            text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-            yield FilterReason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {text}")
+            yield FilterReason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {taint.text}")
 
 
 def unsuitable_reason(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> FilterReason:
@@ -237,13 +236,14 @@ def stock_filter_reasons(
     free: Sequence[Amounts],
     ports: Mapping[str, Collection[HostPort]],
     volumes: Sequence[VolumeRejection] = (),
+    served: Collection[str] = (),
 ) -> dict[int, tuple[FilterReason, ...]]:
     """Return why the scheduler or the API server rejects a pod, GPUs aside, by node position.
 
-    `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name, and
-    `volumes` what excludes the pod's volumes from nodes.
+    `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name,
+    `volumes` what excludes the pod's volumes from nodes, and `served` the resources that only device classes serve.
     """
-    requested, ports_requested, features = other_requests(pod), host_ports(pod), required_features(pod)
+    requested, ports_requested, features = other_requests(pod, served), host_ports(pod), required_features(pod)
     on_every_node = tuple(
         FilterReason(
             f"Invalid value: {name} must be greater than or equal to 0", f"it requests a negative amount of {name}"

@@ -68,9 +68,7 @@ def pod_requirements(pod: Pod, fleet: Fleet) -> PodRequirements:
     annotation = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, "")
     requests = gpu_container_requests(pod, WHOLE_GPU) if requirements.resource == WHOLE_GPU else ()
     several = largest_request(requests) > 1
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-    selected = fleet.select_nodes(pod.spec.node_selector, terms)
+    selected = fleet.nodes_selected_by(pod.spec)
     return replace(
         requirements,
         selected_nodes=selected,

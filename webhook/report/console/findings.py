@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from webhook.model.codes import CODES
-from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.report.check import finding_sentence
 from webhook.report.console.page import FINDINGS_ENTRY, render_console_page
-from webhook.report.console.query import FilterField, PageQuery, page_address
+from webhook.report.console.query import NAMESPACE_FILTER, FilterField, PageQuery, page_address
 from webhook.report.console.rows import sort_keys, table_page
 from webhook.report.console.state import ConsoleState
 from webhook.report.html import FindingGroup, group_findings
 from webhook.report.results import CheckResult
 from webhook.report.tables import Column, Table
-from webhook.report.text import LABELS, STYLES, pluralize
+from webhook.report.text import LABELS, MODES_BY_LABEL, STYLES, pluralize
 from webhook.report.workloads import WorkloadReport
-
-MODE_LABELS = {LABELS[mode]: mode for mode in PolicyMode}
 
 FINDING_FILTERS = (
     FilterField("code", "Code contains"),
-    FilterField("namespace", "Namespace"),
-    FilterField("mode", "Mode", tuple((label, label) for label in MODE_LABELS)),
+    NAMESPACE_FILTER,
+    FilterField("mode", "Mode", tuple((label, label) for label in MODES_BY_LABEL)),
 )
 
 
@@ -85,17 +82,21 @@ FINDING_GROUPS = Table[ConsoleFindings](
 FINDING_COLUMNS = sort_keys(FINDING_GROUPS)
 
 
-def findings_page(state: ConsoleState, findings: Iterable[ConsoleFindings], query: PageQuery, problem: str = "") -> str:
+def findings_page(state: ConsoleState, findings: Sequence[ConsoleFindings], query: PageQuery, problem: str = "") -> str:
     """Return the page as HTML."""
     rows = [each for each in findings if _is_selected(each, query)]
-    page = table_page(FINDING_GROUPS, rows, query, FINDINGS_ENTRY.path, "group", {"Code": _workloads_address})
+    values = {NAMESPACE_FILTER: lambda: (each.group.namespace for each in findings)}
+    page = table_page(FINDING_GROUPS, rows, query, FINDINGS_ENTRY.path, "group", {"Code": _workloads_address}, values)
     context = {"page": page, "query": query, "fields": FINDING_FILTERS, "path": FINDINGS_ENTRY.path}
     return render_console_page("findings.html", state, FINDINGS_ENTRY, context, problem=problem)
 
 
 def _workloads_address(row: ConsoleFindings) -> str:
     """Return the address of the workloads with these findings; "" for claims."""
-    return "" if row.of_claims else page_address("/workloads", namespace=row.group.namespace, code=row.code)
+    if row.of_claims:
+        return ""
+    mode = LABELS[row.group.first.mode]
+    return page_address("/workloads", namespace=row.group.namespace, code=row.code, mode=mode)
 
 
 def _is_selected(row: ConsoleFindings, query: PageQuery) -> bool:
@@ -103,5 +104,5 @@ def _is_selected(row: ConsoleFindings, query: PageQuery) -> bool:
     return (
         query.value("code").casefold() in row.code.casefold()
         and query.value("namespace") in ("", row.group.namespace)
-        and (not mode or row.group.first.mode is MODE_LABELS[mode])
+        and (not mode or row.group.first.mode is MODES_BY_LABEL[mode])
     )

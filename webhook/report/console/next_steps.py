@@ -1,17 +1,19 @@
-"""The next steps in a cluster, each with the GPUs that it frees."""
+"""The next steps in a cluster: to correct what is denied, then those that free GPUs, each with their number."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from webhook.errors import abbreviate_names
 from webhook.model.decisions import KeepReason
+from webhook.model.enums import PolicyMode
 from webhook.model.mig_catalog import mig_card_spec
 from webhook.report.console.query import page_address
 from webhook.report.console.state import ConsoleState
 from webhook.report.costs import NO_COST, GpuCost, cost_text, gpu_cost
-from webhook.report.text import format_gpus_with_unit, pluralize
+from webhook.report.text import LABELS, format_gpus_with_unit, pluralize
 from webhook.report.workloads import WorkloadReport
 
 MAX_STEPS = 12
@@ -20,7 +22,7 @@ _REASONS = {reason.value: reason for reason in KeepReason}
 
 
 class NextStep(NamedTuple):
-    """A step that frees GPUs.
+    """A step, and why it is worth taking.
 
     Attributes:
         worth: The GPUs that it frees, and their cost.
@@ -28,7 +30,7 @@ class NextStep(NamedTuple):
         action: What to do, as a sentence.
         link: The address of the page that lists what it is about.
         link_text: The text of that link.
-        worth_text: The worth for people.
+        worth_text: The worth for people: the GPUs, or the pods that are denied.
     """
 
     worth: GpuCost
@@ -40,12 +42,28 @@ class NextStep(NamedTuple):
 
 
 def next_steps(state: ConsoleState) -> list[NextStep]:
-    """Return the steps that are worth something: those of known worth first, then those of at most some, by worth."""
-    steps = [each for each in _all_steps(state) if each.worth.milli > 0]
-    return sorted(steps, key=lambda each: (each.at_most, -each.worth.milli, each.action))[:MAX_STEPS]
+    """Return what is denied, then the steps that free GPUs: those of known worth, then those of at most some."""
+    steps = [each for each in _freeing_steps(state) if each.worth.milli > 0]
+    steps.sort(key=lambda each: (each.at_most, -each.worth.milli, each.action))
+    return [*_denial_step(state), *steps][:MAX_STEPS]
 
 
-def _all_steps(state: ConsoleState) -> Iterator[NextStep]:
+def _denial_step(state: ConsoleState) -> Iterator[NextStep]:
+    """Yield what to do about pods that could not be created again; nothing without such pods."""
+    rows = [row for row in state.workloads if row.denied]
+    if not rows:
+        return
+    codes = Counter[str]()
+    for row in rows:
+        codes.update({found.code: pods for found, pods in row.pods_by_code if found.mode is PolicyMode.ENFORCE})
+    counts = abbreviate_names([f"{code} ({pluralize(pods, 'pod')})" for code, pods in codes.most_common()])
+    pods, workloads = pluralize(sum(row.denied for row in rows), "pod"), pluralize(len(rows), "workload")
+    action = f"Correct the pods of {workloads} that would be denied if they were created again: {counts}."
+    link = page_address("/findings", mode=LABELS[PolicyMode.ENFORCE])
+    yield NextStep(NO_COST, False, action, link, "These findings", f"{pods} denied")
+
+
+def _freeing_steps(state: ConsoleState) -> Iterator[NextStep]:
     yield from _idle_step(state)
     yield from _saving_steps(state)
     yield from _reason_steps(state)
@@ -75,16 +93,20 @@ def _saving_steps(state: ConsoleState) -> Iterator[NextStep]:
 
 def _reason_steps(state: ConsoleState) -> Iterator[NextStep]:
     """Yield what would let workloads that keep their GPUs get less; how much is unknown."""
-    groups: defaultdict[str, list[WorkloadReport]] = defaultdict(list)
+    groups: defaultdict[KeepReason, list[WorkloadReport]] = defaultdict(list)
     for row in state.workloads:
-        if row.keep_reason and row.allocated.milli > row.idle.milli and not row.gpu_milli_saved:
-            groups[row.keep_reason].append(row)
-    for word, rows in groups.items():
-        reason = _REASONS.get(word)
-        if reason is not None and reason.fix:
-            worth = _sum_costs(row.allocated - row.idle for row in rows)
-            action = f"For {pluralize(len(rows), 'workload')}: {reason.sentence}. {reason.fix}"
-            yield _step(state, worth, action, page_address("/workloads", reason=word), "These workloads", at_most=True)
+        if row.keep_reason and (reason := _REASONS[row.keep_reason]).fix:
+            groups[reason].append(row)
+    for reason, rows in groups.items():
+        served = [row for row in rows if reason is not KeepReason.NO_OFFER or row.needed_mib <= state.largest_part_mib]
+        worth = _sum_costs(row.allocated - row.waste for row in served)
+        action = f"For {pluralize(len(rows), 'workload')}: {reason.sentence}. {reason.fix}"
+        if len(served) < len(rows):
+            action += (
+                f" No layout helps {len(rows) - len(served)} of them: the need is more than any slice or share has."
+            )
+        address = page_address("/workloads", reason=reason.value)
+        yield _step(state, worth, action, address, "These workloads", at_most=True)
 
 
 def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
@@ -94,7 +116,10 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
     nodes = [node for node in state.nodes if node.unschedulable_milli]
     action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
     yield _step(state, figures.unschedulable, action, page_address("/nodes", show="unschedulable"), "These nodes")
-    action = "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs."
+    action = (
+        "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs. The plan's figure counts "
+        "other cards too: those that running pods leave, and partitioned or shared ones that no pod uses."
+    )
     yield _step(state, _fragmented_with_mig(state), action, page_address("/layout"), "The planned layouts")
 
 
@@ -107,7 +132,9 @@ def _fragmented_with_mig(state: ConsoleState) -> GpuCost:
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
     rows = [row for row in state.workloads if row.idle_unknown.milli]
     worth = _sum_costs(row.idle_unknown for row in rows)
-    action = f"Run DCGM exporter: nothing is known about the GPU activity of {pluralize(len(rows), 'workload')}."
+    unknown = f"nothing is known about the GPU activity of {pluralize(len(rows), 'workload')}"
+    problem = state.usage_problem
+    action = f"Make usage readable: {unknown}, because {problem}." if problem else f"Run DCGM exporter: {unknown}."
     address = page_address("/workloads", show="unmeasured")
     yield _step(state, worth, action, address, "Workloads without usage data", at_most=True)
 

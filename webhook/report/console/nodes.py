@@ -7,35 +7,36 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from webhook.model.dra.gpu_devices import CardUsage
+from webhook.model.dra.pool_kinds import PublishedCard
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offers import GpuOffer
-from webhook.placement.mig import MigCard
+from webhook.placement.mig import MigCard, MigPlacement
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
 from webhook.report.capacity import CAPACITY_WIDE, UNKNOWN_CELL, NodeCapacity, capacity_notes
 from webhook.report.console.page import NODES_ENTRY, render_console_page
 from webhook.report.console.query import FilterField, PageQuery, node_address, page_address, workload_address
-from webhook.report.console.rows import sort_keys, table_markup, table_page
+from webhook.report.console.rows import PageLink, sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsoleState
 from webhook.report.layout_html import draw_instances, draw_shared_card, draw_whole_card
 from webhook.report.node_topology import CARDS, NodePodGpus, gpu_list, gpu_state, numa_node
 from webhook.report.tables import Column, Table
-from webhook.report.text import pluralize
+from webhook.report.text import pluralize, sanitize
 
 MAX_NODE_PODS = 500
 """Pods of a node that its page lists."""
 
 ISLAND_SIZES = ("2", "4", "8")
+UNHEALTHY = "unhealthy"
 
 NODE_STATES: Mapping[str, tuple[str, Callable[[NodeCapacity], bool]]] = {
     "free": ("With free GPUs", lambda node: node.free_milli > 0),
     "fragmented": ("With fragmented GPUs", lambda node: node.fragmented_milli > 0),
     "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > 0),
-    "warning": ("With a warning", lambda node: bool(node.warning)),
+    "warning": ("With a warning, or GPUs that are not healthy", lambda node: bool(node.warning or node.health)),
     "unknown": ("With unknown islands", lambda node: node.largest_island is None),
     "slices": ("With GPUs of ResourceSlices (DRA)", lambda node: node.from_slices),
 }
@@ -52,6 +53,17 @@ NODE_KEY = (FilterField("name", "Name"),)
 
 NODE_COLUMNS = sort_keys(CAPACITY_WIDE)
 
+CARD_LEGEND = (
+    ("compute", "compute slice of an instance"),
+    ("instance", "instance in use"),
+    ("idle-instance", "free instance"),
+    ("unhealthy-instance", "instance of an unhealthy GPU, not in use"),
+    ("empty", "not in an instance"),
+    ("shared", "share of a card"),
+    ("whole", "not partitioned"),
+)
+"""CSS class and meaning of each part of a drawn card."""
+
 
 def nodes_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
     """Return the list as HTML."""
@@ -64,14 +76,26 @@ def nodes_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
         "query": query,
         "fields": NODE_FILTERS,
         "path": NODES_ENTRY.path,
+        "islands": [_island_link(state, size) for size in ISLAND_SIZES],
         "unknown": sum(_may_have_island(node, query) for node in state.nodes),
         "unknown_link": page_address(NODES_ENTRY.path, show="unknown"),
     }
     return render_console_page("nodes.html", state, NODES_ENTRY, context, problem=problem)
 
 
+def _island_link(state: ConsoleState, size: str) -> PageLink:
+    """Return the link to the nodes with a free NVLink island of at least this size, with their number."""
+    number = sum(_has_island(node, int(size)) for node in state.nodes)
+    return PageLink(f"{size} GPUs or more: {pluralize(number, 'node')}", page_address(NODES_ENTRY.path, island=size))
+
+
 def _is_selected(node: NodeCapacity, query: PageQuery) -> bool:
-    return _is_selected_but_for_island(node, query) and (node.largest_island or 0) >= _least_island(query)
+    return _is_selected_but_for_island(node, query) and _has_island(node, _least_island(query))
+
+
+def _has_island(node: NodeCapacity, least: int) -> bool:
+    """Return whether a node is known to have a free NVLink island of at least this size."""
+    return (node.largest_island or 0) >= least
 
 
 def _is_selected_but_for_island(node: NodeCapacity, query: PageQuery) -> bool:
@@ -98,20 +122,22 @@ class CardRow(NamedTuple):
 
     Attributes:
         drawing: Its instances over its memory slots, or the whole card.
-        instances: The instances in words.
+        instances: Each instance in words, with the pod that holds it.
         pods: The pods that hold it, or its state.
         health: What is wrong with it; "" for nothing.
-        linked: The GPUs to which it has an NVLink.
+        conditions: What the node's agent says about it, one sentence each.
+        linked: The GPUs to which it has an NVLink, or that there are none or it is unknown.
         numa: Its NUMA node; "" if unknown.
     """
 
     number: int
     drawing: Markup
-    instances: str
+    instances: tuple[str, ...]
     pods: str
     health: str
     linked: str
     numa: str
+    conditions: tuple[str, ...] = ()
 
 
 class OfferRow(NamedTuple):
@@ -163,7 +189,7 @@ def node_page(
     snapshot: SchedulingSnapshot,
     node: int,
     pods: Sequence[NodePodGpus],
-    cards: Sequence[CardUsage],
+    cards: Sequence[PublishedCard],
     problem: str = "",
 ) -> str:
     """Return the page of one node as HTML.
@@ -175,12 +201,15 @@ def node_page(
     """
     name, topology = snapshot.fleet.nodes[node].name, snapshot.devices[node].topology
     capacity = next((each for each in state.nodes if each.name == name), None)
+    cards_of_node = list(_card_rows(snapshot, node))
+    drawn = "".join(each.drawing for each in cards_of_node)
     context = {
         "name": name,
         "capacity": capacity,
         "island": _free_island_text(capacity),
         "notes": capacity_notes([capacity]) if capacity else [],
-        "cards": list(_card_rows(snapshot, node)),
+        "cards": cards_of_node,
+        "legend": [(css, label) for css, label in CARD_LEGEND if f'class="{css}"' in drawn],
         "connected": [gpu_list(each) for each in nvlink_components(topology) if len(each) > 1],
         "gpu_count": topology.gpu_count,
         "links_from": _links_text(topology),
@@ -204,7 +233,11 @@ def _pods_markup(state: ConsoleState, pods: Sequence[NodePodGpus]) -> Markup:
 def _free_island_text(capacity: NodeCapacity | None) -> str:
     if capacity is None or capacity.largest_island is None:
         return "unknown"
-    return pluralize(capacity.largest_island, "GPU")
+    return pluralize(capacity.largest_island, "GPU") if capacity.largest_island else "none"
+
+
+def _no_links_text(topology: GpuTopology) -> str:
+    return "unknown" if topology.confidence is TopologyConfidence.UNKNOWN else "none"
 
 
 def _links_text(topology: GpuTopology) -> str:
@@ -231,22 +264,25 @@ def nvlink_components(topology: GpuTopology) -> list[tuple[int, ...]]:
 def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
     """Yield the cards that are known: all with an agent, else those of a node whose cards are equal."""
     devices, product = snapshot.devices[node], snapshot.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")
-    topology, mig_cards = devices.topology, {card.index: card for card in devices.mig_cards}
+    topology, every = devices.topology, (*devices.mig_cards, *devices.unhealthy_mig_cards)
+    mig_cards = {card.index: card for card in every}
     equal = _draw_equal_card(snapshot, node)
     if devices.free is None and not mig_cards and equal is None:
         return
     gpus = range(topology.gpu_count)
     for i in gpus:
         card, numa = mig_cards.get(i), numa_node(topology, i)
-        linked = [j for j in gpus if j != i and topology.count_nvlinks(i, j)]
+        health = _health_text(snapshot, node, i)
+        linked = gpu_list([j for j in gpus if j != i and topology.count_nvlinks(i, j)]) or _no_links_text(topology)
         yield CardRow(
             i,
-            _draw_partitions(product, card) if card else equal or draw_whole_card("whole card"),
-            _instances_text(card) if card else "",
+            _draw_partitions(product, card, health) if card else equal or draw_whole_card("whole card"),
+            _instance_lines(card, devices.instance_holders, health) if card else (),
             _holders_text(snapshot, node, i),
-            _health_text(snapshot, node, i),
-            gpu_list(linked) or "none",
+            health,
+            linked,
             "" if numa is None else str(numa),
+            tuple(map(sanitize, devices.conditions.get(i, ()))),
         )
     yield from (_unlinked_card(product, card) for i, card in sorted(mig_cards.items()) if i >= topology.gpu_count)
 
@@ -272,25 +308,29 @@ def _holders_text(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
 
 def _unlinked_card(product: str, card: MigCard) -> CardRow:
     state = "in use" if card.used else "partitioned, no instance in use"
-    return CardRow(card.index, _draw_partitions(product, card), _instances_text(card), state, "", "none", "")
+    return CardRow(card.index, _draw_partitions(product, card), _instance_lines(card, {}), state, "", "none", "")
 
 
-def _draw_partitions(product: str, card: MigCard) -> Markup:
-    placed = [(each, "instance") for each in sorted(card.used)] + [
-        (each, "idle-instance") for each in sorted(card.idle)
-    ]
-    return draw_instances(product, placed, _instances_text(card))
+def _draw_partitions(product: str, card: MigCard, health: str = "") -> Markup:
+    idle = "unhealthy-instance" if health == UNHEALTHY else "idle-instance"
+    placed = [(each, "instance") for each in sorted(card.used)] + [(each, idle) for each in sorted(card.idle)]
+    return draw_instances(product, placed, ", ".join(_instance_lines(card, {}, health)))
 
 
-def _instances_text(card: MigCard) -> str:
-    used = [f"{each.profile} at {each.start} in use" for each in sorted(card.used)]
-    idle = [f"{each.profile} at {each.start} free" for each in sorted(card.idle)]
-    return ", ".join([*used, *idle]) or "in MIG mode, without an instance"
+def _instance_lines(
+    card: MigCard, holders: Mapping[tuple[int, MigPlacement], str], health: str = ""
+) -> tuple[str, ...]:
+    """Return each instance with the pod that holds it, by its first memory slot."""
+    idle = "not in use, as the GPU is unhealthy" if health == UNHEALTHY else "free"
+    words = {each: holders.get((card.index, each), "in use") for each in card.used} | dict.fromkeys(card.idle, idle)
+    placed = sorted(words, key=lambda each: (each.start, each.profile))
+    lines = tuple(f"{each.profile} at {each.start}: {sanitize(words[each])}" for each in placed)
+    return lines or ("in MIG mode, without an instance",)
 
 
 def _health_text(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
     devices = snapshot.devices[node]
-    masks = {"unhealthy": devices.unhealthy, "degraded": devices.degraded, "not advertised": devices.withdrawn}
+    masks = {UNHEALTHY: devices.unhealthy, "degraded": devices.degraded, "not advertised": devices.withdrawn}
     return next((word for word, mask in masks.items() if mask >> gpu & 1), "")
 
 

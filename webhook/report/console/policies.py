@@ -1,24 +1,25 @@
-"""The pages Policies: the list with what each matches, one policy, and the trial of an object or a changed policy."""
+"""The pages Policies: the list with what each matches, and one policy."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from webhook.model.enums import PolicyMode
 from webhook.policy.loader import PolicySource
 from webhook.policy.policy_set import Exemption, Policy, PolicySet
 from webhook.policy.written.kinds import GPUPolicy
-from webhook.report.console.page import POLICIES_ENTRY, TRIAL_ENTRY, render_console_page
-from webhook.report.console.query import FilterField, PageQuery, page_address, workload_address
+from webhook.report.console.page import POLICIES_ENTRY, render_console_page
+from webhook.report.console.query import FilterField, PageQuery, page_address
 from webhook.report.console.rows import sort_keys, table_markup, table_page
-from webhook.report.console.state import ConsoleState
+from webhook.report.console.state import ConsoleState, WorkloadKey
+from webhook.report.console.trials import trial_address
 from webhook.report.policies import policy_mode_text, policy_sections_text, section_modes
 from webhook.report.results import CheckResult
 from webhook.report.serialization import yaml_text
 from webhook.report.tables import Column, Table
-from webhook.report.text import format_gpus
+from webhook.report.workloads import pod_touches_gpus
 
 POLICY_KEY = (FilterField("name", "Name"),)
 """The parameter of the page of a policy, and of the trial of one."""
@@ -28,7 +29,7 @@ class PolicyReach(NamedTuple):
     """A policy and what it matches in the cluster.
 
     Attributes:
-        pods, workloads: What it applies to.
+        pods, workloads: What it applies to, of those with GPUs.
         outside: Workloads that it only audits, because its rollout does not include them yet.
         halted: Whether its rollout was halted: it is in audit mode for all workloads.
     """
@@ -49,13 +50,17 @@ class PolicyReach(NamedTuple):
         return f"{self.policy.rollout.percent}% of the workloads; {self.outside} not included yet"
 
 
-def reach_of_policies(policies: PolicySet, results: Iterable[CheckResult]) -> tuple[PolicyReach, ...]:
-    """Return what each policy matches among the audited pods, by name."""
+def reach_of_policies(
+    policies: PolicySet, results: Iterable[CheckResult], listed: Container[WorkloadKey]
+) -> tuple[PolicyReach, ...]:
+    """Return what each policy matches among the audited pods with GPUs of the workloads that are listed, by name."""
     pods: Counter[str] = Counter()
     workloads: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     outside: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     for each in results:
-        key = each.namespace, each.workload or each.name
+        key = each.namespace, each.workload
+        if key not in listed or not pod_touches_gpus(each):
+            continue
         for name in each.decision.policies:
             pods[name] += 1
             workloads[name].add(key)
@@ -85,9 +90,9 @@ POLICY_REACH = Table[PolicyReach](
         Column("", lambda row: policy_sections_text(row.policy).replace(",", ", "), "Sections"),
         Column("", lambda row: row.workloads, "Workloads", numeric=True),
         Column("", lambda row: row.pods, "Pods", numeric=True),
-        Column("", lambda row: row.rollout_text, "Rollout", empty=""),
+        Column("", lambda row: row.rollout_text, "Rollout", empty="all workloads"),
         Column("", lambda row: row.policy.description, "Description", empty=""),
-        Column("", lambda _: "Try a change", "Trial"),
+        Column("", lambda _: "Try a change", "Trial", sortable=False),
     )
 )
 POLICY_COLUMNS = sort_keys(POLICY_REACH)
@@ -108,11 +113,6 @@ POLICY_EXEMPTIONS = Table[Exemption](
 def policy_address(name: str) -> str:
     """Return the address of the page of a policy."""
     return page_address("/policy", name=name)
-
-
-def trial_address(name: str = "") -> str:
-    """Return the address of the trial, of a policy if one is named."""
-    return page_address(TRIAL_ENTRY.path, name=name)
 
 
 def policies_page(state: ConsoleState, policies: Sequence[PolicyReach], query: PageQuery, problem: str = "") -> str:
@@ -146,106 +146,3 @@ def written_policy(policies: PolicySet, name: str) -> str:
     """Return a policy as YAML; "" if its source is not known."""
     found = (each for each in policies.sources if isinstance(each.model, GPUPolicy) and each.name == name)
     return next((yaml_text(each.document.data) for each in found), "")
-
-
-OBJECTS_LABEL = "Pods or workloads"
-POLICIES_LABEL = "Policies"
-"""The labels of the two fields of a trial."""
-
-
-class TrialDecision(NamedTuple):
-    """Decisions on the pasted objects, with some policies.
-
-    Attributes:
-        title: Which policies.
-        report: The findings and totals, as `check -v` prints them.
-        explanation: The decision and the changed fields of each object, as `explain -f` prints them.
-        patches: The JSON patch of each object that is changed.
-    """
-
-    title: str
-    report: str
-    explanation: str
-    patches: str
-
-
-class WorkloadChange(NamedTuple):
-    """A change that the pasted policies would make for one workload.
-
-    Attributes:
-        change: In words, such as "newly denied".
-        pods: Pods of the workload.
-        gpu_milli: Thousandths of a GPU that one pod would get less.
-    """
-
-    change: str
-    namespace: str
-    workload: str
-    pods: int
-    codes: tuple[str, ...]
-    gpu_milli: int
-
-
-class TrialOutcome(NamedTuple):
-    """The result of a trial.
-
-    Attributes:
-        errors: Why the pasted policies cannot be used.
-        decisions: On the pasted objects; with pasted policies both before and after them.
-        differences: A line for each policy that was added or changed.
-        changes: Workloads for which the pasted policies make a difference; None without pasted policies.
-        evaluated: How many workloads were evaluated, and of how many.
-    """
-
-    errors: tuple[str, ...] = ()
-    decisions: tuple[TrialDecision, ...] = ()
-    differences: tuple[str, ...] = ()
-    changes: tuple[WorkloadChange, ...] | None = None
-    evaluated: tuple[int, int] = (0, 0)
-
-
-WORKLOAD_CHANGES = Table[WorkloadChange](
-    (
-        Column("", lambda row: row.workload, "Workload"),
-        Column("", lambda row: row.namespace, "Namespace"),
-        Column("", lambda row: row.change, "Change"),
-        Column("", lambda row: row.pods, "Pods", numeric=True),
-        Column("", lambda row: ", ".join(row.codes), "Codes", empty=""),
-        Column(
-            "", lambda row: row.gpu_milli, "GPUs less per pod", lambda row: format_gpus(row.gpu_milli), numeric=True
-        ),
-    )
-)
-MAX_CHANGES = 500
-
-
-def trial_page(
-    state: ConsoleState,
-    texts: Mapping[str, str],
-    outcome: TrialOutcome | None = None,
-    *,
-    error: str = "",
-    problem: str = "",
-) -> str:
-    """Return the form as HTML, filled with `texts`; the result is below it, and why there is none above it."""
-    changes = outcome.changes if outcome is not None else None
-    links = {"Workload": lambda row: workload_address(row.namespace, row.workload)}
-    context = {
-        "objects": texts.get("objects", ""),
-        "policies": texts.get("policies", ""),
-        "heading": _trial_heading(outcome, error),
-        "error": error,
-        "outcome": outcome,
-        "changes": table_markup(WORKLOAD_CHANGES, changes[:MAX_CHANGES], "change", links) if changes else "",
-        "hidden_changes": max(0, len(changes or ()) - MAX_CHANGES),
-        "path": f"{trial_address()}#result",
-        "objects_label": OBJECTS_LABEL,
-        "policies_label": POLICIES_LABEL,
-    }
-    return render_console_page("try.html", state, TRIAL_ENTRY, context, problem=problem)
-
-
-def _trial_heading(outcome: TrialOutcome | None, error: str) -> str:
-    if error:
-        return "Nothing was evaluated"
-    return "Try a pod or a policy" if outcome is None else "Result of the trial"

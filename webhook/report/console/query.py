@@ -31,6 +31,9 @@ class FilterField(NamedTuple):
     choices: tuple[tuple[str, str], ...] = ()
 
 
+NAMESPACE_FILTER = FilterField("namespace", "Namespace")
+
+
 class PageQuery(NamedTuple):
     """A checked query.
 

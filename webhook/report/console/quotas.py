@@ -8,7 +8,7 @@ from typing import NamedTuple
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
 from webhook.report.console.page import QUOTAS_ENTRY, render_console_page
-from webhook.report.console.query import FilterField, PageQuery, page_address
+from webhook.report.console.query import NAMESPACE_FILTER, FilterField, PageQuery, page_address
 from webhook.report.console.rows import sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsoleState
 from webhook.report.tables import Column, Table
@@ -16,11 +16,11 @@ from webhook.report.text import sanitize
 
 QUOTA_KINDS = ("ResourceQuota", "LimitRange")
 QUOTA_FILTERS = (
-    FilterField("namespace", "Namespace"),
+    NAMESPACE_FILTER,
     FilterField("kind", "Kind", tuple((kind, kind) for kind in QUOTA_KINDS)),
     FilterField("show", "Show", (("misleading", "Not what they say"),)),
 )
-QUOTA_KEY = (FilterField("namespace", "Namespace"), FilterField("kind", "Kind"), FilterField("name", "Name"))
+QUOTA_KEY = (NAMESPACE_FILTER, FilterField("kind", "Kind"), FilterField("name", "Name"))
 """The parameters of the page of an object."""
 
 
@@ -103,7 +103,8 @@ def limit_address(row: LimitObject) -> str:
 def quotas_page(state: ConsoleState, limits: Sequence[LimitObject], query: PageQuery, problem: str = "") -> str:
     """Return the list as HTML."""
     rows = [each for each in limits if _is_selected(each, query)]
-    page = table_page(LIMIT_OBJECTS, rows, query, QUOTAS_ENTRY.path, "object", {"Name": limit_address})
+    values = {NAMESPACE_FILTER: lambda: (each.namespace for each in limits)}
+    page = table_page(LIMIT_OBJECTS, rows, query, QUOTAS_ENTRY.path, "object", {"Name": limit_address}, values)
     context = {"page": page, "query": query, "fields": QUOTA_FILTERS, "path": QUOTAS_ENTRY.path}
     return render_console_page("quotas.html", state, QUOTAS_ENTRY, context, problem=problem)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from markupsafe import Markup, escape
 
-from webhook.report.console.query import DESCENDING, ROWS_PER_PAGE, PageQuery
-from webhook.report.tables import MAX_NAME_LETTERS, MAX_SENTENCE_LETTERS, Column, Table
+from webhook.report.console.query import DESCENDING, ROWS_PER_PAGE, FilterField, PageQuery
+from webhook.report.tables import MAX_NAME_LETTERS, MAX_SENTENCE_LETTERS, Column, Table, header_attributes, html_words
 from webhook.report.text import pluralize
 
 Row = TypeVar("Row")
@@ -21,12 +21,25 @@ LONG_TEXT = "long"
 
 NO_LINKS: Mapping[str, Callable[[Any], str]] = {}
 
+FilterValues = Mapping[FilterField, Callable[[], Iterable[str]]]
+"""By a filter that selects a whole value, what returns the values that there are."""
+
+MAX_HINTS = 10
+"""Values that a hint names."""
+
 
 class PageLink(NamedTuple):
     """A link to a page of a table; without an address it is the page that is shown, or there is none."""
 
     label: str
     address: str
+
+
+class FilterHint(NamedTuple):
+    """Why a filter selects nothing, with links to what it may mean."""
+
+    text: str
+    links: tuple[PageLink, ...]
 
 
 class TablePage(NamedTuple):
@@ -36,16 +49,18 @@ class TablePage(NamedTuple):
         rows: The table as HTML.
         summary: Which rows these are, for people.
         links: To the page before and the one after.
+        hints: Of an empty table, filters with a part of a value.
     """
 
     rows: Markup
     summary: str
     links: tuple[PageLink, ...]
+    hints: tuple[FilterHint, ...]
 
 
 def sort_keys(table: Table[Row]) -> list[str]:
     """Return what `sort` of an address may name: the headers in small letters."""
-    return [_sort_key(column) for column in _shown_columns(table)]
+    return [_sort_key(column) for column in _shown_columns(table) if column.sortable]
 
 
 def table_page(
@@ -55,6 +70,7 @@ def table_page(
     path: str,
     noun: str,
     links: Links[Row] = NO_LINKS,
+    values: FilterValues | None = None,
 ) -> TablePage:
     """Sort rows, and return one page of them.
 
@@ -63,6 +79,7 @@ def table_page(
         path: The path of the page, for links that change the query.
         noun: The name of a row, for people.
         links: Return the addresses that cells of some columns link to, by header; "" for none.
+        values: The values of filters, for hints.
     """
     ordered = _sort_rows(table, rows, query)
     last = max(1, -(-len(ordered) // ROWS_PER_PAGE))
@@ -72,6 +89,7 @@ def table_page(
         table_markup(table, shown, noun, links, query, path),
         _summary(len(ordered), page, len(shown), noun),
         tuple(_page_links(query, path, page, last)),
+        tuple(_hints(query, path, values)) if values and not rows else (),
     )
 
 
@@ -85,7 +103,7 @@ def table_markup(
 ) -> Markup:
     """Return rows as an HTML table in a region that scrolls; with a query, the headers are links that sort it."""
     columns = _shown_columns(table)
-    headers = "".join(_header(column, query, path) for column in columns)
+    headers = "".join(_header(column, query, path, sticky=column is columns[0]) for column in columns)
     body = "\n".join(f"<tr>{_row_cells(columns, row, links)}</tr>" for row in rows)
     grid = f"<table><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
     label = escape(f"Table: {plural_of(noun)}")
@@ -132,9 +150,20 @@ def _page_links(query: PageQuery, path: str, page: int, last: int) -> Iterator[P
         yield PageLink("Next page", query.address(path, page=str(page + 1)))
 
 
-def _header(column: Column[Row], query: PageQuery | None, path: str) -> str:
-    css = ' class="n"' if column.numeric else ""
-    if query is None:
+def _hints(query: PageQuery, path: str, values: FilterValues) -> Iterator[FilterHint]:
+    """Yield a hint for each filter whose value does not exist, with the values that contain it."""
+    for field, known in values.items():
+        part = query.value(field.name)
+        found = {each for each in known() if part.casefold() in each.casefold()} if part else {part}
+        if part not in found:
+            links = (PageLink(each, query.address(path, **{field.name: each}, page="")) for each in sorted(found))
+            end = "Those with it:" if found else "None contains it."
+            yield FilterHint(f"{field.label}: must be a whole name, found {part}. {end}", tuple(links)[:MAX_HINTS])
+
+
+def _header(column: Column[Row], query: PageQuery | None, path: str, *, sticky: bool) -> str:
+    css = header_attributes(column, sticky=sticky)
+    if query is None or not column.sortable:
         return f'<th scope="col"{css}>{escape(column.header)}</th>'
     key = _sort_key(column)
     is_sorted = query.sort == key
@@ -152,7 +181,7 @@ def _row_cells(columns: Sequence[Column[Row]], row: Row, links: Links[Row]) -> s
 
 
 def _cell(column: Column[Row], row: Row, links: Links[Row]) -> str:
-    layout = "n" if column.numeric else _text_layout(column.text(row))
+    layout = "n" if column.numeric else "code" if column.code else _text_layout(column.text(row))
     classes = " ".join(filter(None, dict.fromkeys((layout, column.css(row) if column.css else ""))))
     attributes = f' class="{escape(classes)}"' if classes else ""
     return f"<td{attributes}>{_cell_text(column, row, links)}</td>"
@@ -166,6 +195,7 @@ def _text_layout(text: str) -> str:
 
 
 def _cell_text(column: Column[Row], row: Row, links: Links[Row]) -> str:
-    text, link = escape(column.text(row)), links.get(column.header)
+    text, link = column.text(row), links.get(column.header)
     address = link(row) if link else ""
+    text = html_words(text, {}) if column.code and text else escape(text)
     return f'<a href="{escape(address)}">{text}</a>' if address else text

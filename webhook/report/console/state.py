@@ -11,7 +11,7 @@ from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.utilization import ClusterUtilization, compute_utilization
-from webhook.report.workloads import WorkloadReport, workload_reports
+from webhook.report.workloads import WorkloadReport, pod_touches_gpus, workload_reports
 
 WorkloadKey = tuple[str, str]
 """Namespace and name of a workload, for example ("research", "Deployment/serve")."""
@@ -36,9 +36,11 @@ class ConsoleState(msgspec.Struct, frozen=True):
         by_workload: The same by key.
         pods: The pods of each of these workloads.
         workload_of_pod: The workload of each of these pods, by namespace and name.
-        policies_of: Names of the policies that apply to pods of each of these workloads.
+        policies_of: Names of the policies that apply to pods with GPUs of each of these workloads.
         nodes: Every node with GPUs.
         utilization: None if no nodes are known.
+        usage_problem: Why no usage was read; "" if it was.
+        largest_part_mib: Memory of the largest part of a card that other layouts could give, in MiB.
     """
 
     cluster: str
@@ -51,6 +53,8 @@ class ConsoleState(msgspec.Struct, frozen=True):
     nodes: tuple[NodeCapacity, ...]
     utilization: ClusterUtilization | None
     prices: NodePrices | None
+    usage_problem: str
+    largest_part_mib: int
 
 
 def build_console_state(
@@ -58,6 +62,8 @@ def build_console_state(
     nodes: Sequence[NodeCapacity],
     prices: NodePrices | None,
     *,
+    usage_problem: str,
+    largest_part_mib: int,
     cluster: str,
     moment: str,
 ) -> ConsoleState:
@@ -82,6 +88,8 @@ def build_console_state(
         nodes=tuple(nodes),
         utilization=compute_utilization(nodes, every, prices) if nodes else None,
         prices=prices,
+        usage_problem=usage_problem,
+        largest_part_mib=largest_part_mib,
     )
 
 
@@ -102,6 +110,6 @@ def _policies_by_workload(
     found: dict[WorkloadKey, frozenset[str]] = {key: frozenset() for key in workloads}
     for each in results:
         key = each.namespace, each.workload
-        if key in found and not found[key].issuperset(each.decision.policies):
+        if key in found and pod_touches_gpus(each) and not found[key].issuperset(each.decision.policies):
             found[key] |= frozenset(each.decision.policies)
     return found

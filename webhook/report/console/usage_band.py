@@ -13,6 +13,9 @@ from webhook.report.text import pluralize, sanitize
 
 WIDTH, HEIGHT = 720, 200
 TOP, BOTTOM = 26, 24
+MIN_EDGE = 3
+"""The band is at least this much wider than its middle on each side, so that a narrow one is seen behind the line."""
+
 _MIB = parse_nano("1Mi")
 
 
@@ -89,6 +92,12 @@ class _Scale:
     def y(self, mib: int) -> float:
         return HEIGHT - BOTTOM - mib / self._most * (HEIGHT - TOP - BOTTOM)
 
+    def top(self, point: BandPoint) -> float:
+        return min(self.y(point.high), self.y(point.middle) - MIN_EDGE)
+
+    def bottom(self, point: BandPoint) -> float:
+        return max(self.y(point.low), self.y(point.middle) + MIN_EDGE)
+
 
 def _runs(band: UsageBand) -> Iterator[list[BandPoint]]:
     """Yield the points between gaps."""
@@ -103,8 +112,8 @@ def _runs(band: UsageBand) -> Iterator[list[BandPoint]]:
 
 def _run_shapes(run: Sequence[BandPoint], scale: _Scale) -> Iterator[str]:
     ends = [*run, run[-1]._replace(seconds=run[-1].seconds + 1)]
-    top = [f"{scale.x(each.seconds):.1f},{scale.y(each.high):.1f}" for each in ends]
-    under = [f"{scale.x(each.seconds):.1f},{scale.y(each.low):.1f}" for each in reversed(ends)]
+    top = [f"{scale.x(each.seconds):.1f},{scale.top(each):.1f}" for each in ends]
+    under = [f"{scale.x(each.seconds):.1f},{scale.bottom(each):.1f}" for each in reversed(ends)]
     middle = [f"{scale.x(each.seconds):.1f},{scale.y(each.middle):.1f}" for each in ends]
     yield f'<polygon class="range" points="{" ".join([*top, *under])}"/>'
     yield f'<polyline class="middle" points="{" ".join(middle)}"/>'

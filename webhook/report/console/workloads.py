@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from webhook.model.decisions import KeepReason
 from webhook.report.check import finding_sentence, resource_with_meaning
 from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
-from webhook.report.console.query import FilterField, PageQuery, node_address, workload_address
+from webhook.report.console.query import NAMESPACE_FILTER, FilterField, PageQuery, node_address, workload_address
 from webhook.report.console.rows import LONG_TEXT, sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsolePod, ConsoleState
 from webhook.report.console.usage_band import UsageBand, band_chart
@@ -15,7 +15,7 @@ from webhook.report.costs import cost_text, gpus_lower_bound
 from webhook.report.recommendations import ContainerRow, container_rows, risk_text, savings_text
 from webhook.report.results import LocatedFinding
 from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
-from webhook.report.text import LABELS, STYLES, format_gpus
+from webhook.report.text import LABELS, MODES_BY_LABEL, STYLES, format_gpus
 from webhook.report.workload_report import usage_text, wasted_cost_text, wasted_text
 from webhook.report.workloads import WorkloadReport
 
@@ -36,15 +36,17 @@ SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
 
 _REASONS = {reason.value: reason for reason in KeepReason}
 
+_CODE, _POLICY = FilterField("code", "Finding"), FilterField("policy", "Policy")
 WORKLOAD_FILTERS = (
     FilterField("q", "Workload or pod contains"),
-    FilterField("namespace", "Namespace"),
+    NAMESPACE_FILTER,
     FilterField("show", "Show", tuple((name, label) for name, (label, _) in SHOWN.items())),
-    FilterField("code", "Finding"),
-    FilterField("policy", "Policy"),
+    _CODE,
+    FilterField("mode", "Mode of the finding", tuple((label, label) for label in MODES_BY_LABEL)),
+    _POLICY,
     FilterField("reason", "Reason to keep", tuple((reason, reason) for reason in _REASONS)),
 )
-WORKLOAD_KEY = (FilterField("namespace", "Namespace"), FilterField("name", "Name"))
+WORKLOAD_KEY = (NAMESPACE_FILTER, FilterField("name", "Name"))
 """The parameters of the page of a workload."""
 
 
@@ -57,8 +59,11 @@ def _advice_cell(row: WorkloadReport) -> str:
 
 
 def _advice_with_reason(row: WorkloadReport) -> str:
-    reason = "" if row.recommended and not row.keep_reason else row.outcome
-    return ": ".join(filter(None, (_advice_cell(row), reason)))
+    """Return the advice, and why a workload keeps its GPUs; the amounts of the reason are on its own page."""
+    reason = _REASONS.get(row.keep_reason)
+    is_detailed = reason is not None and row.outcome.startswith(reason.sentence)
+    words = reason.sentence if reason is not None and is_detailed else row.outcome
+    return ": ".join(filter(None, (_advice_cell(row), "" if row.recommended and not row.keep_reason else words)))
 
 
 def _lines(_row: WorkloadReport) -> str:
@@ -78,7 +83,7 @@ CONSOLE_WORKLOADS = Table[WorkloadReport](
         Column("", _advice_with_reason, "Advice", css=_lines),
         gpu_column("", lambda row: row.gpu_milli_saved, "Saved"),
         gpu_column("", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
-        Column("", lambda row: ", ".join(row.codes), "Findings", empty=""),
+        Column("", lambda row: " ".join(row.codes), "Findings", empty="", code=True),
     )
 )
 WORKLOAD_COLUMNS = sort_keys(CONSOLE_WORKLOADS)
@@ -126,6 +131,11 @@ def workloads_page(state: ConsoleState, query: PageQuery, problem: str = "") -> 
         WORKLOADS_ENTRY.path,
         "workload",
         {"Workload": lambda row: workload_address(row.namespace, row.name)},
+        {
+            NAMESPACE_FILTER: lambda: (row.namespace for row in state.workloads),
+            _CODE: lambda: (code for row in state.workloads for code in row.codes),
+            _POLICY: lambda: (name for names in state.policies_of.values() for name in names),
+        },
     )
     reasons = dict.fromkeys(row.keep_reason for row in state.workloads if row.keep_reason)
     fields = [
@@ -143,8 +153,15 @@ def _is_selected(state: ConsoleState, row: WorkloadReport, query: PageQuery) -> 
         and query.value("namespace") in ("", row.namespace)
         and (not show or SHOWN[show][1](row))
         and reason in ("", row.keep_reason)
-        and query.value("code") in ("", *row.codes)
+        and _is_found(row, query.value("code"), query.value("mode"))
         and (not policy or policy in state.policies_of[row.namespace, row.name])
+    )
+
+
+def _is_found(row: WorkloadReport, code: str, mode: str) -> bool:
+    """Return whether the workload has a finding of the code and the mode; "" is any, also none."""
+    return not (code or mode) or any(
+        code in ("", found.code) and mode in ("", LABELS[found.mode]) for found, _ in row.pods_by_code
     )
 
 

@@ -1,0 +1,100 @@
+"""The steps of the overview: each links to the rows that it counts, and promises nothing that they do not have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from tests.console.conftest import Client, demo_flags
+from webhook.cli.console_inputs import ConsoleReader
+from webhook.console.listener import serve_console
+from webhook.console.reading import ClusterReading, NewestReading
+from webhook.report.console.next_steps import NextStep, next_steps
+from webhook.report.console.state import ConsoleState
+from webhook.report.workloads import WorkloadReport
+
+H100_HALF_MIB = 40448
+"""Memory of 4g.40gb, and about half a card: the largest part of a card of the example cluster."""
+
+
+def steps_about(state: ConsoleState, words: str) -> list[NextStep]:
+    return [each for each in next_steps(state) if words in each.action]
+
+
+def with_need(demo: ClusterReading, *needs: int) -> ConsoleState:
+    """Return the example with workloads that no offer covers, each of which needs so much and is not idle."""
+    row = demo.state.by_workload["search", "CronJob/reindex"]
+    rows: list[WorkloadReport] = [
+        msgspec.structs.replace(row, name=f"Job/{i}", needed_mib=needs[i]) for i in range(len(needs))
+    ]
+    return msgspec.structs.replace(demo.state, workloads=tuple(rows))
+
+
+async def test_a_step_counts_the_rows_of_its_link(client: Client, demo: ClusterReading) -> None:
+    steps = [each for each in next_steps(demo.state) if each.link.startswith(("/workloads", "/nodes"))]
+    counts = [re.findall(r"\b([0-9]+) (?:idle )?(workloads?|nodes?)\b", each.action)[0] for each in steps]
+    pages = [(await client.get(each.link)).words for each in steps]
+
+    assert len(steps) >= 5
+    assert [f" {number} {noun} " in f"{page} " for (number, noun), page in zip(counts, pages, strict=True)] == [
+        True for _ in steps
+    ]
+
+
+def test_the_largest_part_of_a_card_is_a_slice_or_half_a_card(demo: ClusterReading) -> None:
+    assert demo.state.largest_part_mib >= H100_HALF_MIB
+    assert demo.state.largest_part_mib < demo.state.by_workload["search", "CronJob/reindex"].needed_mib
+
+
+def test_layouts_are_not_advised_for_a_need_that_no_part_of_a_card_covers(demo: ClusterReading) -> None:
+    most = demo.state.largest_part_mib
+
+    assert steps_about(demo.state, "rightslice layout") == []
+    assert steps_about(with_need(demo, most + 1), "rightslice layout") == []
+    [step] = steps_about(with_need(demo, most, most + 1), "rightslice layout")
+    assert step.worth_text.startswith("up to 1 GPU")
+    assert step.action.startswith("For 2 workloads: ")
+    assert step.action.endswith("No layout helps 1 of them: the need is more than any slice or share has.")
+    [step] = steps_about(with_need(demo, most), "rightslice layout")
+    assert "No layout helps" not in step.action
+
+
+def test_the_step_to_the_layouts_says_that_their_figure_counts_other_cards(demo: ClusterReading) -> None:
+    [step] = [each for each in next_steps(demo.state) if each.link == "/layout"]
+
+    assert "The plan's figure counts other cards too" in step.action
+
+
+DENYING = """
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: no-ranker}
+spec:
+  match: {namespaces: [search]}
+  limits:
+    mode: enforce
+    perPod: [{resource: nvidia.com/gpu, max: 0}]
+"""
+
+
+async def test_what_policies_deny_comes_first_and_leads_to_the_findings(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(DENYING)
+    reading = ConsoleReader(demo_flags(policies=[str(tmp_path)])).read()
+    [first, *others] = next_steps(reading.state)
+
+    assert first.worth_text == "6 pods denied"
+    assert first.action == (
+        "Correct the pods of 5 workloads that would be denied if they were created again: GPU-L103 (6 pods)."
+    )
+    assert not [each for each in others if "denied" in each.action]
+    async with serve_console(NewestReading(reading), "127.0.0.1", 0) as address, aiohttp.ClientSession() as session:
+        client = Client(address, session)
+        assert "6 pods denied Correct the pods" in (await client.get("/")).words
+        assert "GPU-L103 search deny" in (await client.get(first.link)).words
+
+
+def test_without_denied_pods_no_step_is_about_them(demo: ClusterReading) -> None:
+    assert steps_about(demo.state, "denied") == []

@@ -1,0 +1,81 @@
+"""What a node's agent says about its GPUs is on the page of the node, and in short in the list."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from tests.builders import make_node
+from tests.console.conftest import page_words
+from tests.placement.clusters import gpu_node_report, placement_input, running_gpu_pod, with_gpu_conditions
+from webhook.console.reading import ClusterReading
+from webhook.report.capacity import node_capacities
+from webhook.report.console.nodes import node_page, nodes_page
+from webhook.report.console.query import PageQuery
+from webhook.report.node_topology import node_lines
+
+XID = "XID 79: GPU has fallen off the bus"
+
+
+def pages(demo: ClusterReading, report: Any) -> tuple[str, str]:
+    """Return the words of the page of a node with such a report, and of the list of nodes with a warning."""
+    node = make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 4})
+    found = placement_input(node, report)
+    nodes = tuple(node_capacities(found.snapshot, found.mix))
+    state = msgspec.structs.replace(demo.state, nodes=nodes)
+    words = page_words(node_page(state, found.snapshot, 0, (), ()))
+    return words, page_words(nodes_page(state, PageQuery({"show": "warning"})))
+
+
+def test_reasons_of_bad_health_are_on_the_page_and_the_state_is_in_the_list(demo: ClusterReading) -> None:
+    report = gpu_node_report("gpu-1", 4, {}, message="the kubelet did not answer")
+    with_gpu_conditions(report, 1, healthy=False, conditions=[XID], eccErrors=3)
+    with_gpu_conditions(report, 2, conditions=["row remapping is pending"], nvlinksDown=2)
+    page, listed = pages(demo, report)
+
+    assert f"GPU 1 unhealthy whole card {XID} uncorrected memory errors (ECC) since the driver was loaded: 3" in page
+    assert "GPU 2 degraded whole card row remapping is pending inactive NVLinks that should be active: 2" in page
+    assert "its agent's report is incomplete: the kubelet did not answer" in page
+    assert "1 node " in listed
+    assert "1 GPU unhealthy, 1 GPU degraded, warning" in listed
+
+
+def test_a_node_whose_gpus_are_healthy_is_not_listed(demo: ClusterReading) -> None:
+    page, listed = pages(demo, gpu_node_report("gpu-1", 4, {}))
+
+    assert "unhealthy" not in page
+    assert "0 nodes" in listed
+
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+HOLDER = running_gpu_pod("ranker-0", "mig", "nvidia.com/mig-3g.40gb")
+INSTANCES = {0: [("3g.40gb", 0, "team/ranker-0"), ("2g.20gb", 4, "")], 1: [("1g.10gb", 0, "")]}
+
+
+def test_an_unhealthy_card_is_drawn_with_its_instances(demo: ClusterReading) -> None:
+    node = make_node("mig", {"nvidia.com/gpu.product": A100}, **{"nvidia.com/mig-1g.10gb": 1})
+    report = with_gpu_conditions(gpu_node_report("mig", 2, {}, mig_instances=INSTANCES), 0)
+    found = placement_input(node, report, HOLDER)
+    page = node_page(demo.state, found.snapshot, 0, (), ())
+    first, second = page.split("<h3>GPU 0")[1].split("<h3>GPU 1")
+
+    assert '<span class="bad">unhealthy</span>' in first
+    assert re.findall(r'<b class="([a-z-]+)"[^>]*>([^<]*)<', first) == [
+        *(("instance", "3g."), ("unhealthy-instance", "2g."), ("empty", ""), ("empty", ""))
+    ]
+    assert "3g.40gb at 0: team/ranker-0" in page_words(f"<main>{first}</main>")
+    assert "2g.20gb at 4: not in use, as the GPU is unhealthy" in first
+    assert "whole card" not in first
+    assert "1g.10gb at 0: free" in second
+    assert "instance of an unhealthy GPU, not in use" in page
+
+
+def test_the_command_lists_the_instances_of_an_unhealthy_card() -> None:
+    report = with_gpu_conditions(gpu_node_report("mig", 2, {}, mig_instances=INSTANCES), 0)
+    found = placement_input(make_node("mig", {"nvidia.com/gpu.product": A100}), report, HOLDER)
+    lines = node_lines(found.snapshot, 0, ())
+
+    assert "GPU0  3g.40gb at 0 in use, 2g.20gb at 4 unhealthy" in lines
+    assert "GPU1  1g.10gb at 0 free" in lines
