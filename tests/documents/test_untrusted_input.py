@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cpu_timer import CpuTimer
 from webhook.documents.reader import LARGE_JSON_BYTES, read_documents
 from webhook.errors import DocumentError
 
 SLACK = 10
-"""Tolerance on time limits, for slow machines and coverage runs."""
+"""Tolerance on time limits, for coverage runs."""
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 10)
@@ -42,15 +41,10 @@ LARGE_MANIFESTS = {
 
 @contextmanager
 def within(milliseconds: int) -> Iterator[None]:
-    """Assert the duration of a block, without garbage of earlier tests."""
-    gc.disable()
-    try:
-        started = time.process_time()
+    """Assert the CPU time of a block."""
+    with CpuTimer() as timer:
         yield
-        spent = time.process_time() - started
-    finally:
-        gc.enable()
-    assert spent * 1000 < milliseconds * SLACK
+    assert timer.seconds * 1000 < milliseconds * SLACK
 
 
 @pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from time import process_time
 
 import pytest
 
+from tests.cpu_timer import CpuTimer
 from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.dra.device_selectors import (
     MAX_EXPRESSION_BYTES,
@@ -16,8 +16,8 @@ from webhook.model.dra.device_selectors import (
 )
 from webhook.model.dra.resource_slices import Device
 
-UNITS = 60
-"""CPU time of the fastest of a few runs, as a multiple of `_unit_seconds`: about 50 ms on an idle machine."""
+MAX_SECONDS = 0.05
+"""CPU time of the fastest of a few runs."""
 
 
 def repeated(part: str, separator: str, size: int = MAX_EXPRESSION_BYTES) -> str:
@@ -55,19 +55,10 @@ EXPENSIVE = {
 @pytest.mark.parametrize("expression", EXPENSIVE.values(), ids=EXPENSIVE)
 def test_a_selector_is_compiled_and_evaluated_in_time(expression: str) -> None:
     assert len(expression) <= MAX_EXPRESSION_BYTES
-    units = min(_seconds_for(expression) / _unit_seconds() for _ in range(5))
-    assert units < UNITS
-
-
-def _unit_seconds() -> float:
-    """Return the CPU time of 20,000 steps of a loop: as slow as all else on a busy machine, and under a tracer."""
-    start = process_time()
-    sum(number * number for number in range(20_000))
-    return process_time() - start
+    assert min(_seconds_for(expression) for _ in range(5)) < MAX_SECONDS
 
 
 def _seconds_for(expression: str) -> float:
-    start = process_time()
-    with suppress(SelectorCompileError, SelectorRuntimeError, UnmodeledExpressionError):
+    with CpuTimer() as timer, suppress(SelectorCompileError, SelectorRuntimeError, UnmodeledExpressionError):
         compile_device_selector(expression).selects("d", Device())
-    return process_time() - start
+    return timer.seconds

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cpu_timer import CpuTimer
 from webhook.model.pods import NodeSelectorRequirement
 from webhook.policy.selectors import glob_matcher, label_matcher, namespace_matcher
 
@@ -47,9 +47,9 @@ def test_globs_match_as_in_a_shell(pattern: str, name: str) -> None:
 
 def test_matching_takes_linear_time() -> None:
     matches = glob_matcher(["*a" * 120 + "b"])
-    started = time.process_time()
-    assert not matches("a" * 10_000)
-    assert time.process_time() - started < 0.5
+    with CpuTimer() as timer:
+        assert not matches("a" * 10_000)
+    assert timer.seconds < 0.5
 
 
 LABELS = {

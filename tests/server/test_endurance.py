@@ -8,13 +8,14 @@ import io
 import sys
 import time
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks.soak import pods
 from tests.conftest import ROOT
+from tests.cpu_timer import slowness
 from tests.server.site import NOW, make_state, post, serve_site
 from webhook.cache.snapshot import read_snapshot
 from webhook.engine.decision_cache import DecisionCache
@@ -100,10 +101,12 @@ def test_reviews_leave_neither_memory_nor_files_behind(monkeypatch: pytest.Monke
     """Blocks of the heap, once everything has expired: what grows by one entry with each pod would show."""
     replica = Replica(monkeypatch)
     replica.create(500)
-    before, files = replica.blocks_after_an_hour(), open_files()
-    replica.create(1500)
+    files, blocks = open_files(), [replica.blocks_after_an_hour()]
+    for _ in range(3):
+        replica.create(1500)
+        blocks.append(replica.blocks_after_an_hour())
 
-    assert replica.blocks_after_an_hour() < before + 1500, "one for each pod"
+    assert min(after - before for before, after in pairwise(blocks)) < 1500, "one for each pod, every time"
     assert open_files() < files + 100, "tests before this one may still close or open a few"
 
 
@@ -138,7 +141,7 @@ def test_a_burst_after_an_idle_hour_is_answered_at_once(monkeypatch: pytest.Monk
     finally:
         gc.enable()
 
-    assert max(spent) < MOST_REVIEW_CPU
+    assert max(spent) / slowness() < MOST_REVIEW_CPU
 
 
 def test_no_iteration_of_the_event_loop_is_long(tmp_path: Path) -> None:
@@ -180,4 +183,4 @@ def test_no_iteration_of_the_event_loop_is_long(tmp_path: Path) -> None:
     gc.unfreeze()
     gc.set_threshold(*thresholds)
     assert len(digests) > 1, "policies were loaded meanwhile"
-    assert longest[0] < MOST_REVIEW_CPU, longest
+    assert longest[0] / slowness() < MOST_REVIEW_CPU, longest
