@@ -89,9 +89,9 @@ class PodMaker:
         self.data["spec"].update(fields)
         return self
 
-    def owned_by(self, kind: str, name: str) -> Self:
+    def owned_by(self, kind: str, name: str, version: str = "apps/v1") -> Self:
         """Set the controller."""
-        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True, "uid": "u"}
+        owner = {"apiVersion": version, "kind": kind, "name": name, "controller": True, "uid": "u"}
         self.data["metadata"]["ownerReferences"] = [owner]
         return self
 

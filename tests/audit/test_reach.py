@@ -102,6 +102,34 @@ def test_a_queued_pod_counts_as_its_template(quotas: dict[str, int], templates: 
     assert [each.reason for each in reach.kept] == ([] if outcome == "RightSized" else [outcome])
 
 
+def of_kai(need: str) -> PodMaker:
+    """Return a pod in a queue of KAI."""
+    return make_pod("p").gpus(1).needs(need).spec(nodeName="whole", schedulerName="kai-scheduler")
+
+
+CHARGED = {
+    "the queue of its Job is not known": (in_queue("queue-name")[0], "enforce", "AlreadyCharged"),
+    "its Job is in a queue, and no template of that kind is ever changed": (
+        running().label("kueue.x-k8s.io/queue-name", "q").owned_by("Workflow", "w").build(),
+        "enforce",
+        "QueuedPod",
+    ),
+    "KAI would charge its slice as one GPU": (of_kai("8Gi").build(), "", "ChargedAsWholeGPUs"),
+    "KAI would charge its slice as several GPUs": (of_kai("16Gi").build(), "", "NoEqualCharge"),
+}
+
+
+@pytest.mark.parametrize(("pod", "templates", "reason"), CHARGED.values(), ids=CHARGED)
+def test_a_setting_is_advised_only_for_pods_that_it_right_sizes(
+    pod: dict[str, Any], templates: str, reason: str
+) -> None:
+    mode = f"enforce, templates: {templates}" if templates else "enforce"
+    large = make_node("large", SLICES["metadata"]["labels"], **{"nvidia.com/mig-2g.20gb": 3})
+    reach = reach_of(WHOLE, SLICES, large, pod, mode=mode)
+    assert reach is not None
+    assert [(each.pods, each.reason) for each in reach.kept] == [(1, reason)]
+
+
 INELIGIBLE = {
     "it needs two GPUs": (running(gpus=2), "MultipleGPUs"),
     "its need is unknown": (make_pod("p").gpus(1), "NoEvidence"),

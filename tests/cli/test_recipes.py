@@ -190,7 +190,7 @@ CORPUS = {
         "*-kubernetes-engine-samples-*",
         "--policies policies/right-sizing.yaml --cluster cluster.yaml"
         " --namespace-labels rightslice.dev/right-sizing=enforced",
-        {"MultipleGPUs": 26, "NoEvidence": 15, "PodUnknown": 3, "GangMember": 3, "QueuedWorkload": 2},
+        {"MultipleGPUs": 26, "NoEvidence": 15, "PodUnknown": 3, "GangMember": 3, "QueuedWorkload": 1, "QueuedPod": 1},
     ),
     "openshift: an InferenceService of MicroShift": CorpusCase(
         "openshift",
@@ -213,7 +213,7 @@ CORPUS = {
         "kserve-vllm",
         "deployment-kubernetes-engine-samples-vllm-*",
         OPTED_IN,
-        {"NoEvidence": 10, "MultipleGPUs": 7, "QueuedWorkload": 1},
+        {"NoEvidence": 10, "MultipleGPUs": 7, "QueuedPod": 1},
     ),
     "jupyterhub: TensorFlow takes all memory of a share, so the notebook keeps its GPU": CorpusCase(
         "jupyterhub",

@@ -296,6 +296,75 @@ def test_a_pod_queued_by_another_system_keeps_its_gpu_and_the_reason_names_the_q
 
 
 QUEUED_TOO = sizing(templates="enforce")
+
+
+def in_job(kind: str = "Job") -> PodMaker:
+    """Return a small pod of a workload, with a label that Kueue writes on pods whose template it has charged."""
+    return small().label("kueue.x-k8s.io/podset", "main").owned_by(kind, "w")
+
+
+OF_TEMPLATES: dict[str, tuple[PodMaker, KeepReason, str]] = {
+    "of a Job": (in_job(), KeepReason.QUEUED, SIZING),
+    "of a Job, and templates are only reported": (in_job(), KeepReason.QUEUED, sizing(templates="warn")),
+    "of a Job that was charged before templates were right-sized": (in_job(), KeepReason.ALREADY_CHARGED, QUEUED_TOO),
+    "of a Deployment": (
+        in_job().label("pod-template-hash", "5d").owned_by("ReplicaSet", "w-5d"),
+        KeepReason.ALREADY_CHARGED,
+        QUEUED_TOO,
+    ),
+    "of a ReplicaSet alone, whose template is never changed": (
+        in_job("ReplicaSet"),
+        KeepReason.QUEUED_POD,
+        QUEUED_TOO,
+    ),
+    "of a Workflow, which has a template that is never changed": (
+        in_job("Workflow"),
+        KeepReason.QUEUED_POD,
+        QUEUED_TOO,
+    ),
+    "of a Job of YuniKorn, which charges pods": (
+        small().label("yunikorn.apache.org/app-id", "a").owned_by("Job", "w"),
+        KeepReason.QUEUED_POD,
+        SIZING,
+    ),
+    "of a Job in two queueing systems": (in_job().spec(schedulerName="volcano"), KeepReason.QUEUED_POD, SIZING),
+    "of a Job of KAI, whose template Kueue charges": (
+        in_job().spec(schedulerName="kai-scheduler"),
+        KeepReason.QUEUED,
+        SIZING,
+    ),
+    "of a Job of KAI, whose template Kueue has charged": (
+        in_job().spec(schedulerName="kai-scheduler"),
+        KeepReason.ALREADY_CHARGED,
+        QUEUED_TOO,
+    ),
+    "of a Job of Volcano": (
+        small().spec(schedulerName="volcano").owned_by("Job", "w", "batch.volcano.sh/v1alpha1"),
+        KeepReason.ALREADY_CHARGED,
+        QUEUED_TOO,
+    ),
+    "of a Kubernetes Job that Volcano schedules": (
+        small().spec(schedulerName="volcano").owned_by("Job", "w"),
+        KeepReason.QUEUED_POD,
+        QUEUED_TOO,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "reason", "policy"), OF_TEMPLATES.values(), ids=OF_TEMPLATES)
+def test_the_reason_of_a_queued_pod_says_whether_its_template_would_be_right_sized(
+    pod: PodMaker, reason: KeepReason, policy: str
+) -> None:
+    outcome = review(pod, policy, nodes=NODES).outcome
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is reason
+
+
+def test_no_setting_is_advised_where_none_helps() -> None:
+    for reason in (KeepReason.QUEUED_POD, KeepReason.ALREADY_CHARGED, KeepReason.SCHEDULER_SHARD):
+        assert "rightSizing" not in reason.fix
+
+
 SHARED_TOO = sizing(templates="enforce", isolation="none")
 
 
@@ -304,21 +373,32 @@ def kai() -> PodMaker:
     return small().label("kai.scheduler/queue", "q").spec(schedulerName="kai-scheduler")
 
 
+def large_holder() -> Json:
+    """Return a pod that holds all larger slices of the node with slices."""
+    return make_pod("holder").requests(LARGE, "2").spec(nodeName="mig").build()
+
+
 KAI = {
     "a slice with one compute slice is charged as the card was": Case(kai(), SMALL, policy=QUEUED_TOO),
     "a larger slice is charged as several GPUs": Case(
-        kai().needs("20Gi"), KeepReason.CHARGED_AS_WHOLE, policy=QUEUED_TOO
+        kai().needs("20Gi"), KeepReason.NO_EQUAL_CHARGE, policy=QUEUED_TOO
     ),
-    "a share is charged as nothing": Case(kai(), KeepReason.CHARGED_AS_WHOLE, (SLICED,), SHARED_TOO),
+    "a share is charged as nothing": Case(kai(), KeepReason.NO_EQUAL_CHARGE, (SLICED,), SHARED_TOO),
+    "a larger slice is charged as several GPUs, free or not": Case(
+        kai().needs("20Gi"), KeepReason.NO_EQUAL_CHARGE, (whole_node(), mig_node(), large_holder()), QUEUED_TOO
+    ),
     "a policy that only warns of templates does not change pods in queues": Case(
         kai(), KeepReason.CHARGED_AS_WHOLE, policy=sizing(templates="warn")
     ),
     "a pod of another shard may run on other nodes only": Case(
-        kai().label("kai.scheduler/node-pool", "a"), KeepReason.CHARGED_AS_WHOLE, policy=QUEUED_TOO
+        kai().label("kai.scheduler/node-pool", "a"), KeepReason.SCHEDULER_SHARD, policy=QUEUED_TOO
+    ),
+    "a pod of another shard, whatever the policy says about templates": Case(
+        kai().label("kai.scheduler/node-pool", "a"), KeepReason.SCHEDULER_SHARD
     ),
     "nodes of another shard are not used for the pod": Case(
         kai(),
-        KeepReason.CHARGED_AS_WHOLE,
+        KeepReason.SCHEDULER_SHARD,
         (make_node("slices", MIXED | {"kai.scheduler/node-pool": "a"}, **{SMALL: 7}),),
         QUEUED_TOO,
     ),

@@ -73,7 +73,7 @@ KEPT: dict[str, tuple[Json, KeepReason, str]] = {
     ),
     "a Job with a Kueue label in an AppWrapper": (
         workload("workload.codeflare.dev/v1beta2", "AppWrapper", {"components": [{"template": QUEUED_JOB}]}),
-        KeepReason.QUEUED,
+        KeepReason.QUEUED_POD,
         "label kueue.x-k8s.io/queue-name",
     ),
     "an AppWrapper with a Kueue label": (
@@ -85,13 +85,23 @@ KEPT: dict[str, tuple[Json, KeepReason, str]] = {
         workload(
             "apps/v1", "Deployment", {"template": TEMPLATE}, annotations={"scheduling.volcano.sh/queue-name": "q"}
         ),
-        KeepReason.QUEUED,
+        KeepReason.QUEUED_POD,
         "annotation scheduling.volcano.sh/queue-name",
     ),
     "a Volcano Job": (
         workload("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"replicas": 1, "template": TEMPLATE}]}),
         KeepReason.QUEUED,
         "annotation scheduling.k8s.io/group-name",
+    ),
+    "a TrainJob with a Kueue label, whose template is never changed": (
+        workload(
+            "trainer.kubeflow.org/v1alpha1",
+            "TrainJob",
+            {"trainer": {"numNodes": 1, "image": "x", "resourcesPerNode": LIMITS}},
+            labels=QUEUE,
+        ),
+        KeepReason.QUEUED_POD,
+        "label kueue.x-k8s.io/queue-name",
     ),
     "a model whose image comes from a runtime": (
         workload(

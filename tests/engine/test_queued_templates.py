@@ -249,7 +249,12 @@ def configured(*objects: Json, **integrations: Any) -> ClusterView:
     return queues(flavor(), cluster_queue(QUOTAS), kueue_configuration(integrations=integrations), *objects)
 
 
-OWNED = {"ownerReferences": [{"kind": "JobSet", "name": "set", "apiVersion": "jobset.x-k8s.io/v1", "controller": True}]}
+def owned_by(kind: str, version: str) -> Json:
+    """Return the metadata of an object that another one controls."""
+    return {"ownerReferences": [{"kind": kind, "name": "owner", "apiVersion": version, "controller": True}]}
+
+
+OWNED = owned_by("JobSet", "jobset.x-k8s.io/v1")
 WITHOUT_SLICES = {"name": "a100", "cpu": "64", WHOLE: "8"}
 TO_MIG_NODES = {"nvidia.com/mig.strategy": "mixed"}
 AFFINITY = {
@@ -264,11 +269,27 @@ KEPT = {
     "a Workload exists already": Kept(
         job(labels=QUEUE | {"kueue.x-k8s.io/prebuilt-workload-name": "w"}), KeepReason.WORKLOAD_EXISTS
     ),
-    "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.QUEUED),
-    "it is changed": Kept(job(), KeepReason.QUEUED, operation="UPDATE"),
-    "it is part of a JobSet, which is charged": Kept(job(metadata=OWNED), KeepReason.QUEUED),
+    "a Workload exists already, whatever the policy says about templates": Kept(
+        job(labels=QUEUE | {"kueue.x-k8s.io/prebuilt-workload-name": "w"}), KeepReason.WORKLOAD_EXISTS, policy=SIZING
+    ),
+    "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.ALREADY_CHARGED),
+    "it is stored, and templates are only reported": Kept(
+        job(metadata={"uid": "4f2"}),
+        KeepReason.QUEUED,
+        policy="mode: enforce\nrightSizing: {templates: warn}",
+    ),
+    "it is changed": Kept(job(), KeepReason.ALREADY_CHARGED, operation="UPDATE"),
+    "it is part of a JobSet, which is charged": Kept(job(metadata=OWNED), KeepReason.ALREADY_CHARGED),
+    "it is part of a workload whose template is never changed": Kept(
+        job(metadata=owned_by("TrainJob", "trainer.kubeflow.org/v1alpha1")), KeepReason.QUEUED_POD
+    ),
     "no LocalQueue of that name": Kept(job(labels={"kueue.x-k8s.io/queue-name": "other"}), KeepReason.QUEUE_NOT_FOUND),
-    "another queueing system manages its pods": Kept(job(small_pod().spec(schedulerName="volcano")), KeepReason.QUEUED),
+    "another queueing system manages its pods": Kept(
+        job(small_pod().spec(schedulerName="volcano")), KeepReason.QUEUED_POD
+    ),
+    "another queueing system manages its pods, whatever the policy says about templates": Kept(
+        job(small_pod().spec(schedulerName="volcano")), KeepReason.QUEUED_POD, policy=SIZING
+    ),
     "the ClusterQueue does not cover slices": Kept(
         job(), KeepReason.NOT_ADMITTED, queues(flavor(), cluster_queue(WITHOUT_SLICES))
     ),
@@ -410,6 +431,21 @@ KEPT = {
     "ranks of one job": Kept(job(small_pod().env("WORLD_SIZE", "4")), KeepReason.GANG_MEMBER),
     "the pods opt out": Kept(job(small_pod().annotate("rightslice.dev/keep", "true")), KeepReason.OPTED_OUT),
 }
+
+
+def test_a_label_of_a_queue_on_the_template_alone_queues_the_pods_and_not_their_workload() -> None:
+    workload = job(labels={})
+    workload["spec"]["template"]["metadata"]["labels"] = QUEUE
+
+    assert review(workload, TEMPLATES, view=queues()).keep_reason == "QueuedPod"
+
+
+def test_the_advice_about_queued_workloads_right_sizes_them() -> None:
+    stored = job(metadata={"uid": "4f2"})
+
+    assert review(job(), SIZING, view=queues()).keep_reason == "QueuedWorkload"
+    assert review(stored, TEMPLATES, view=queues()).keep_reason == "AlreadyCharged"
+    assert limits_of(apply_patch(job(), review(job(), TEMPLATES, view=queues()))) == {SLICE: "1"}
 
 
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
@@ -630,6 +666,12 @@ def test_the_pods_of_a_kind_that_kueue_does_not_queue_are_right_sized_as_without
     decision = review(job(), TEMPLATES, view=view)
 
     assert decision.patch == ()
+    assert decision.findings[0].message.startswith(f"its pods will be right-sized to {SLICE}")
+
+
+def test_a_cron_job_whose_jobs_kueue_does_not_queue_is_right_sized_as_without_a_queue() -> None:
+    decision = review(cron_job(QUEUE), TEMPLATES, view=configured(frameworks=["jobset.x-k8s.io/jobset"]))
+
     assert decision.findings[0].message.startswith(f"its pods will be right-sized to {SLICE}")
 
 

@@ -117,12 +117,12 @@ class Kept(NamedTuple):
 HOLDER = make_pod("holder").requests(SLICE, "7").spec(nodeName="mig").build()
 KEPT = {
     "the policy says nothing about templates": Kept(job(), KeepReason.QUEUED, policy=SIZING),
-    "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.QUEUED),
-    "it is changed": Kept(job(), KeepReason.QUEUED, operation="UPDATE"),
+    "it is stored": Kept(job(metadata={"uid": "4f2"}), KeepReason.ALREADY_CHARGED),
+    "it is changed": Kept(job(), KeepReason.ALREADY_CHARGED, operation="UPDATE"),
     "there is no such queue": Kept(job(queue="other"), KeepReason.QUEUE_NOT_FOUND),
-    "another scheduler starts it": Kept(job(schedulerName="other"), KeepReason.QUEUED),
+    "another scheduler starts it": Kept(job(schedulerName="other"), KeepReason.QUEUED_POD),
     "its pods are in a queue of Kueue, too": Kept(
-        job(task(small_pod().label("kueue.x-k8s.io/queue-name", "q"))), KeepReason.QUEUED, cluster()
+        job(task(small_pod().label("kueue.x-k8s.io/queue-name", "q"))), KeepReason.QUEUED_POD, cluster()
     ),
     "Volcano starts all its pods at once": Kept(job(task(replicas=2)), KeepReason.GANG_MEMBER),
     "Volcano starts some of its pods at once": Kept(job(task(replicas=3), minAvailable=2), KeepReason.GANG_MEMBER),
@@ -228,13 +228,8 @@ def test_pods_of_volcano_without_a_job_keep_what_their_pod_group_is_made_of(
 ) -> None:
     """Its PodGroup has the requests of the first pod for all pods, or what its user wrote."""
     decision = review(workload, policy, view=cluster(queue(capability={WHOLE: "8"})))
-    reason = KeepReason.QUEUED_POD if workload["kind"] == "Pod" else KeepReason.QUEUED
-    assert decision.outcome == KeepRequest(reason, sign)
+    assert decision.outcome == KeepRequest(KeepReason.QUEUED_POD, sign)
     assert decision.patch == ()
-
-
-def test_the_advice_about_pods_of_volcano_does_not_promise_that_a_policy_changes_them() -> None:
-    assert "Jobs of Volcano" in KeepReason.QUEUED.fix
 
 
 AMOUNTS = st.integers(0, 20)

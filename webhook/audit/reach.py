@@ -16,10 +16,11 @@ import msgspec
 
 from webhook.audit.evaluate import EvaluationContext, build_admission_request
 from webhook.engine.decide import decide
+from webhook.engine.demand import charging_system_of_pod
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import KEEP_ANNOTATION
-from webhook.model.batch import QUEUEING_PREFIXES, gang_sign
+from webhook.model.batch import KUEUE, QUEUEING_PREFIXES, gang_sign
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import DENIED, NO_OFFER_REASONS, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm
@@ -91,8 +92,8 @@ def reach_of_pod(
     if isinstance(found, OfferChoice):
         if found.gpu_milli >= allocated_milli:
             return PodReach(eligible=False, outcome=KeepReason.NO_WHOLE_GPU.value)
-        reason = outcome.reason.value
-        return PodReach(eligible=True, outcome=_outcome_in_queue(request, context) or reason)
+        queued = _outcome_in_queue(request, context) or _outcome_with_charge(request, outcome, context)
+        return PodReach(eligible=True, outcome=queued or outcome.reason.value)
     missing = unrestricted_decision.needed_mib if found.reason in NO_SLICE_REASONS else 0
     nodes = _card_nodes(free.pod or request.pod, context.view) if missing else 0
     return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing, card_nodes=nodes)
@@ -101,7 +102,7 @@ def reach_of_pod(
 def _outcome_in_queue(request: AdmissionRequest, context: EvaluationContext) -> str:
     """Return the outcome of a pod as part of a template that Kueue has not charged yet; "" if no template is known."""
     pod, view = request.pod, context.view
-    if pod is None or not any(owner.controller for owner in pod.metadata.owner_references):
+    if pod is None or charging_system_of_pod(pod) is not KUEUE:
         return ""
     labels = pod.metadata.labels
     queue = view.queues.find(request.namespace, labels.get(QUEUE_NAME_LABEL) or labels.get(POD_QUEUE_LABEL, ""))
@@ -113,6 +114,14 @@ def _outcome_in_queue(request: AdmissionRequest, context: EvaluationContext) -> 
         return found.right_sizing_outcome
     unrestricted = decide(queued, unrestricted_policies(), view, context.usage, context.now).outcome
     return unrestricted.reason.value if isinstance(unrestricted, KeepRequest) else ""
+
+
+def _outcome_with_charge(request: AdmissionRequest, kept: KeepRequest, context: EvaluationContext) -> str:
+    """Return why a scheduler that charges pods would also keep one under the policy without restrictions; "" if not."""
+    if kept.reason is not KeepReason.CHARGED_AS_WHOLE:
+        return ""
+    found = decide(request, unrestricted_policies(), context.view, context.usage, context.now).outcome
+    return found.reason.value if isinstance(found, KeepRequest) else ""
 
 
 def _card_nodes(pod: Pod, view: ClusterView) -> int:

@@ -18,7 +18,16 @@ from webhook.engine.gpu_requests import NOTHING_DECLARED, DeclaredNeed, GpuReque
 from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
-from webhook.model.batch import KAI_POOL_LABEL, gang_sign, is_kai_sign, queueing_sign
+from webhook.model.batch import (
+    KAI,
+    KAI_POOL_LABEL,
+    KUEUE,
+    NO_SYSTEM,
+    VOLCANO,
+    QueueingSystem,
+    gang_sign,
+    queueing_sign,
+)
 from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
@@ -31,9 +40,10 @@ from webhook.model.pods import Container, ObjectMeta, Pod, is_daemon_pod
 from webhook.model.quantity import format_mib
 from webhook.model.schedulers import rules_of_scheduler
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
-from webhook.model.volcano_queues import UnknownQueue
+from webhook.model.volcano_queues import VOLCANO_GROUP, UnknownQueue
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import RightSizingRules
+from webhook.policy.workload_kinds import CHARGED_KINDS, GROUPS_BY_KIND
 
 NO_EVIDENCE = KeepRequest(KeepReason.NO_EVIDENCE)
 UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "its declared need cannot be read")
@@ -155,17 +165,43 @@ def _queueing_reason(context: GpuPodContext) -> KeepRequest | None:
     """
     queued, right_sizing = context.request.queued, context.policies.right_sizing
     templates = right_sizing.rule.templates if right_sizing is not None else None
-    if templates is not None and queued is not None and isinstance(queued.queue, UnknownQueue):
-        return queued.queue.kept
-    sign = queueing_sign(context.pod, queued.queue.system if templates is not None and queued is not None else None)
+    if queued is not None and isinstance(queued.queue, UnknownQueue):
+        kept = queued.queue.kept
+        if templates is not None or kept.reason is KeepReason.WORKLOAD_EXISTS:
+            return kept
+    may_change = [queued.queue.system] if templates is not None and queued is not None else []
+    sign = queueing_sign(context.pod, *may_change)
     if not sign:
         return None
-    if not is_kai_sign(sign):
-        has_controller = any(owner.controller for owner in context.pod.metadata.owner_references)
-        return KeepRequest(KeepReason.QUEUED if has_controller else KeepReason.QUEUED_POD, sign)
-    if templates is PolicyMode.ENFORCE and KAI_POOL_LABEL not in context.pod.metadata.labels:
-        return None
-    return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
+    if other := queueing_sign(context.pod, *may_change, KAI):
+        return _charging_reason(context, templates, other)
+    if KAI_POOL_LABEL in context.pod.metadata.labels:
+        return KeepRequest(KeepReason.SCHEDULER_SHARD, f"label {KAI_POOL_LABEL}")
+    return None if templates is PolicyMode.ENFORCE else KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
+
+
+def _charging_reason(context: GpuPodContext, templates: PolicyMode | None, sign: str) -> KeepRequest:
+    """Return why a pod keeps what a queue charges: by what would change that, if anything would.
+
+    Args:
+        templates: The mode in which the policy right-sizes templates.
+        sign: Of any queueing system on the pod but KAI, which charges pods.
+    """
+    pod = context.pod
+    system = context.request.charged_by or charging_system_of_pod(pod)
+    if other := queueing_sign(pod, system, KAI):
+        return KeepRequest(KeepReason.QUEUED_POD, other)
+    enforced = templates is PolicyMode.ENFORCE
+    return KeepRequest(KeepReason.ALREADY_CHARGED if enforced else KeepReason.QUEUED, sign)
+
+
+def charging_system_of_pod(pod: Pod) -> QueueingSystem:
+    """Return the system that charges the template of a pod's workload, by its owner; `NO_SYSTEM` if none does."""
+    owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+    kind = workload_of(pod).partition("/")[0]
+    if owner is None or (GROUPS_BY_KIND.get(kind, ""), kind) not in CHARGED_KINDS:
+        return NO_SYSTEM
+    return VOLCANO if owner.api_version.startswith(f"{VOLCANO_GROUP}/") else KUEUE
 
 
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:

@@ -36,15 +36,17 @@ from webhook.engine.quota.charges import (
     find_full_quota_by_class,
 )
 from webhook.errors import abbreviate_names
-from webhook.model.batch import KAI_POOL_LABEL, is_charged_as_one_gpu, is_kai_sign, queueing_sign
+from webhook.model.batch import KAI_POOL_LABEL, KUEUE, is_charged_as_one_gpu, is_kai_sign, queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
+from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
+from webhook.model.pods import Pod
 from webhook.model.quantity import parse_whole_number
 from webhook.model.volcano_queues import VolcanoJobQueue
 from webhook.policy.policy_set import RightSizingRules
@@ -384,12 +386,13 @@ def _reason_against_offers(
     """Return the first reason against interchangeable offers: of nodes, of the pod, of its namespace, of policies."""
     resource, nodes, queued = offers[0].resource, union_masks([offer.nodes for offer in offers]), context.request.queued
     may_wait = right_sizing.rule.when_full is FullCapacityAction.WAIT
-    reason = (
+    reason = _reason_by_scheduler(context.pod, resource, nodes, feasible.view.fleet)
+    reason = reason or (
         reason_by_queue(queued, offers, feasible, growth, may_wait=may_wait)
         if queued is not None
         else _reason_by_nodes(offers, nodes, feasible, wait=may_wait)
     )
-    reason = reason or _reason_by_names(context, offers, nodes, feasible)
+    reason = reason or _reason_by_names(offers, nodes, feasible)
     if reason is not None:
         return reason
     if offers[0].form is GpuForm.MIG and may_need_graphics(context.gpu_requests.requests):
@@ -402,15 +405,21 @@ def _reason_against_offers(
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
 
 
-def _reason_by_names(
-    context: GpuPodContext, offers: tuple[GpuOffer, ...], nodes: int, feasible: FeasibleNodes
-) -> KeepRequest | None:
-    """Return why the name of offers would be charged, or understood, as something else."""
+def _reason_by_scheduler(pod: Pod, resource: str, nodes: int, fleet: Fleet) -> KeepRequest | None:
+    """Return why a scheduler that charges pods would charge one more for a resource, or use other nodes for it."""
+    sign = queueing_sign(pod, KUEUE)
+    if not is_kai_sign(sign):
+        return None
+    if not is_charged_as_one_gpu(resource):
+        return KeepRequest(KeepReason.NO_EQUAL_CHARGE, f"{resource}, {sign}")
+    if nodes & fleet.nodes_with_label(KAI_POOL_LABEL):
+        return KeepRequest(KeepReason.SCHEDULER_SHARD, f"nodes with {resource} have label {KAI_POOL_LABEL}")
+    return None
+
+
+def _reason_by_names(offers: tuple[GpuOffer, ...], nodes: int, feasible: FeasibleNodes) -> KeepRequest | None:
+    """Return why the name of offers would be understood as something else."""
     resource, fleet = offers[0].resource, feasible.view.fleet
-    if is_kai_sign(sign := queueing_sign(context.pod)):
-        in_shard = nodes & fleet.nodes_with_label(KAI_POOL_LABEL)  # KAI does not use them for this pod
-        if in_shard or not is_charged_as_one_gpu(resource):
-            return KeepRequest(KeepReason.CHARGED_AS_WHOLE, sign)
     # Would the added node affinity also select nodes where the name stands for another size?
     others = fleet.nodes_advertising(resource) & feasible.selected & ~nodes
     if others and others & feasible.matching_nodes(offer_affinity(offers)):

@@ -25,7 +25,7 @@ from webhook.engine.patch import build_patch
 from webhook.engine.pod_context import PodMutation
 from webhook.engine.templates import PodTemplate
 from webhook.model.admission import AdmissionRequest
-from webhook.model.batch import VOLCANO
+from webhook.model.batch import KUEUE, NO_SYSTEM, VOLCANO, QueueingSystem
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice, PatchOperation, patch_add
 from webhook.model.field_paths import format_path, json_pointer, map_at
@@ -53,6 +53,7 @@ from webhook.model.volcano_queues import (
     VolcanoJobQueue,
 )
 from webhook.policy.policy_set import PolicySet
+from webhook.policy.workload_kinds import CHARGED_KINDS
 
 WorkloadQueueState = ChargingQueue | UnknownQueue | None
 """The queue of a workload, why it is not known, or None for a workload that no queue will charge itself."""
@@ -90,6 +91,30 @@ def queue_of_workload(request: AdmissionRequest, policies: PolicySet, view: Clus
     return queue
 
 
+def charging_system_of_workload(request: AdmissionRequest, policies: PolicySet, view: ClusterView) -> QueueingSystem:
+    """Return the system that charges the templates of a workload, or those of its owner, when that is created.
+
+    It may be too late to change them now: only `queue_of_workload` tells. `NO_SYSTEM` if templates of the workload are
+    never changed.
+    """
+    data = request.load_object()
+    metadata = map_at(data, "metadata")
+    if owners := [each for each in _members(metadata.get("ownerReferences")) if not _leaves_charging(each)]:
+        kinds = {(str(each.get("apiVersion")).rpartition("/")[0], str(each.get("kind"))) for each in owners}
+        return KUEUE if kinds <= CHARGED_KINDS else NO_SYSTEM
+    if (request.group, request.kind) not in CHARGED_KINDS or ignores_queue_label(request, policies, view):
+        return NO_SYSTEM
+    if request.group == VOLCANO_GROUP:
+        return VOLCANO if _is_started_by_volcano(map_at(data, "spec")) else NO_SYSTEM
+    if is_cron_job(request):
+        metadata = map_at(data, "spec", "jobTemplate", "metadata")
+    return KUEUE if QUEUE_NAME_LABEL in map_at(metadata, "labels") else NO_SYSTEM
+
+
+def _is_started_by_volcano(job: Mapping[str, Any]) -> bool:
+    return bool(job.get("schedulerName", VOLCANO_SCHEDULER) == VOLCANO_SCHEDULER)
+
+
 def is_cron_job(request: AdmissionRequest) -> bool:
     """Return whether an object is a CronJob: its Jobs are changed when they are created, and it is not."""
     return (request.group, request.kind) == ("batch", "CronJob")
@@ -108,10 +133,11 @@ def ignores_queue_label(request: AdmissionRequest, policies: PolicySet, view: Cl
     Its controller does not copy the label to the pods, so these are like any others. An object inside of another one
     may have the label too.
     """
-    templates = policies.workload_kinds.get((request.group, request.kind))
+    group, kind = ("batch", "Job") if is_cron_job(request) else (request.group, request.kind)
+    templates = policies.workload_kinds.get((group, kind))
     if templates is None or not templates.queued or any(source.embedded for source in templates.sources):
         return False
-    return request.group != VOLCANO_GROUP and not view.queues.configuration.may_queue(request.group, request.kind)
+    return group != VOLCANO_GROUP and not view.queues.configuration.may_queue(group, kind)
 
 
 def _queue_of_volcano_job(spec: Mapping[str, Any], view: ClusterView) -> VolcanoJobQueue | UnknownQueue | None:
@@ -120,7 +146,7 @@ def _queue_of_volcano_job(spec: Mapping[str, Any], view: ClusterView) -> Volcano
     What its pods get from fields outside the templates is not known here. They are not independent if Volcano starts
     several of them at once.
     """
-    if spec.get("schedulerName", VOLCANO_SCHEDULER) != VOLCANO_SCHEDULER:
+    if not _is_started_by_volcano(spec):
         return None
     tasks = [task for task in _members(spec.get("tasks")) if isinstance(task, dict)]
     pods = sum(_count(task.get("replicas"), 1) for task in tasks)

@@ -15,7 +15,12 @@ from msgspec.structs import replace
 
 from webhook.engine.owned_pods import complete_template
 from webhook.engine.pod_context import PodDecision
-from webhook.engine.queued_templates import WorkloadQueueState, ignores_queue_label, queued_pod_set
+from webhook.engine.queued_templates import (
+    WorkloadQueueState,
+    charging_system_of_workload,
+    ignores_queue_label,
+    queued_pod_set,
+)
 from webhook.engine.quota.replicas import (
     ReplicaCharge,
     charge_replicas,
@@ -107,6 +112,7 @@ def pods_of_workload(
         queue: The queue that has not charged the templates yet.
     """
     ranges, is_never_queued = view.ranges(request.namespace), ignores_queue_label(request, policies, view)
+    system = charging_system_of_workload(request, policies, view)
     for written in read_templates(request, policies.workload_kinds):
         if written.error:
             continue
@@ -135,6 +141,7 @@ def pods_of_workload(
             unknown_parts=_unknown_parts(template),
             replicas=template.replicas,
             queued=queued_pod_set(template, queue),
+            charged_by=system,
         )
         yield template, pod_request, pod
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.model.api_struct import ApiStruct
+from webhook.model.batch import QueueingSystem
 from webhook.model.pods import Pod
 from webhook.model.volcano_queues import QueuedPodSet
 
@@ -33,6 +34,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         unknown_parts: For a future pod of a workload: what of it is not known yet, for people.
         replicas: For a future pod of a workload: how many like it are to run at once.
         queued: For a future pod of a workload that no queue has charged yet: the pods that it will charge together.
+        charged_by: For a future pod of a workload: the queueing system that charges its template when the workload is
+            created, or `NO_SYSTEM`. None for a pod, which does not show all of that.
     """
 
     operation: str
@@ -53,6 +56,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     unknown_parts: str = ""
     replicas: int = 1
     queued: QueuedPodSet | None = None
+    charged_by: QueueingSystem | None = None
 
 
 class GroupVersionKind(ApiStruct, frozen=True):

@@ -56,16 +56,18 @@ class QueueingSystem(NamedTuple):
     """The signs of a queueing system on a pod.
 
     Attributes:
-        scheduler: Value of spec.schedulerName; "" if it has no scheduler.
+        schedulers: Values of spec.schedulerName; () if it has no scheduler.
         prefixes: Prefixes of labels and annotations.
     """
 
-    scheduler: str
+    schedulers: tuple[str, ...]
     prefixes: tuple[str, ...]
 
 
-KUEUE = QueueingSystem("", ("kueue.x-k8s.io/",))
-VOLCANO = QueueingSystem("volcano", ("scheduling.volcano.sh/", "scheduling.k8s.io/group-name"))
+KUEUE = QueueingSystem((), ("kueue.x-k8s.io/",))
+VOLCANO = QueueingSystem(("volcano",), ("scheduling.volcano.sh/", "scheduling.k8s.io/group-name"))
+KAI = QueueingSystem(("kai-scheduler", "runai-scheduler"), ("kai.scheduler/", "runai/queue"))
+NO_SYSTEM = QueueingSystem((), ())
 
 
 GROUP_LABELS: Mapping[str, str] = {
@@ -280,15 +282,16 @@ def is_charged_as_one_gpu(resource: str) -> bool:
     return re.fullmatch(r"nvidia\.com/mig-1g\.\d+gb", resource) is not None
 
 
-def queueing_sign(pod: Pod, but: QueueingSystem | None = None) -> str:
+def queueing_sign(pod: Pod, *but: QueueingSystem) -> str:
     """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none.
 
     Args:
-        but: A system whose signs do not count.
+        but: Systems whose signs do not count.
     """
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
-    prefixes = QUEUEING_PREFIXES if but is None else tuple(set(QUEUEING_PREFIXES).difference(but.prefixes))
-    if scheduler in QUEUEING_SCHEDULERS and (but is None or scheduler != but.scheduler):
+    ignored = {prefix for system in but for prefix in system.prefixes}
+    prefixes = tuple([each for each in QUEUEING_PREFIXES if each not in ignored]) if ignored else QUEUEING_PREFIXES
+    if scheduler in QUEUEING_SCHEDULERS and not any(scheduler in system.schedulers for system in but):
         return f"schedulerName {scheduler}"
     for label in metadata.labels:
         if label.startswith(prefixes):

@@ -103,20 +103,36 @@ class KeepReason(StrEnum):
     ALREADY_SIZED = ("AlreadyRightSized", "the claim was right-sized when it was created")
     QUEUED = (
         "QueuedWorkload",
-        "a queue charges what the template or the first pod requests, so it is kept",
-        "For admins: rightSizing.templates: enforce right-sizes templates under Kueue and Jobs of Volcano before the "
-        "charge.",
+        "a queue charges what the template of its workload requests, and the policy does not change templates",
+        "For admins: rightSizing.templates: enforce right-sizes the templates of workloads that are created from then "
+        "on.",
+    )
+    ALREADY_CHARGED = (
+        "AlreadyCharged",
+        "a queue has charged its workload, and a template is right-sized only before that",
+        "Create the workload again, or the one that owns it. The response says whether its template is right-sized.",
     )
     QUEUED_POD = (
         "QueuedPod",
         "a queue charges what the pod requests, and no template of it can be right-sized before the charge",
-        "Request a slice instead of the whole GPU. Under Kueue or Volcano, rightSizing.templates: enforce right-sizes "
-        "the template of a Job.",
+        "Request a slice instead of the whole GPU.",
     )
     CHARGED_AS_WHOLE = (
         "ChargedAsWholeGPUs",
-        "its scheduler charges a MIG slice as one GPU for each compute slice, so a slice saves no quota or costs more",
-        "For admins: rightSizing.templates: enforce right-sizes it to a slice of one compute slice: the same charge.",
+        "its scheduler charges a MIG slice as one GPU for each compute slice, and the policy does not change pods in "
+        "queues",
+        "For admins: rightSizing.templates: enforce right-sizes it if one compute slice covers its need, which is "
+        "charged the same.",
+    )
+    NO_EQUAL_CHARGE = (
+        "NoEqualCharge",
+        "its scheduler charges no slice or share that covers the need as one GPU, like a whole card",
+        "Declare a smaller need if that is enough. For admins: offer slices of one compute slice that cover it.",
+    )
+    SCHEDULER_SHARD = (
+        "SchedulerShard",
+        "its scheduler divides the nodes into shards, and which of them may run the pod is not checked",
+        "If nodes of its shard have a slice of one compute slice, request that instead of the whole GPU.",
     )
     FRACTION_REQUESTED = (
         "FractionRequested",

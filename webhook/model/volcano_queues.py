@@ -26,7 +26,7 @@ from webhook.model.queues import FlavorChoice, ResourceFlavor, WorkloadQueue
 VOLCANO_API_VERSION = "scheduling.volcano.sh/v1beta1"
 """The version of its queues that is read."""
 
-VOLCANO_GROUP, VOLCANO_SCHEDULER = "batch.volcano.sh", VOLCANO.scheduler
+VOLCANO_GROUP, VOLCANO_SCHEDULER = "batch.volcano.sh", VOLCANO.schedulers[0]
 DEFAULT_QUEUE, ROOT_QUEUE = "default", "root"
 
 MAX_ANCESTORS = 16

@@ -336,6 +336,12 @@ WORKLOAD_KINDS: WorkloadKinds = {
 }
 """Every kind that is known without a policy."""
 
+CHARGED_KINDS: frozenset[WorkloadKind] = frozenset(
+    {("batch", "CronJob")}
+    | {kind for kind, templates in WORKLOAD_KINDS.items() if templates.queued and not templates.sources[0].fields}
+)
+"""Kinds whose templates a queueing system charges, and which may be changed before; a CronJob by its Jobs."""
+
 GROUPS_BY_KIND = {kind: group for group, kind in reversed(tuple(WORKLOAD_KINDS))}
 """The API group of each kind; of several the first one, which is Kubernetes' own."""
 
