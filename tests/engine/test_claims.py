@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.device_builders import NVIDIA, card, resource_slice
@@ -317,6 +319,35 @@ def test_later_replicas_lack_the_claim_of_the_scheduler() -> None:
     found = review(deployment, EVALUATED, nodes=[*PUBLISHED, limit]).findings
     (finding,) = (each for each in found if each.code == "GPU-Q306")
     assert finding.message.startswith("2 of 4 pods would get their claims, then: the claim for its extended resources")
+
+
+@given(
+    replicas=st.integers(2, 12),
+    own=st.integers(0, 3),
+    claimed=st.integers(1, 3),
+    free=st.tuples(st.integers(0, 24), st.integers(0, 12)),
+)
+def test_the_count_is_that_of_pods_created_one_by_one_each_with_its_claim(
+    replicas: int, own: int, claimed: int, free: tuple[int, int]
+) -> None:
+    key, (devices_free, cpu_free) = f"requests.{EXPLICIT}", free
+    hard = {key: str(devices_free), "requests.cpu": str(cpu_free)}
+    pod = claiming("b").requests("cpu", "1").requests(EXPLICIT, str(own))
+    objects = [NAMED, template("b", exactly(B, count=claimed)), quota(hard, dict.fromkeys(hard, "0"))]
+
+    found = review(workload("Deployment", pod, replicas=replicas), EVALUATED, nodes=objects).findings
+
+    used, admitted, with_claims = 0, 0, 0
+    while admitted < replicas and admitted < cpu_free and used + own <= devices_free:
+        used, admitted = used + own, admitted + 1
+        if used + claimed <= devices_free:
+            used, with_claims = used + claimed, with_claims + 1
+    want = {"GPU-Q301": ["its pods"] if not admitted else [f"{admitted} of"] if admitted < replicas else []}
+    if admitted:
+        want["GPU-Q306"] = ["claim c0"] if not with_claims else [f"{with_claims} of"] * (with_claims < admitted)
+    for code, starts in want.items():
+        messages = [each.message for each in found if each.code == code]
+        assert [each[: len(start)] for each, start in zip(messages, starts, strict=True)] == starts
 
 
 MODES = {

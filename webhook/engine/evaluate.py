@@ -220,9 +220,7 @@ def _claim_rejections(context: PodContext, mutation: PodMutation) -> Iterator[Po
         return
     of_scheduler, own = NO_CLAIM, NO_CLAIM_CHARGES
     if mutation.applied_choice is None:
-        own = charge_by_names(
-            pod, {key for quota in namespace.quotas for key in (quota.status.hard or quota.spec.hard)}
-        )
+        own = charge_by_names(pod, namespace.quotas)
     if context.claimed.served and mutation.applied_choice is None and view.device_pools():
         of_scheduler = claim_of_scheduler(pod, view)
     users = partial(view.claim_users, context.request.namespace)

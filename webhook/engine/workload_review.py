@@ -197,20 +197,23 @@ def admit_replicas(
     counts = {
         "GPU-Q301": count_within_quotas(view, charge, replicas),
         "GPU-Q303": count_within_shared(sections, charge, view, replicas),
-        "GPU-Q306": count_within_claims(view, charge, replicas),
     }
-    partial: list[tuple[int, Finding]] = []
-    for code, count in counts.items():
-        if 0 < count < replicas and switches:
+
+    def later_findings(code: str, count: int, most: int) -> Iterator[tuple[int, Finding]]:
+        if 0 < count < most and switches:
             charged = charge_replicas(view, charge, count)
             later = admit_replicas(decide_one, namespace, replicas - count, policies, charged, switches - 1)
             # Without a finding, the later replicas get another resource.
             found = [(0, finding) for finding in later.decision.findings]
             found += later.partial
-            partial += [(count + admitted, finding) for admitted, finding in found if finding.code == code]
+            yield from ((count + admitted, finding) for admitted, finding in found if finding.code == code)
+
+    partial = [each for code, count in counts.items() for each in later_findings(code, count, replicas)]
     # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
     limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
     admitted = 0 if decision.denials else min(limits)
+    # Only admitted pods get claims.
+    partial += later_findings("GPU-Q306", count_within_claims(view, charge, admitted), admitted)
     return ReplicaDecision(decision, admitted, tuple(partial), charge)
 
 

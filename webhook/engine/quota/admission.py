@@ -163,8 +163,12 @@ def find_refused_claim(
     return ClaimRefusal(("spec",), "the claim for its extended resources", refusals) if refusals else None
 
 
-def charge_by_names(pod: Pod, keys: Iterable[str]) -> ClaimCharges:
-    """Return what a pod itself is charged for extended resources, by key."""
+def charge_by_names(pod: Pod, quotas: Iterable[ResourceQuota]) -> ClaimCharges:
+    """Return what a pod itself is charged for extended resources, by key of these quotas."""
+    return _charge_by_keys(pod, {key for quota in quotas for key in (quota.status.hard or quota.spec.hard)})
+
+
+def _charge_by_keys(pod: Pod, keys: Iterable[str]) -> ClaimCharges:
     return {key: effective_amount(pod, key.removeprefix("requests.")) // NANO for key in keys}
 
 
@@ -173,7 +177,7 @@ def _charge_of_scheduler(spec: ClaimSpec, pod: Pod, claiming: ClaimContext) -> C
     if not (spec.devices.requests and claiming.counts_names):
         return NO_CLAIM_CHARGES
     charged = claiming.charge(spec)
-    own = charge_by_names(pod, charged)
+    own = _charge_by_keys(pod, charged)
     return {key: count - own[key] for key, count in charged.items() if count > own[key]}
 
 

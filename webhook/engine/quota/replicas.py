@@ -12,9 +12,9 @@ from webhook.engine.claimed_gpus import claim_of_scheduler
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts
 from webhook.engine.pod_context import PodMutation
-from webhook.engine.quota.admission import compute_claims_charge, predict_claim_refusals
-from webhook.engine.quota.charges import ClaimCharges, compute_pod_charge, is_best_effort_amounts
-from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities
+from webhook.engine.quota.admission import charge_by_names, compute_claims_charge, predict_claim_refusals
+from webhook.engine.quota.charges import NO_CLAIM_CHARGES, ClaimCharges, compute_pod_charge, is_best_effort_amounts
+from webhook.model.apimachinery import ZERO, Quantity, add_quantities, canonical_text, compare_quantities
 from webhook.model.claims import NO_CLAIM
 from webhook.model.cluster_view import ClusterView
 from webhook.model.limit_ranges import NamespaceLimitRanges, ResourceList, parse_resource_list
@@ -82,37 +82,46 @@ def charge_claim(view: ClusterView, namespace: str, charge: Mapping[str, int]) -
 
 
 def count_within_quotas(view: ClusterView, charge: ReplicaCharge, replicas: int) -> int:
-    """Return how many of the replicas the ResourceQuotas of their namespace admit."""
+    """Return how many of the replicas the ResourceQuotas of their namespace admit, after the claims of those before."""
     quotas = view.quotas(charge.namespace)
-    if not quotas or charge.surely_fits(view.remaining_quotas(charge.namespace), replicas):
+    of_claims = charge.claims(view) if quotas else ResourceList()
+    if not quotas or (not of_claims and charge.surely_fits(view.remaining_quotas(charge.namespace), replicas)):
         return replicas
     amounts = charge.amounts()
     if amounts is None:
         return replicas
+    claiming = count_within_claims(view, charge, replicas)
     for quota in quotas:
         hard = parse_resource_list(quota.status.hard or quota.spec.hard)
         used = parse_resource_list(quota.status.used)
+        of_others = ResourceList() if has_scopes(quota) else of_claims
         for key, amount in _quota_charge(quota, charge.mutation.pod, amounts).items():
             if key in used and key in hard:
-                replicas = _count_within(used[key], amount, hard[key], replicas)
+                one = _KeyCharge(amount, of_others.get(key, ZERO), claiming)
+                replicas = one.count_within(used[key], hard[key], replicas)
     return replicas
 
 
 def count_within_claims(view: ClusterView, charge: ReplicaCharge, replicas: int) -> int:
-    """Return for how many of the replicas the ResourceQuotas of their namespace admit the claims made for them."""
-    claiming, quotas, each = (
-        view.claim_context(charge.namespace),
-        view.quotas(charge.namespace),
-        _claims_charge(view, charge),
-    )
-    if not each:
+    """Return for how many of the replicas the ResourceQuotas of their namespace admit the claims made for them.
+
+    A pod itself is charged before its claims.
+    """
+    quotas, each = view.quotas(charge.namespace), _claims_charge(view, charge)
+    if not quotas or not each:
         return replicas
+    classes, own = view.claim_context(charge.namespace).classes, _own_charge(charge, quotas)
 
     def is_rejected(count: int) -> bool:
-        charged = {key: amount * count for key, amount in each.items()}
-        return any(True for _ in predict_claim_refusals(charged, quotas, claiming.classes))
+        charged, created = ({key: amount * count for key, amount in one.items()} for one in (each, own))
+        return any(True for _ in predict_claim_refusals(charged, quotas, classes, created))
 
     return bisect_left(range(replicas), x=True, key=lambda before: is_rejected(before + 1))
+
+
+def _own_charge(charge: ReplicaCharge, quotas: Sequence[ResourceQuota]) -> ClaimCharges:
+    """Return what a pod itself is charged under the keys that claims are charged under, too."""
+    return NO_CLAIM_CHARGES if charge.mutation.applied_choice else charge_by_names(charge.mutation.pod, quotas)
 
 
 def _claims_charge(view: ClusterView, charge: ReplicaCharge) -> ClaimCharges:
@@ -139,13 +148,27 @@ def count_within_shared(sections: Iterable[QuotaRules], charge: ReplicaCharge, v
     return replicas
 
 
-def _count_within(used: Quantity, amount: Quantity, hard: Quantity, most: int) -> int:
-    """Return how many times an amount fits, at most this many times."""
-    return bisect_left(range(most), x=True, key=lambda count: _exceeds(used, _multiply(amount, count + 1), hard))
+class _KeyCharge(NamedTuple):
+    """The charge of each replica under one key of a quota.
 
+    Attributes:
+        own: That of the pod.
+        of_claims: That of the claims made for it afterwards.
+        claiming: How many replicas get their claims.
+    """
 
-def _exceeds(used: Quantity, amount: Quantity, hard: Quantity) -> bool:
-    return compare_quantities(add_quantities(used, amount), hard) > 0
+    own: Quantity
+    of_claims: Quantity
+    claiming: int
+
+    def count_within(self, used: Quantity, hard: Quantity, most: int) -> int:
+        """Return how many pods fit, at most this many."""
+        return bisect_left(range(most), x=True, key=lambda before: self._exceeds(before, used, hard))
+
+    def _exceeds(self, before: int, used: Quantity, hard: Quantity) -> bool:
+        claims = _multiply(self.of_claims, min(before, self.claiming))
+        charged = add_quantities(_multiply(self.own, before + 1), claims)
+        return compare_quantities(add_quantities(used, charged), hard) > 0
 
 
 def _multiply(amount: Quantity, count: int) -> Quantity:
