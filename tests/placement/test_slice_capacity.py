@@ -19,7 +19,7 @@ from tests.device_builders import (
 from tests.placement.clusters import gpu_node, placement_input
 from webhook.audit.device_filter import published_cards
 from webhook.model.dra.pool_kinds import cards_on_node
-from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
+from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
 from webhook.report.node_topology import node_document, node_lines
 
 SHARE = "00000000-0000-4000-8000-000000000001"
@@ -131,8 +131,18 @@ def test_the_product_is_that_of_the_slices_where_no_label_names_it() -> None:
 
 
 def test_a_tainted_card_is_no_card_of_an_unschedulable_node() -> None:
-    _, _, row = capacity_table([capacity(*on_node(card("gpu-0") | {"taints": [TAINT]}, card("gpu-1")))])[:3]
-    assert row.endswith("1 unused, tainted")
+    tainted = capacity(*on_node(card("gpu-0") | {"taints": [TAINT]}, card("gpu-1")))
+    cordoned = capacity(make_node("n", {}) | {"spec": {"unschedulable": True}}, *CUT[1:])
+    _, total, row = capacity_table([tainted])[:3]
+    assert [each.endswith("  1 unused on tainted devices") for each in (total, row)] == [True, True]
+    _, both, *_ = capacity_table([tainted, cordoned])
+    assert both.endswith("  2 unused on unschedulable nodes, 1 unused on tainted devices")
+
+
+def test_the_largest_island_of_all_nodes_is_unknown_if_that_of_a_node_with_free_gpus_is() -> None:
+    full = capacity(*on_node(card("gpu-0") | {"taints": [TAINT]}))
+    unknown = capacity(*on_node(card("gpu-0")))
+    assert [total_capacity(each).largest_island for each in ([full], [full, unknown], [])] == [0, None, 0]
 
 
 def test_devices_of_other_drivers_are_no_gpus() -> None:

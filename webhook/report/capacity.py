@@ -52,7 +52,8 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         fragmented_milli: Free thousandths that a pod of the mix with whole GPUs or shares cannot use, on average.
         warning: What the node or its agent reports that is impossible; "" for nothing.
         unschedulable_milli: Unallocated thousandths on nodes that take no pods: cordoned, not ready, being
-            reconfigured, or full of pods.
+            reconfigured, or full of pods; and of tainted devices on other nodes.
+        tainted_milli: The part of `unschedulable_milli` that is on nodes that take pods: of tainted devices.
         schedulable: Whether the node takes pods.
         from_slices: True if its GPUs are those of ResourceSlices.
         note: Which of its GPUs other nodes share and do not count; "" for none.
@@ -69,6 +70,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     fragmented_milli: int
     warning: str = ""
     unschedulable_milli: int = 0
+    tainted_milli: int = 0
     schedulable: bool = True
     from_slices: bool = False
     note: str = ""
@@ -133,7 +135,7 @@ def slice_capacity(
     for card in cards:
         fits.update(card.fits)
     schedulable = node.usable and not full
-    free = sum(card.free_milli for card in cards)
+    free, tainted = sum(card.free_milli for card in cards), sum(card.tainted_milli for card in cards)
     return NodeCapacity(
         name=node.name,
         product=next((card.product.removeprefix("NVIDIA-") for card in cards), ""),
@@ -144,7 +146,8 @@ def slice_capacity(
         mig_fits=_largest_profile_first(fits) if schedulable else (),
         fragmented_milli=0,
         warning="; ".join(warnings),
-        unschedulable_milli=sum(card.tainted_milli for card in cards) + (0 if schedulable else free),
+        unschedulable_milli=tainted + (0 if schedulable else free),
+        tainted_milli=tainted if schedulable else 0,
         schedulable=schedulable,
         from_slices=True,
         note=_sharing_note(published.sharing, nodes),
@@ -173,12 +176,15 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
     fits: Counter[str] = Counter()
     for node in nodes:
         fits.update(dict(node.mig_fits))
-    islands = [node.largest_island for node in nodes if node.largest_island is not None]
-    summed = ("installed_gpus", "allocated_milli", "free_milli", "fragmented_milli", "unschedulable_milli")
+    islands = [node.largest_island for node in nodes]
+    largest = max((island or 0 for island in islands), default=0)
+    summed = (
+        "installed_gpus", "allocated_milli", "free_milli", "fragmented_milli", "unschedulable_milli", "tainted_milli",
+    )  # fmt: skip
     return NodeCapacity(
         name="*",
         product="*",
-        largest_island=max(islands, default=None if nodes else 0),
+        largest_island=None if None in islands and not largest else largest,
         mig_fits=_largest_profile_first(fits),
         **{field: sum(getattr(node, field) for node in nodes) for field in summed},
     )
@@ -309,10 +315,14 @@ def _state_cell(node: NodeCapacity) -> str:
 
 
 def _scheduling_state(node: NodeCapacity) -> str:
-    unused = f"{format_gpus(node.unschedulable_milli)} unused" if node.unschedulable_milli else ""
-    if node.schedulable:
-        return f"{unused}{', tainted' if node.from_slices else ' on unschedulable nodes'}" if unused else ""
-    return f"unschedulable, {unused}" if unused else "unschedulable"
+    if not node.schedulable:
+        unused = f", {format_gpus(node.unschedulable_milli)} unused" if node.unschedulable_milli else ""
+        return f"unschedulable{unused}"
+    parts = {
+        "on unschedulable nodes": node.unschedulable_milli - node.tainted_milli,
+        "on tainted devices": node.tainted_milli,
+    }
+    return ", ".join(f"{format_gpus(milli)} unused {where}" for where, milli in parts.items() if milli)
 
 
 def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
@@ -335,6 +345,7 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
             gpu_column("fragmentedMilli", lambda node: node.fragmented_milli, "Fragmented"),
             Column("", _state_cell, "State"),
             Column("unschedulableMilli", lambda node: node.unschedulable_milli),
+            Column("taintedMilli", lambda node: node.tainted_milli),
             Column("schedulable", lambda node: node.schedulable),
             Column("fromSlices", lambda node: node.from_slices),
         )

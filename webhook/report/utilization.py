@@ -39,7 +39,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         idle_unknown: Allocated to pods without usage data; counted as effective, although some may be idle.
         over_requested: Allocated to the others, and not needed by them.
         fragmented: Free, and unusable by a typical pod of this cluster.
-        unschedulable: Free, on nodes that take no pods.
+        unschedulable: Free, on nodes that take no pods or on tainted devices.
         pending_pods: Pods with GPUs that have no node.
         pods_on_missing_nodes: Pods with GPUs whose node does not exist or has none; nothing is allocated to them.
         overcommitted_milli: What pods request beyond what their nodes have; not allocated.
@@ -80,7 +80,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
 
     @property
     def allocated_or_usable(self) -> GpuCost:
-        """Neither fragmented nor on unschedulable nodes."""
+        """Neither fragmented nor unschedulable."""
         return self.allocated + self.usable
 
     @property
@@ -234,7 +234,8 @@ def utilization_caveats(figures: ClusterUtilization) -> Iterator[str]:
     if figures.prices is not None and figures.allocatable.unpriced_milli:
         yield f"{_gpus_are(figures.allocatable.unpriced_milli)} without a price; the cost does not include them."
     if figures.unschedulable.milli:
-        yield f"{_gpus_are(figures.unschedulable.milli)} free on unschedulable nodes: neither allocated nor usable."
+        unschedulable = _gpus_are(figures.unschedulable.milli)
+        yield f"{unschedulable} free on unschedulable nodes or tainted devices: neither allocated nor usable."
     if figures.pending_pods:
         yield f"{_pods_are(figures.pending_pods)} pending."
     if figures.pods_on_missing_nodes:

@@ -123,7 +123,7 @@ _EXTENDER_METRICS: MetricRows = (
     ("rightslice_extender_over_share", "gauge", "", "Namespaces or queues above their fair share."),
     ("rightslice_extender_gpu_milli", "gauge", "product state",
      "GPU capacity in thousandths of a GPU, by state: allocated, free, or unschedulable (unallocated on nodes that "
-     "take no pods)."),
+     "take no pods, or on tainted devices)."),
     ("rightslice_extender_fragmented_gpu_milli", "gauge", "product",
      "Free GPU capacity that a pod of the recent mix cannot use, on average, in thousandths of a GPU."),
 )  # fmt: skip

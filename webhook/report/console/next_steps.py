@@ -113,9 +113,11 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
     figures = state.utilization
     if figures is None:
         return
-    nodes = [node for node in state.nodes if node.unschedulable_milli]
+    unused = {node.name: node.unschedulable_milli - node.tainted_milli for node in state.nodes}
+    nodes = {name: milli for name, milli in unused.items() if milli}
+    worth = _sum_costs(gpu_cost(name, milli, state.prices) for name, milli in nodes.items())
     action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
-    yield _step(state, figures.unschedulable, action, page_address("/nodes", show="unschedulable"), "These nodes")
+    yield _step(state, worth, action, page_address("/nodes", show="unschedulable"), "These nodes")
     action = (
         "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs. The plan's figure counts "
         "other cards too: those that running pods leave, and partitioned or shared ones that no pod uses."

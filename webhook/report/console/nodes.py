@@ -35,7 +35,7 @@ UNHEALTHY = "unhealthy"
 NODE_STATES: Mapping[str, tuple[str, Callable[[NodeCapacity], bool]]] = {
     "free": ("With free GPUs", lambda node: node.free_milli > 0),
     "fragmented": ("With fragmented GPUs", lambda node: node.fragmented_milli > 0),
-    "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > 0),
+    "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > node.tainted_milli),
     "warning": ("With a warning, or GPUs that are not healthy", lambda node: bool(node.warning or node.health)),
     "unknown": ("With unknown islands", lambda node: node.largest_island is None),
     "slices": ("With GPUs of ResourceSlices (DRA)", lambda node: node.from_slices),
