@@ -642,10 +642,11 @@ def test_the_taint_of_the_only_devices_that_match_is_named() -> None:
     assert found.fix == f"Write tolerations: [{toleration}] in the request of the claim."
     [by_name] = findings(make_pod().requests("deviceclass.resource.kubernetes.io/gpu", 1).build(), *cluster)
     assert (by_name.message, by_name.fix) == (found.message, NAME_A_CLAIM)
+    assert [each.reason for each in (found, by_name)] == ["UntoleratedTaint"] * 2
     tolerated = request(tolerations=[{"key": "health", "operator": "Exists"}])
     assert not findings(claim(tolerated), *cluster)
     [too_many] = findings(claim(request(count=2)), *cluster)
-    assert too_many.fix == "Request fewer devices."
+    assert (too_many.fix, too_many.reason) == ("Request fewer devices.", "")
 
 
 def test_a_quota_that_will_reject_a_claim_is_reported() -> None:

@@ -181,7 +181,9 @@ def audit_claims(view: ClusterView) -> Iterator[CheckResult]:
     """Yield the claims that wait for devices, and the templates, with which something is wrong."""
     for kind, namespace, name, found in stored_claim_findings(view):
         place = SourceLocation(f"{kind.lower()}/{namespace}/{name}")
-        findings = [Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix) for one in found]
+        findings = [
+            Finding(one.code, PolicyMode.WARN, one.path, one.message, one.fix, reason=one.reason) for one in found
+        ]
         located = tuple([LocatedFinding(one, place) for one in findings])
         decision = Decision(findings=tuple(findings), involves_gpus=True)
         if findings:

@@ -40,10 +40,7 @@ from webhook.model.claims import (
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.allocator import (
-    TOO_MANY_DEVICES,
-    AllocationOutcome,
-)
+from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.constraints import attribute_names
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import MAX_EXPRESSION_BYTES, SelectorCompileError
@@ -59,7 +56,9 @@ from webhook.model.pods import Toleration
 QUANTITY = "kubernetes.Quantity"
 COMPARE_QUANTITIES = "To compare a capacity, write .compareTo(quantity('10Gi')) >= 0; texts are in device.attributes."
 ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
-MUST_TOLERATE = "must tolerate a taint"
+UNTOLERATED_TAINT = "UntoleratedTaint"
+"""The reason of GPU-D104 if the devices that match have a taint."""
+
 NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
 ASK_ADMIN = "Ask the admin to remove one of the two from these nodes."
 UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
@@ -331,11 +330,12 @@ def _untolerated_taints(spec: ClaimSpec, matching: Sequence[PublishedDevice]) ->
 
 def _untolerated_finding(taints: Sequence[Taint], path: FieldPath) -> PolicyFinding:
     names = abbreviate_names([each.text for each in taints])
-    message = f"{MUST_TOLERATE} of the devices that match, found {names}; tolerations of pods do not count"
+    message = f"must tolerate a taint of the devices that match, found {names}; tolerations of pods do not count"
     example = taints[0]
     operator = f"operator: Equal, value: {example.value}" if example.value else "operator: Exists"
     toleration = f"{{key: {example.key}, {operator}, effect: {example.effect}}}"
-    return claim_warning("GPU-D104", path, message, f"Write tolerations: [{toleration}] in the request of the claim.")
+    fix = f"Write tolerations: [{toleration}] in the request of the claim."
+    return claim_warning("GPU-D104", path, message, fix, UNTOLERATED_TAINT)
 
 
 def _pools_without(matching: Sequence[PublishedDevice], view: ClusterView) -> str:
@@ -393,7 +393,7 @@ def _all_of_incomplete_pools(view: ClusterView, path: FieldPath) -> Iterator[Pol
 def _all_are_too_many(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
     """Yield that all devices of some node are more than a claim can get: devices that are in use count."""
     for node, found in allocations((spec,), view):
-        if found.reason.endswith(TOO_MANY_DEVICES):
+        if found.exceeds_device_limit:
             name = view.fleet.nodes[node].name
             message = f"must be for at most {MAX_DEVICES} devices: all of node {name} are more"
             fix = "Write ExactCount, or selectors that match fewer devices of a node."

@@ -67,7 +67,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     matching, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))
     mode, policy = fact_reporter(combine_policies(policies, matching, 0), policies)
     mode = min(mode, PolicyMode.WARN)
-    findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy) for one in problems]
+    findings = [Finding(one.code, mode, one.path, one.message, one.fix, policy, reason=one.reason) for one in problems]
     if units:
         bounding = [policies.policies[index] for index in bit_positions(matching & ~conditional)]
         weight = weigh_unallocated_claims([spec], view.devices, view.fleet)

@@ -152,6 +152,6 @@ def on_one_line(expression: str) -> str:
     return " ".join(line.strip() for line in expression.splitlines())
 
 
-def claim_warning(code: str, path: FieldPath, message: str, fix: str) -> PolicyFinding:
+def claim_warning(code: str, path: FieldPath, message: str, fix: str, reason: str = "") -> PolicyFinding:
     """Return a finding about a claim; it is a warning at most."""
-    return PolicyFinding(code, path, message, fix, at_most=PolicyMode.WARN)
+    return PolicyFinding(code, path, message, fix, PolicyMode.WARN, reason)

@@ -22,9 +22,9 @@ from webhook.engine.claim_findings import (
     ASK_ADMIN,
     MAX_KNOWN_CLAIMS,
     MAX_SELECTOR_BYTES,
-    MUST_TOLERATE,
     TWICE,
     UNALLOCATABLE,
+    UNTOLERATED_TAINT,
     claim_findings,
     findings_key,
     known_findings,
@@ -283,7 +283,7 @@ def _class_findings(
     name = view.devices.class_by_resource.get(resource) or resource.removeprefix(DEVICE_CLASS_PREFIX)
     for each in claim_findings(claim_of_class(name, count), view, namespace, ()):
         message = each.message if name in resource else f"{each.message} (class {name} serves it)"
-        fix = NAME_A_CLAIM if each.message.startswith(MUST_TOLERATE) else each.fix
+        fix = NAME_A_CLAIM if each.reason == UNTOLERATED_TAINT else each.fix
         yield msgspec.structs.replace(each, path=path, message=message, fix=fix)
 
 

@@ -19,7 +19,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
         fix: The correction, one sentence; empty if nothing has to be done.
         policy: Name of the policy.
         denies_pods: True if the object is a workload that is admitted, but whose pods will be denied.
-        reason: A stable word for scripts, a value of `decisions.KeepReason`; "" for codes with one reason.
+        reason: A stable word for scripts, for example a value of `decisions.KeepReason`; "" for most codes.
     """
 
     code: str

@@ -25,7 +25,6 @@ from webhook.model.objects import HARD_EFFECTS, tolerates_all
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
 
-TOO_MANY_DEVICES = f"exceeds the claim limit of {MAX_DEVICES}"
 """The end of the scheduler's message about a claim for more devices than it can get."""
 
 MAX_STEPS = 20_000
@@ -82,12 +81,14 @@ class NodeAllocation(NamedTuple):
         claims: The devices of each claim; () if none.
         reason: Why not, in the scheduler's words; "" if they would.
         steps: Devices and requests that were looked at.
+        exceeds_device_limit: True if a claim requests more devices than a claim can get.
     """
 
     outcome: AllocationOutcome
     claims: tuple[tuple[ChosenDevice, ...], ...] = ()
     reason: str = ""
     steps: int = 0
+    exceeds_device_limit: bool = False
 
 
 class NamedClaim(NamedTuple):
@@ -129,7 +130,10 @@ def allocate_on_node(
     try:
         done = search.run()
     except (_AllocationError, SelectorRuntimeError) as error:
-        return NodeAllocation(AllocationOutcome.FAILED, reason=str(error), steps=search.steps)
+        exceeds = isinstance(error, _TooManyDevicesError)
+        return NodeAllocation(
+            AllocationOutcome.FAILED, reason=str(error), steps=search.steps, exceeds_device_limit=exceeds
+        )
     except (_UnknownError, UnmodeledExpressionError) as error:
         return NodeAllocation(AllocationOutcome.UNKNOWN, reason=str(error), steps=search.steps)
     if done:
@@ -141,6 +145,10 @@ def allocate_on_node(
 
 class _AllocationError(Exception):
     """The scheduler gives up on the pod."""
+
+
+class _TooManyDevicesError(_AllocationError):
+    """A claim requests more devices than a claim can get."""
 
 
 class _UnknownError(Exception):
@@ -220,8 +228,8 @@ class _Search:
             self._wants.append([self._wants_of_request(index, number) for number in range(len(_requests(claim)))])
             least = sum(min(want.needed for want in wants) for wants in self._wants[-1])
             if least > MAX_DEVICES:
-                detail = f"number of requested devices {least} {TOO_MANY_DEVICES}"
-                raise _AllocationError(f"claim {claim.name}: {detail}")
+                detail = f"number of requested devices {least} exceeds the claim limit of {MAX_DEVICES}"
+                raise _TooManyDevicesError(f"claim {claim.name}: {detail}")
             self._constraints.append(self._constraints_of_claim(claim))
         if sum(max(want.needed for want in wants) + 1 for each in self._wants for wants in each) > MAX_DEPTH:
             raise _UnknownError(TOO_MANY_STEPS)
