@@ -397,6 +397,26 @@ def test_one_node_must_have_the_devices_of_all_claims_of_a_pod(
     assert (found.code, found.path) == ("GPU-D104", ("spec", "resourceClaims"))
 
 
+def test_a_device_that_lacks_an_attribute_ends_no_scheduling_if_the_pod_may_not_use_its_node(
+    plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    node, pods = f"gpus-{namespace[-6:]}", f"/api/v1/namespaces/{namespace}/pods"
+    published, claims = without_driver_version(node), template("newer", exactly(GPU, NEW_DRIVER))
+    publish(published)
+    claims["metadata"]["namespace"] = namespace
+    plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", claims)
+    anywhere = pod_with_claim(namespace, "newer")
+    selecting = anywhere | {"spec": anywhere["spec"] | {"nodeSelector": {"kubernetes.io/hostname": node}}}
+    selecting |= {"metadata": anywhere["metadata"] | {"name": "selecting"}}
+    for pod in (anywhere, selecting):
+        plane.api.create(pods, pod)
+    assert _node(eventually(partial(plane.api.get, f"{pods}/selecting"), until=_node)) == node
+    eventually(partial(plane.api.get, f"{pods}/newer"), until=lambda pod: "no such key: driverVersion" in _message(pod))
+    view = view_of(*CLASSES, *[make_node(each["spec"]["nodeName"]) for each in published], *published, claims)
+    found = [review(pod, view=view).findings for pod in (anywhere, selecting)]
+    assert [[each.code for each in some] for some in found] == [["GPU-D102"], []]
+
+
 def test_a_pod_waits_while_another_pod_uses_its_claim_on_a_node_that_it_may_not_use(
     plane: Plane, namespace: str, publish: Callable[..., None]
 ) -> None:

@@ -952,6 +952,69 @@ def test_a_node_that_the_pod_may_use_must_have_the_devices(requested: Json, pod:
     assert all("a node has that the pod may use" in each.message for each in found)
 
 
+def without_version(name: str) -> Json:
+    """Return a card that lacks an attribute."""
+    attributes = {key: value for key, value in card(name)["attributes"].items() if key != "driverVersion"}
+    return card(name) | {"attributes": attributes}
+
+
+def torn(one: Json) -> Json:
+    """Return a slice of a pool that lacks another one."""
+    return one | {"spec": one["spec"] | {"pool": one["spec"]["pool"] | {"resourceSliceCount": 2}}}
+
+
+NEWER, EVERY = f"{ATTRIBUTES}.driverVersion.isGreaterThan(semver('1.0.0'))", {"allocationMode": "All"}
+GOOD_AND_BAD = [
+    make_namespace("team", **{"resource.kubernetes.io/admin-access": "true"}),
+    make_node("good", {"cards": "good"}),
+    make_node("bad", {"cards": "bad"}) | {"spec": {"taints": [{"key": "reserved", "effect": "NoSchedule"}]}},
+    resource_slice("good", NVIDIA, "good", nodeName="good", devices=[card("gpu-0")]),
+    torn(resource_slice("bad", NVIDIA, "bad", nodeName="bad", devices=[without_version("gpu-0")])),
+    device_class("newer", NEWER),
+    *CLASSES,
+]
+SELECTED = {"nodeSelector": {"cards": "good"}}
+NOT_BAD = {"key": "cards", "operator": "NotIn", "values": ["bad"]}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [NOT_BAD]}]}}
+TOLERATING = {"tolerations": [{"operator": "Exists"}]}
+OF_OTHER_NODES: dict[str, tuple[Json, Json, list[str]]] = {
+    "a key that a device of any node lacks": (request(NEWER), TOLERATING, ["GPU-D102"]),
+    "of a node that is not selected": (request(NEWER), TOLERATING | SELECTED, []),
+    "of a node that affinity excludes": (request(NEWER), TOLERATING | {"affinity": {"nodeAffinity": REQUIRED}}, []),
+    "of a node whose taint is not tolerated": (request(NEWER), {}, []),
+    "a key that no device has": (request(f"{ATTRIBUTES}.version == 'x'"), SELECTED, ["GPU-D102"]),
+    "all devices, with a pool that lacks slices": (request(**EVERY), TOLERATING, ["GPU-D104"]),
+    "all devices, without it": (request(**EVERY), SELECTED, []),
+    "a selector that matches nothing on the others": (request(NEWER, at_least("200Gi")), SELECTED, ["GPU-D101"]),
+    "more of them than the others have": (request(NEWER, count=2), SELECTED, ["GPU-D104"]),
+}
+
+
+@pytest.mark.parametrize(("requested", "spec", "codes"), OF_OTHER_NODES.values(), ids=OF_OTHER_NODES)
+def test_devices_of_nodes_that_the_pod_may_not_use_are_not_reported(
+    requested: Json, spec: Json, codes: list[str]
+) -> None:
+    cluster = [*GOOD_AND_BAD, template(requested)]
+    assert [each.code for each in findings(claiming("a", **spec).build(), *cluster)] == codes
+    deployment = workload("Deployment", claiming("a", **spec), replicas=1)
+    assert [each.code for each in findings(deployment, *cluster)] == codes
+
+
+def test_the_nearest_device_is_one_of_a_node_that_the_pod_may_use() -> None:
+    cluster = [*GOOD_AND_BAD, template(request(NEWER, at_least("200Gi")))]
+    [found] = findings(claiming("a", **SELECTED).build(), *cluster)
+    words = (
+        "must match a device of the nodes that the pod may use, and none of their devices matches; the nearest, gpu-0"
+    )
+    assert f"{words} of good" in found.message
+
+
+def test_devices_of_nodes_that_the_pod_may_not_use_are_not_reported_by_class() -> None:
+    pods = [make_pod().requests(f"{DEVICE_CLASS_PREFIX}newer", "1").spec(**spec) for spec in (TOLERATING, SELECTED)]
+    found = [findings(pod.build(), *GOOD_AND_BAD) for pod in pods]
+    assert [[each.code for each in some] for some in found] == [["GPU-D102"], []]
+
+
 def claim_on(node: str, name: str, *, is_in_use: bool = True) -> Json:
     """Return a claim with a device of a node, which a pod may use."""
     by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}

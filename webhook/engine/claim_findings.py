@@ -20,6 +20,7 @@ from webhook.engine.claim_allocation import (
     allocations,
     choices_of,
     new_nodes_have_devices,
+    nodes_of_slices,
     requests_of,
     size_of_selectors,
 )
@@ -49,7 +50,7 @@ from webhook.model.dra.selector_advice import attribute_key, meant_key
 from webhook.model.dra.selector_cache import keys_told_apart
 from webhook.model.dra.twice_published import devices_published_twice
 from webhook.model.field_paths import FieldPath
-from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.node_masks import ALL_NODES, bit_positions, union_masks
 from webhook.model.objects import HARD_EFFECTS, Taint, taint_sort_key, tolerates_all
 from webhook.model.pods import Toleration
 
@@ -59,13 +60,16 @@ ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
 UNTOLERATED_TAINT = "UntoleratedTaint"
 """The reason of GPU-D104 if the devices that match have a taint."""
 
-NO_MATCH, TWICE = "GPU-D101", "GPU-D112"
+NO_MATCH, UNGUARDED, TWICE = "GPU-D101", "GPU-D102", "GPU-D112"
 ASK_ADMIN = "Ask the admin to remove one of the two from these nodes."
-UNALLOCATABLE = frozenset({NO_MATCH, "GPU-D102", "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
+UNALLOCATABLE = frozenset({NO_MATCH, UNGUARDED, "GPU-D104", "GPU-D105", "GPU-D106", "GPU-D107", "GPU-D110"})
 """Findings after which a pod gets no devices."""
 
 NO_NODE = frozenset({NO_MATCH, "GPU-D104", "GPU-D105"})
 """Findings that no node has the devices of a claim."""
+
+OF_SOME_NODES = frozenset({UNGUARDED, "GPU-D103", TWICE})
+"""Findings that may follow from devices of some nodes alone; GPU-D104 of a request for all devices, too."""
 
 MAX_KNOWN_CLAIMS = 256
 """Claims whose findings are remembered."""
@@ -97,25 +101,53 @@ def findings_key(*parts: object) -> bytes:
     return sha256(msgspec.json.encode(parts)).digest()
 
 
-def claim_findings(spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath) -> list[PolicyFinding]:
+def claim_findings(
+    spec: ClaimSpec, view: ClusterView, namespace: str, path: FieldPath, nodes: int = ALL_NODES
+) -> list[PolicyFinding]:
     """Return everything that prevents a claim from getting devices, or that gives it larger ones than it needs.
 
     What concerns devices is remembered until slices or classes change.
 
     Args:
+        spec: The specification.
+        view: The cluster.
+        namespace: Its namespace.
         path: Where the specification stands in its object.
+        nodes: The nodes that its pods may use: the scheduler reads no devices of others.
     """
     publishing = publishing_view(view)
-    known, key = known_findings(publishing.devices.pools).values_for(view.classes), findings_key(spec)
-    if (found := known.get(key)) is None:
-        found = known.store(key, _device_findings(spec, publishing))
+    found = _findings_on_nodes(spec, publishing, nodes if publishing is view else ALL_NODES)
     if not NO_NODE.isdisjoint(one.code for one in found) and new_nodes_have_devices((spec,), view):
         found = [one for one in found if one.code not in NO_NODE]
     restricted = _restricted_requests(spec, view, view.labels_of(namespace), ("devices",))
     return [msgspec.structs.replace(one, path=(*path, *one.path)) for one in (*restricted, *found)]
 
 
-def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
+def _findings_on_nodes(spec: ClaimSpec, view: ClusterView, nodes: int) -> list[PolicyFinding]:
+    """Return the findings about devices, without those that follow from devices of other nodes alone."""
+    found, published = _known_device_findings(spec, view, ALL_NODES), nodes_of_slices(view.devices.pools, view.fleet)
+    codes = OF_SOME_NODES | ({"GPU-D104"} if _requests_all(spec) else set())
+    if nodes & published == published or codes.isdisjoint(one.code for one in found):
+        return found
+    on_nodes = _known_device_findings(spec, view, nodes & published)
+    places = {(one.code, one.path) for one in found if one.code in codes}
+    # A finding about an unguarded key hides that no other device matches.
+    hidden = {NO_MATCH} if {one.code for one in found} & {UNGUARDED, NO_MATCH} == {UNGUARDED} else set()
+    kept = [one for one in found if one.code not in codes]
+    return kept + [one for one in on_nodes if one.code in hidden or (one.code, one.path) in places]
+
+
+def _requests_all(spec: ClaimSpec) -> bool:
+    return any(request.allocation_mode == "All" for request, _ in requests_of(spec, ()))
+
+
+def _known_device_findings(spec: ClaimSpec, view: ClusterView, nodes: int) -> list[PolicyFinding]:
+    known, key = known_findings(view.devices.pools).values_for(view.classes), findings_key(spec, f"{nodes:x}")
+    found = known.get(key)
+    return found if found is not None else known.store(key, _device_findings(spec, view, nodes))
+
+
+def _device_findings(spec: ClaimSpec, view: ClusterView, nodes: int) -> list[PolicyFinding]:
     devices: FieldPath = ("devices",)
     found, matching = list[PolicyFinding](), dict[str, list[PublishedDevice]]()
     if size_of_selectors(spec, view.classes) > MAX_SELECTOR_BYTES:
@@ -123,24 +155,30 @@ def _device_findings(spec: ClaimSpec, view: ClusterView) -> list[PolicyFinding]:
     is_known, most = bool(spec.devices.requests and view.devices.pools), MAX_VALUES // max(1, _count_choices(spec))
     for index, request in enumerate(spec.devices.requests):
         choices = [
-            _match_request(one, where, view, most) for one, where in choices_of(request, (*devices, "requests", index))
+            _match_request(one, where, view, most, nodes)
+            for one, where in choices_of(request, (*devices, "requests", index))
         ]
         found += _needed_findings([one.findings for one in choices])
         is_known = is_known and all(one.is_known for one in choices)
         matching[request.name] = [each for one in choices for each in one.devices]
     found += _too_many_devices(spec, (*devices, "requests"))
-    twice = list(_twice_published(list(chain.from_iterable(matching.values())), view, (*devices, "requests")))
+    every = list(chain.from_iterable(matching.values()))
+    twice = list(_twice_published(every, view, (*devices, "requests"), nodes))
     if is_known and UNALLOCATABLE.isdisjoint(one.code for one in found):
         with suppress(UnmodeledExpressionError):
-            found += _allocation_findings(spec, matching, view, devices)
+            found += _allocation_findings(spec, matching, view, devices, nodes)
     return found + twice
 
 
-def _twice_published(devices: Sequence[PublishedDevice], view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
-    """Yield that some of these devices are published twice, with all nodes where they are."""
+def _twice_published(
+    devices: Sequence[PublishedDevice], view: ClusterView, path: FieldPath, allowed: int
+) -> Iterator[PolicyFinding]:
+    """Yield that some of these devices are published twice, with all allowed nodes where they are."""
     nodes, publishers = 0, list[str]()
     for pair, mask in devices_published_twice(view.devices.pools, view.fleet).items() if devices else ():
-        common = union_masks(each.named_nodes for each in devices if pair.publish(each, view.devices.pools)) & mask
+        common = (
+            union_masks(each.named_nodes for each in devices if pair.publish(each, view.devices.pools)) & mask & allowed
+        )
         nodes |= common
         publishers += [f"by {pair.first} and by {pair.second}"] if common else []
     if nodes:
@@ -185,7 +223,7 @@ def _restricted_requests(
             yield claim_warning("GPU-D111", (*where, "allocationMode"), message, "Write ExactCount, and a count.")
 
 
-def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, most: int) -> RequestMatch:
+def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, most: int, nodes: int) -> RequestMatch:
     """Return the findings of a request, and the devices that it may get.
 
     Args:
@@ -193,6 +231,7 @@ def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, m
         path: Where it stands.
         view: The cluster.
         most: Attributes and capacities of devices that may be looked at.
+        nodes: The nodes whose devices it may get.
     """
     name = request.device_class_name
     if name not in view.classes and (view.classes or view.devices.pools):
@@ -202,7 +241,7 @@ def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, m
         if not view.devices.pools:
             return RequestMatch()
         keys = keys_told_apart(one.program.expression for one in selectors)
-        published = published_devices(view.devices.pools, view.fleet, keys)
+        published = published_devices(view.devices.pools, view.fleet, keys).on_nodes(nodes)
         if published.values > most:
             return RequestMatch()
         amounts, place = request.capacity.requests, (*path, "capacity", "requests")
@@ -249,22 +288,22 @@ def _absent_class(name: str, path: FieldPath, classes: DeviceClasses) -> PolicyF
 
 
 def _allocation_findings(
-    spec: ClaimSpec, matching: Mapping[str, Sequence[PublishedDevice]], view: ClusterView, path: FieldPath
+    spec: ClaimSpec, matching: Mapping[str, Sequence[PublishedDevice]], view: ClusterView, path: FieldPath, nodes: int
 ) -> list[PolicyFinding]:
-    """Return why no node could allocate a claim even if all its devices were free.
+    """Return why no node of a mask could allocate a claim even if all its devices were free.
 
     A request for all devices is for fewer of them while others have no room, so it may succeed only then.
     """
-    if any(request.allocation_mode == "All" for request, _ in requests_of(spec, ())):
-        return [*_all_are_too_many(spec, view, path), *_all_of_incomplete_pools(view, path)]
-    outcome = allocate_anywhere((spec,), view)
+    if _requests_all(spec):
+        return [*_all_are_too_many(spec, view, path, nodes), *_all_of_incomplete_pools(view, path, nodes)]
+    outcome = allocate_anywhere((spec,), view, nodes)
     if outcome is not AllocationOutcome.REJECTED:
         return []
-    if (violated := _violated_constraint(spec, view)) is not None:
+    if (violated := _violated_constraint(spec, view, nodes)) is not None:
         return [_constraint_finding(spec, violated, matching, (*path, "constraints"))]
     devices = list(chain.from_iterable(matching.values()))
     taints = _untolerated_taints(spec, devices)
-    if taints and allocate_anywhere([_tolerating_all(spec)], view) is AllocationOutcome.ALLOCATED:
+    if taints and allocate_anywhere([_tolerating_all(spec)], view, nodes) is AllocationOutcome.ALLOCATED:
         return [_untolerated_finding(taints, (*path, "requests"))]
     if devices and (pools := _pools_without(devices, view)):
         message = f"must be devices that can be allocated; those that match are not: {pools}"
@@ -274,15 +313,15 @@ def _allocation_findings(
     return [claim_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
 
 
-def _violated_constraint(spec: ClaimSpec, view: ClusterView) -> int | None:
-    """Return the first constraint that no node satisfies together with those before it.
+def _violated_constraint(spec: ClaimSpec, view: ClusterView, nodes: int) -> int | None:
+    """Return the first constraint that no node of a mask satisfies together with those before it.
 
     None if no node has the devices without constraints either.
     """
 
     def outcome(count: int) -> AllocationOutcome:
         devices = msgspec.structs.replace(spec.devices, constraints=spec.devices.constraints[:count])
-        return allocate_anywhere([msgspec.structs.replace(spec, devices=devices)], view)
+        return allocate_anywhere([msgspec.structs.replace(spec, devices=devices)], view, nodes)
 
     count = len(spec.devices.constraints)
     if not count or outcome(0) is not AllocationOutcome.ALLOCATED:
@@ -380,9 +419,9 @@ def _too_many_devices(spec: ClaimSpec, path: FieldPath) -> Iterator[PolicyFindin
         yield claim_warning("GPU-D104", path, message, "Request fewer devices, or make several claims.")
 
 
-def _all_of_incomplete_pools(view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
+def _all_of_incomplete_pools(view: ClusterView, path: FieldPath, nodes: int) -> Iterator[PolicyFinding]:
     """Yield that a request for all devices is an error on the nodes of a pool of any driver that lacks slices."""
-    names = ["/".join(pool) for pool in view.devices.pools.incomplete_pools()]
+    names = ["/".join(pool) for pool in view.devices.pools.incomplete_pools(nodes)]
     if names:
         about = f"pool{'s' * (len(names) > 1)} {abbreviate_names(names)}, for which slices are missing"
         message = f"must be for counted devices: a request for all is an error on the nodes of {about}"
@@ -390,9 +429,9 @@ def _all_of_incomplete_pools(view: ClusterView, path: FieldPath) -> Iterator[Pol
         yield claim_warning("GPU-D104", (*path, "requests"), f"{message}; {ends}", "Write ExactCount, and a count.")
 
 
-def _all_are_too_many(spec: ClaimSpec, view: ClusterView, path: FieldPath) -> Iterator[PolicyFinding]:
+def _all_are_too_many(spec: ClaimSpec, view: ClusterView, path: FieldPath, nodes: int) -> Iterator[PolicyFinding]:
     """Yield that all devices of some node are more than a claim can get: devices that are in use count."""
-    for node, found in allocations((spec,), view):
+    for node, found in allocations((spec,), view, nodes):
         if found.exceeds_device_limit:
             name = view.fleet.nodes[node].name
             message = f"must be for at most {MAX_DEVICES} devices: all of node {name} are more"

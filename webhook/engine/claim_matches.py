@@ -249,15 +249,23 @@ def _selects_all(expressions: Sequence[str], device: EvaluatedDevice) -> bool:
     return matches_all(expressions, device.published.pool.driver, device.published.device)
 
 
-def _no_match(excluded: Sequence[ExcludedDevice], count: int, advice: _SelectorAdvice) -> PolicyFinding:
-    """Report that no device matches, with the first condition that the nearest device fails."""
+def _no_match(excluded: Sequence[ExcludedDevice], count: int | None, advice: _SelectorAdvice) -> PolicyFinding:
+    """Report that no device matches, with the first condition that the nearest device fails.
+
+    Args:
+        excluded: The devices.
+        count: How many there are; None if they are those of the nodes that a pod may use.
+        advice: What to write instead.
+    """
     nearest = min(excluded, key=_distance)
     selector, condition = nearest.failing[0]
     subject = f"class {selector.class_name} excludes all" if selector.class_name else "none"
     verb = "" if selector.class_name else " matches"
     failed = shorten_text(on_one_line(condition.text), MAX_TEXT)
+    place = "the nodes that the pod may use" if count is None else "this cluster"
+    devices = "their devices" if count is None else f"its {count} devices"
     message = (
-        f"must match a device of this cluster, and {subject} of its {count} devices{verb}; "
+        f"must match a device of {place}, and {subject} of {devices}{verb}; "
         f"the nearest, {describe_device(nearest.published)}, fails {failed}"
     )
     return claim_warning("GPU-D101", selector.path, message, _fix_of_no_match(nearest, excluded, advice))

@@ -5,8 +5,9 @@ Findings are warnings: devices may still be published.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 
 import msgspec
 
@@ -79,11 +80,10 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
     """
     pod, view, namespace = context.pod, context.view, context.request.namespace
     is_reviewed = bool(pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view))
-    found = list(_pod_claim_findings(pod, view, namespace)) if is_reviewed else []
-    found += _class_resource_findings(pod, view, namespace)
-    nodes = view.fleet.all_nodes
+    nodes = _usable_nodes(pod, view, added) if pod.spec.resource_claims else view.fleet.all_nodes
+    found = list(_pod_claim_findings(pod, view, namespace, nodes)) if is_reviewed else []
+    found += _class_resource_findings(pod, view, namespace, partial(_usable_nodes, pod, view, added))
     if pod.spec.resource_claims:
-        nodes = _usable_nodes(pod, view, added)
         for index, of_claim in _nodes_of_claims_in_use(pod, view, namespace):
             nodes &= of_claim
             if not nodes:
@@ -215,8 +215,15 @@ def _unallocated_claims(pod: Pod, view: ClusterView, namespace: str) -> Iterator
         yield extended
 
 
-def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
-    """Yield the findings of the claims of a pod, each with the place in the template or claim."""
+def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int) -> Iterator[PolicyFinding]:
+    """Yield the findings of the claims of a pod, each with the place in the template or claim.
+
+    Args:
+        pod: The pod.
+        view: The cluster.
+        namespace: Its namespace.
+        nodes: The nodes that it may use.
+    """
     known, is_twice = view.namespace_claims(namespace), False
     for index, one in enumerate(pod.spec.resource_claims):
         path: FieldPath = ("spec", "resourceClaims", index)
@@ -232,7 +239,7 @@ def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator
             continue
         has_devices = claim is not None and claim.status.allocation is not None
         source = f"template {one.resource_claim_template_name}" if claim is None else f"claim {one.resource_claim_name}"
-        for each in claim_findings(ClaimSpec() if has_devices else spec, view, namespace, ()):
+        for each in claim_findings(ClaimSpec() if has_devices else spec, view, namespace, (), nodes):
             if each.code == TWICE and is_twice:
                 continue
             is_twice = is_twice or each.code == TWICE
@@ -261,10 +268,18 @@ def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims
     return claim_warning("GPU-D110", path, message, f"Write {near[0]}." if near else "Create it.")
 
 
-def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Iterator[PolicyFinding]:
+def _class_resource_findings(
+    pod: Pod, view: ClusterView, namespace: str, find_nodes: Callable[[], int]
+) -> Iterator[PolicyFinding]:
     """Yield what is wrong with the device classes that containers request by the names of extended resources.
 
     A name that some node advertises may be served without the class.
+
+    Args:
+        pod: The pod.
+        view: The cluster.
+        namespace: Its namespace.
+        find_nodes: Returns the nodes that it may use.
     """
     seen, served = set[str](), view.devices.class_by_resource
     for path, container in init_then_main_containers(pod.spec):
@@ -274,14 +289,15 @@ def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str) -> Ite
             count = parse_whole_number(amount)
             if count and not is_advertised(resource, view):
                 seen.add(resource)
-                yield from _class_findings(resource, count, (*path, "resources", "limits", resource), view, namespace)
+                where = (*path, "resources", "limits", resource)
+                yield from _class_findings(resource, count, where, view, namespace, find_nodes())
 
 
 def _class_findings(
-    resource: str, count: int, path: FieldPath, view: ClusterView, namespace: str
+    resource: str, count: int, path: FieldPath, view: ClusterView, namespace: str, nodes: int
 ) -> Iterator[PolicyFinding]:
     name = view.devices.class_by_resource.get(resource) or resource.removeprefix(DEVICE_CLASS_PREFIX)
-    for each in claim_findings(claim_of_class(name, count), view, namespace, ()):
+    for each in claim_findings(claim_of_class(name, count), view, namespace, (), nodes):
         message = each.message if name in resource else f"{each.message} (class {name} serves it)"
         fix = NAME_A_CLAIM if each.reason == UNTOLERATED_TAINT else each.fix
         yield msgspec.structs.replace(each, path=path, message=message, fix=fix)

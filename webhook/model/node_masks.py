@@ -16,6 +16,9 @@ from webhook.model.bounded_cache import request_cache
 from webhook.model.node_labels import Labels
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
 
+ALL_NODES = -1
+"""The mask of all nodes, however many there are."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,64}\Z", re.ASCII)
 _MAX_INT64 = 2**63 - 1
 

@@ -16,6 +16,7 @@ from webhook.model.bounded_cache import BoundedCache
 from webhook.model.derived_values import DerivedValues
 from webhook.model.dra.resource_slices import Device, PackedSlice
 from webhook.model.fleet import Fleet
+from webhook.model.node_masks import ALL_NODES
 from webhook.model.pods import NodeSelector
 from webhook.model.quantity import parse_nano
 
@@ -173,14 +174,17 @@ class DevicePools:
         slices = self.slices.get(pool)
         return self._gather_pool(pool, slices, None) if slices else None
 
-    def incomplete_pools(self) -> list[PoolId]:
-        """Return the pools that known nodes may see and of whose newest generation slices are missing."""
-        known = self._fleet.by_name
+    def incomplete_pools(self, nodes: int = ALL_NODES) -> list[PoolId]:
+        """Return the pools that nodes of a mask may see and of whose newest generation slices are missing."""
         return [
             pool
             for pool, slices in self.slices.items()
-            if _lacks_slices(slices) and any(not one.spec.node_name or one.spec.node_name in known for one in slices)
+            if _lacks_slices(slices) and any(self._may_be_seen_by(nodes, one) for one in slices)
         ]
+
+    def _may_be_seen_by(self, nodes: int, one: PackedSlice) -> bool:
+        node = self._fleet.by_name.get(one.spec.node_name or "")
+        return not one.spec.node_name or (node is not None and bool(nodes >> node & 1))
 
     def _pools_of_node(self, node: int) -> tuple[NodePool, ...]:
         targeting = self._by_node.get(self._fleet.nodes[node].name, set()) | self._of_any_node

@@ -22,6 +22,7 @@ from webhook.model.dra.gpu_devices import GPU_DRIVERS
 from webhook.model.dra.resource_slices import Device, PackedSlice, SliceContent
 from webhook.model.dra.selector_advice import DeviceKey
 from webhook.model.fleet import Fleet
+from webhook.model.node_masks import ALL_NODES
 
 MAX_SLICES = 10_000
 """Slices that are compared one by one, if selectors tell equal cards apart: more take longer than a review may."""
@@ -65,15 +66,21 @@ class PublishedDevices(NamedTuple):
 
     Attributes:
         kinds: The devices.
-        total: How many devices there are.
+        total: How many devices there are; None if only some nodes count.
         values: How many attributes and capacities the kinds have.
         nodes: A node of each kind, by index; None if slices without the name of a node belong to many of them.
     """
 
     kinds: tuple[PublishedDevice, ...]
-    total: int
+    total: int | None
     values: int
     nodes: tuple[int, ...] | None
+
+    def on_nodes(self, mask: int) -> PublishedDevices:
+        """Return these with only the kinds that nodes of a mask have, or that slices without a node have."""
+        if mask == ALL_NODES:
+            return self
+        return self._replace(kinds=tuple(one for one in self.kinds if one.nodes & mask or not one.nodes), total=None)
 
 
 SliceKind = tuple[object, ...]
