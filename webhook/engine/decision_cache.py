@@ -169,13 +169,13 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.nodes_with_ports_in_use, ports)
 
-    def fit_volumes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+    def fit_volumes(self, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
         """Record the query."""
-        return self._record_answer(ClusterView.fit_volumes, namespace, uses) if uses else ANY_VOLUMES
+        return self._record_answer(ClusterView.fit_volumes, namespace, uses, siblings) if uses else ANY_VOLUMES
 
-    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
         """Record the query."""
-        return self._record_answer(ClusterView.fit_volumes_on_new_nodes, namespace, uses)
+        return self._record_answer(ClusterView.fit_volumes_on_new_nodes, namespace, uses, siblings)
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Record the query."""

@@ -77,6 +77,7 @@ class FeasibleNodes:
         exclusion: The nodes from which other pods exclude it; None: read from the view.
         volumes: The nodes on which it can use its volume claims; None: read from the view.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
+        siblings: Pods of its template that start together with it.
 
     Attributes:
         pod: The pod that has to fit.
@@ -94,6 +95,7 @@ class FeasibleNodes:
         "_nodes_with_ports",
         "_ports",
         "_rules",
+        "_siblings",
         "_tied",
         "_ties",
         "_tolerations",
@@ -120,6 +122,7 @@ class FeasibleNodes:
         identity: PodIdentity | None = None,
         exclusion: ExclusionByOthers | None = None,
         volumes: VolumeFit | None = None,
+        siblings: int = 0,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -145,7 +148,7 @@ class FeasibleNodes:
         self.tolerated = fleet.tolerated_nodes(tolerations)
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
-        self._volumes = volumes
+        self._volumes, self._siblings = volumes, siblings
         self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
         if features := required_features(pod):
             self._accepting &= fleet.nodes_declaring(features)
@@ -175,7 +178,7 @@ class FeasibleNodes:
         """
         fleet, tolerations = self.view.fleet, (*self.pod.spec.tolerations, *flavor.spec.tolerations, *more)
         tolerated = self.tolerated | fleet.tolerated_nodes(tolerations)
-        nodes = self.selected & tolerated & self._accepting & self.volumes.nodes
+        nodes = self.selected & tolerated & self._accepting & self.nodes_with_volumes
         return nodes & fleet.select_nodes(flavor.spec.node_labels, None)
 
     def has_free_node(self, resource: str, count: int, nodes: int, selected: int | None = None) -> bool:
@@ -260,5 +263,12 @@ class FeasibleNodes:
     def volumes(self) -> VolumeFit:
         """The nodes on which the pod can use its volume claims, whatever other pods take first. Computed once."""
         if self._volumes is None:
-            self._volumes = self.view.fit_volumes(self.identity.namespace, pod_volumes(self.pod))
+            uses = pod_volumes(self.pod)
+            self._volumes = self.view.fit_volumes(self.identity.namespace, uses, self._siblings)
         return self._volumes
+
+    @property
+    def nodes_with_volumes(self) -> int:
+        """The nodes on which the pod and all of its template can use their claims, even on one node."""
+        fit = self.volumes
+        return fit.nodes & ~fit.exclusive if self._siblings else fit.nodes

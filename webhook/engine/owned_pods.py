@@ -6,13 +6,14 @@ StatefulSet controller. The daemon controller chooses nodes by the template alon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from webhook.engine.templates import PodTemplate
+from webhook.model.field_paths import map_at
 from webhook.model.fleet import Fleet
 from webhook.model.pod_volumes import MAX_POD_CLAIMS
 from webhook.model.pods import Pod, Toleration, Volume
@@ -37,6 +38,13 @@ HOST_NETWORK_TOLERATION: Json = {
     "effect": "NoSchedule",
 }
 """Added for pods with hostNetwork."""
+
+
+MAX_STATEFUL_PODS = 200
+"""Pods of a StatefulSet whose claims are looked up; a larger one counts as if its claims were not known."""
+
+MAX_CLAIM_NAME = 253
+"""Letters of the name of a claim in the API; longer ones are not looked up for each pod."""
 
 
 def complete_template(template: PodTemplate, workload: Any, fleet: Fleet) -> PodTemplate:
@@ -93,12 +101,44 @@ def claims_of_first_pod(workload: Any, template: PodTemplate) -> dict[str, Any]:
 
     The controller creates a claim a moment before its pod, and keeps it for the next pod of the same name.
     """
+    return next(_claims_by_pod(workload, template))
+
+
+def _claims_by_pod(workload: Any, template: PodTemplate) -> Iterator[dict[str, Any]]:
+    """Yield the claims of each pod, in the order of their numbers; those of the first also without replicas."""
     parent: Any = workload
     for step in template.path[:-1]:
         parent = parent[step]
     claims = parent.get("volumeClaimTemplates") if isinstance(parent, dict) else None
     known = claims[: MAX_POD_CLAIMS + 1] if isinstance(claims, list) else []
-    return {f"{_claim_name(claim)}-{template.owner.name}-0": claim for claim in known}
+    start = map_at(parent, "ordinals").get("start") if known else 0
+    first = start if isinstance(start, int) and start > 0 else 0
+    for number in range(first, first + max(1, template.replicas)):
+        yield {f"{_claim_name(claim)}-{template.owner.name}-{number}": claim for claim in known}
+
+
+def with_claims_of_all_pods(pod: Pod, workload: Any, template: PodTemplate, exists: Callable[[str], bool]) -> Pod:
+    """Return a pod of a StatefulSet with the claims of all its pods, which shall be able to run on the same nodes.
+
+    Of claims that do not exist yet, it gets one of each template.
+
+    Args:
+        exists: Returns whether there is a claim by a name.
+    """
+    first = claims_of_first_pod(workload, template)
+    if template.owner.kind != "StatefulSet" or not first or template.replicas > MAX_STATEFUL_PODS:
+        return pod
+    if len(first) > MAX_POD_CLAIMS or any(len(name) > MAX_CLAIM_NAME for name in first):
+        return pod
+    volumes = [each for each in pod.spec.volumes if _claim_of_volume(each) not in first]
+    new: dict[str, Volume] = {}
+    for claims in _claims_by_pod(workload, template):
+        for name, claim in claims.items():
+            if exists(name):
+                volumes.append(Volume(persistent_volume_claim={"claimName": name}))
+            else:
+                new[_claim_name(claim)] = Volume(ephemeral={"volumeClaimTemplate": claim})
+    return replace(pod, spec=replace(pod.spec, volumes=(*volumes, *new.values())))
 
 
 def _claimed_volumes(workload: Any, template: PodTemplate) -> list[Json]:

@@ -77,7 +77,7 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
     view, policies, live = context.view, context.policies, context.feasible
     additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
     pod, sources = _project_pod(context, additions), view.group_sources
-    uses = pod_volumes(pod)
+    uses, siblings = pod_volumes(pod), context.request.siblings
     feasible = FeasibleNodes(
         view.view_new_nodes(),
         pod,
@@ -85,7 +85,8 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
         tolerate_gpu_taints=additions.tolerate_gpu_taints and context.request.queued is None,
         required=additions.required,
         identity=live.identity,
-        volumes=view.fit_volumes_on_new_nodes(live.identity.namespace, uses) if uses else ANY_VOLUMES,
+        volumes=view.fit_volumes_on_new_nodes(live.identity.namespace, uses, siblings) if uses else ANY_VOLUMES,
+        siblings=siblings,
     )
     is_tied = feasible.ties() or any(live.exclusion)
     if feasible.ignored_requirements or (is_tied and not view.allows_new_node(feasible.ties())):
@@ -132,6 +133,7 @@ def _feasible_with_additions(
         leaves_enough=leaves_enough,
         identity=context.feasible.identity,
         exclusion=context.feasible.exclusion,
+        siblings=context.request.siblings,
     )
 
 

@@ -349,7 +349,7 @@ def _has_free_slots(queue: VolcanoJobQueue, resource: str, nodes: int, feasible:
     cpu_milli, memory, others = feasible.amounts()
     pods, ports = queue.pods, feasible.ports
     needed = (pods * cpu_milli, pods * memory, tuple([(name, pods * amount) for name, amount in others]))
-    allowed = feasible.with_free_ports(nodes & feasible.nodes) & feasible.volumes.nodes
+    allowed = feasible.with_free_ports(nodes & feasible.nodes) & feasible.nodes_with_volumes
     return not (ports and pods > 1) and feasible.view.has_free_node(resource, pods, allowed, *needed, ports)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from webhook.engine.owned_pods import complete_template
+from webhook.engine.owned_pods import complete_template, with_claims_of_all_pods
 from webhook.engine.pod_context import PodDecision
 from webhook.engine.queued_templates import (
     WorkloadQueueState,
@@ -129,6 +129,10 @@ def pods_of_workload(
         )
         pod = replace(template.pod, metadata=metadata)
         pod = view.pod_classes.add_to_pod(default_pod(pod, ranges) if ranges else pod)
+        queued = queued_pod_set(template, queue)
+        if queued is not None:  # pods start later, when the claims have been created
+            exists = partial(view.has_claim, request.namespace)
+            pod = with_claims_of_all_pods(pod, request.load_object(), template, exists)
         pod_request = replace(
             request,
             operation="CREATE",
@@ -140,7 +144,7 @@ def pods_of_workload(
             load_old_object=lambda: None,
             unknown_parts=_unknown_parts(template),
             replicas=template.replicas,
-            queued=queued_pod_set(template, queue),
+            queued=queued,
             charged_by=system,
         )
         yield template, pod_request, pod

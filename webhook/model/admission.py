@@ -58,6 +58,11 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     queued: QueuedPodSet | None = None
     charged_by: QueueingSystem | None = None
 
+    @property
+    def siblings(self) -> int:
+        """The other pods that start together with a future pod, as its queue charges them."""
+        return 0 if self.queued is None else max(0, self.queued.pods - 1)
+
 
 class GroupVersionKind(ApiStruct, frozen=True):
     """Group, version and kind of the object."""

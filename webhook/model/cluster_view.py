@@ -381,22 +381,30 @@ class ClusterView:
         """
         return self._ports.nodes_in_use(ports) if self._ports else 0
 
-    def fit_volumes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+    def has_claim(self, namespace: str, name: str) -> bool:
+        """Return whether a volume claim exists."""
+        return f"{namespace}/{name}" in self.storage.objects.claims
+
+    def fit_volumes(self, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
         """Return the nodes on which a new pod can use its claims, whatever other pods take first.
 
         With replicas, others may admit pods like it at the same time.
+
+        Args:
+            siblings: Pods of its template that start together with it.
         """
         if not uses:
             return ANY_VOLUMES
-        return fit_volumes(namespace, uses, self.storage, self._assumed.claims, max(0, 2 * self.replicas - 1))
+        unseen = max(0, 2 * self.replicas - 1)
+        return fit_volumes(namespace, uses, self.storage, self._assumed.claims, unseen, siblings)
 
-    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes) -> VolumeFit:
+    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
         """Return the new nodes of node groups on which a new pod can use its claims, whatever other pods take first."""
         fleet = new_nodes(self.fleet, self.group_sources)
         storage = StorageView(fleet, self.storage.objects, self.storage.users)
         unseen = max(0, 2 * self.replicas - 1)
         zoned = bool(zoned_nodes(self.fleet))
-        return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen, zoned=zoned)
+        return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen, siblings, zoned=zoned)
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""

@@ -121,19 +121,21 @@ def fit_volumes(
     storage: StorageView,
     assumed: Mapping[PodClaims, int] = NO_PODS,
     unseen: int = 0,
+    siblings: int = 0,
 ) -> VolumeFit:
     """Return the nodes that the volume plugins allow, whatever pods that wait or were just admitted take first.
 
     Args:
         assumed: Numbers of pods that were admitted a moment ago, by their claims.
         unseen: Pods like this one that may be admitted at the same time.
+        siblings: Pods of its template that start together with it, each with claims of its own from templates.
     """
     claims = _PodClaims(namespace, uses, storage)
     waits = _reject_everywhere(claims) or [*_reject_in_use(claims, waiting=True), *_reject_assumed(claims, assumed)]
     pending = None if waits else _pending_storage(storage, assumed)
     if pending is None:
         return VolumeFit(0, rejections=tuple(waits) or (_too_many_pending(storage),))
-    fit = _fit_on_nodes(claims, pending, unseen)
+    fit = _fit_on_nodes(claims, pending, unseen, siblings)
     followed = [claim for use, claim in claims.unbound() if not _keeps_location(use, claim, fit.nodes, storage)]
     return VolumeFit(0, rejections=(_shared_rejection(followed[0], storage),)) if followed else fit
 
@@ -144,6 +146,7 @@ def fit_volumes_on_new_nodes(
     storage: StorageView,
     assumed: Mapping[PodClaims, int] = NO_PODS,
     unseen: int = 0,
+    siblings: int = 0,
     *,
     zoned: bool = False,
 ) -> VolumeFit:
@@ -156,6 +159,7 @@ def fit_volumes_on_new_nodes(
         storage: With the new nodes as its fleet, and all else of the cluster.
         assumed: Numbers of pods that were admitted a moment ago, by their claims.
         unseen: Pods like this one that may be admitted at the same time.
+        siblings: Pods of its template that start together with it, each with claims of its own from templates.
         zoned: True if nodes of the cluster have zones, so a new node without one will have an unknown one.
     """
     unbound = _PodClaims(namespace, uses, storage).unbound()
@@ -165,7 +169,7 @@ def fit_volumes_on_new_nodes(
     )
     if rejection is not None:
         return VolumeFit(0, rejections=(rejection,))
-    fit = fit_volumes(namespace, uses, storage, assumed, unseen)
+    fit = fit_volumes(namespace, uses, storage, assumed, unseen, siblings)
     unknown = _reject_by_unknown_zones(_PodClaims(namespace, uses, storage)) if zoned else ()
     excluded = union_masks(each.nodes for each in unknown)
     return fit._replace(nodes=fit.nodes & ~excluded, rejections=(*fit.rejections, *unknown)) if unknown else fit
@@ -213,14 +217,17 @@ def bind_volumes(namespace: str, uses: PodVolumes, node: str, storage: StorageVi
     return storage.with_objects(objects, (node,)).with_users(storage.users._replace(nodes=users))
 
 
-def _fit_on_nodes(claims: _PodClaims, pending: PendingStorage, unseen: int) -> VolumeFit:
+def _fit_on_nodes(claims: _PodClaims, pending: PendingStorage, unseen: int, siblings: int) -> VolumeFit:
     namespace, uses, storage = claims
     attaching = Counter(dict(pending.by_driver))
-    for volume, _ in new_volumes(namespace, uses, storage) if unseen else ():
-        attaching[volume.driver] += unseen
+    created = tuple([use for use in uses if use.template])
+    for used, pods in ((uses, unseen), (created, siblings)):
+        for volume, _ in new_volumes(namespace, used, storage) if pods else ():
+            attaching[volume.driver] += pods
     unbound = [claim for _, claim in claims.unbound()]
+    others = unseen + (siblings if created else 0)
     taken = {
-        claim.class_name: pending.by_class.get(claim.class_name, TakenStorage())._replace(pods=unseen)
+        claim.class_name: pending.by_class.get(claim.class_name, TakenStorage())._replace(pods=others)
         for claim in unbound
     }
     bindable = nodes_for_claims(unbound, storage, taken)
