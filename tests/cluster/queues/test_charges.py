@@ -165,6 +165,24 @@ def test_commands_read_what_kueue_charges_from_its_config_map(site: Installation
     assert "NotAdmittedByQueue" in checked.stdout, checked.stderr
 
 
+def test_a_job_that_was_charged_as_a_card_gets_a_slice_when_it_is_created_again_as_advised(
+    site: Installation, team: str
+) -> None:
+    stored = create_job(site.plane, queued_job("small", team, **{"rightslice.dev/keep": "true"}))
+    eventually(lambda: admitted_amounts(site.plane, team), within=120)
+    del stored["spec"]["template"]["metadata"]["annotations"]["rightslice.dev/keep"]
+    checked = rightslice(site.plane, "check", "-", "-o", "json", stdin=json.dumps(stored))
+    assert "AlreadyCharged" in checked.stdout, checked.stderr
+
+    path = f"{JOBS.format(team)}/small"
+    site.plane.api.delete(path, propagationPolicy="Foreground")
+    eventually(lambda: not pods_of_job(site.plane, team, "small") and not site.plane.api.exists(path), within=120)
+    again = create_job(site.plane, queued_job("small", team))
+
+    assert limits_of(again["spec"]["template"]) == {SLICE: "1"}
+    eventually(lambda: admitted_amounts(site.plane, team) == {"small": {"cpu": "1", SLICE: "1"}}, within=120)
+
+
 KINDS: dict[str, tuple[str, Callable[[str, str], Json], Callable[[Json], bool]]] = {
     "Jobs": (JOBS, queued_job, lambda status: bool(status.get("succeeded"))),
     "JobSets": (JOBSETS, queued_jobset, lambda status: status.get("terminalState") == "Completed"),
