@@ -18,7 +18,7 @@ from tests.cluster.kueue import API, GPU, SLICE, serve_queue
 from tests.cluster.nodes import NODES, add_nodes, demo_nodes, remove_nodes
 from tests.cluster.polling import eventually
 from tests.cluster.queues.conftest import POLICIES, policy_of
-from tests.cluster.queues.test_charges import admitted_amounts, create_job, limits_of, pods_of_job, queued_job
+from tests.cluster.queues.jobs import admitted_amounts, create_job, limits_of, pods_of_job, queued_job
 
 PODS, SLOTS = 4, 2
 """Pods of the Job, and slices of a node of the group."""

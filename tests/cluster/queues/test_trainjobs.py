@@ -15,7 +15,7 @@ from tests.cluster.installation import Installation
 from tests.cluster.kueue import GPU, SLICE
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.queues.test_charges import admitted_amounts, limits_of
+from tests.cluster.queues.jobs import admitted_amounts, limits_of
 
 API = "/apis/trainer.kubeflow.org/v1alpha1"
 CPUS = "4"
