@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import PodMaker, make_pod
+from tests.cpu_timer import CpuTimer
 from tests.house.checkout import read_checkout_file
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
 from webhook.model.batch import GANG_OWNERS, GROUP_LABELS, Gang, gang_of, gang_sign, invalid_gang_size
@@ -207,6 +208,10 @@ SIGNS: dict[str, tuple[PodMaker, str]] = {
         "WORLD_SIZE=8",
     ),
     "torchrun on several nodes": (make_pod().command("torchrun", "--nnodes=4", "train.py"), "--nnodes=4"),
+    "torchrun on several nodes before megabytes": (
+        make_pod().command("sh", "-c", "torchrun --nnodes=4 " + "-x " * 1_000_000, *["x" * 1000] * 1000),
+        "--nnodes=4",
+    ),
     "torchrun on one node": (make_pod().label(KUBEFLOW, "x").command("torchrun", "--nnodes", "1", "t.py"), ""),
     "elastic torchrun": (make_pod().command("sh", "-c", "torchrun --nnodes 1:8 train.py"), "--nnodes=1:8"),
     "accelerate": (make_pod().command("accelerate", "launch", "--num_machines", "2"), "--num-machines=2"),
@@ -369,3 +374,12 @@ def test_a_pod_that_runs_alone_is_no_gang(pod: PodMaker) -> None:
 @pytest.mark.parametrize("name", [*GROUP_LABELS, *sorted(GANG_OWNERS)])
 def test_the_page_names_every_sign_of_a_gang(name: str) -> None:
     assert f"`{name}`" in read_checkout_file("docs/extender.md")
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("arguments", [["main " * 600_000], ["main " * 13_000] * 44], ids=["one", "many"])
+def test_megabytes_of_arguments_take_milliseconds(arguments: list[str]) -> None:
+    pod = parse_pod(make_pod().command("sh", "-c", *arguments).build())
+    with CpuTimer() as timer:
+        assert gang_sign(pod) == ""
+    assert timer.seconds < 0.025

@@ -384,7 +384,8 @@ _PARTS = (
     *("rdzv", "master", "main", "-init", "coordinator"),
 )
 _SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
-_LONGEST_TEXT = 65_536
+_LONGEST_COMMAND = 131_072
+"""Characters: Linux starts no process with a longer argument."""
 
 
 def stated_ranks(pod: Pod) -> list[tuple[str, int]]:
@@ -429,10 +430,20 @@ def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
             yield f"{env.name}={value}", SEVERAL
         elif (env.name in INDEX_VARIABLES and value != "0") or env.name == CLUSTER_VARIABLE:
             yield env.name, SEVERAL
-    command = container.command + container.args
+    command = list(_first_texts(container.command + container.args))
     text = " ".join(command)
     if text and any(part in text for part in _PARTS):
-        yield from _ranks_in_command([expand_references(each[:_LONGEST_TEXT], values) for each in command])
+        yield from _ranks_in_command([expand_references(each, values) for each in command])
+
+
+def _first_texts(command: Sequence[str]) -> Iterator[str]:
+    """Return the arguments of a command up to `_LONGEST_COMMAND`."""
+    left = _LONGEST_COMMAND
+    for text in command:
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
+            return
 
 
 def _ranks_in_command(command: Sequence[str]) -> Iterator[tuple[str, int]]:
