@@ -21,7 +21,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.pods import parse_pod
 from webhook.policy.loader import load_policies
-from webhook.report.audit import audit_document
+from webhook.report.audit import admission_summary, audit_document
 from webhook.report.results import CheckResult, CheckVerdict
 
 POLICY = """\
@@ -457,6 +457,36 @@ def test_pods_hold_the_devices_of_their_claims_and_fit_the_quota_that_they_fill(
         ("b", 0, ()),
     ]
     assert results[0].decision.keep_reason == "ClaimedGPUs"
+
+
+def right_sized(name: str, gpus: str = "1", milli: int = 143) -> dict[str, Any]:
+    record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
+    made = make_pod(name).requests("nvidia.com/mig-1g.10gb", gpus).spec(nodeName="m")
+    record |= {"resource": "nvidia.com/mig-1g.10gb", "gpuMilli": milli}
+    return made.annotate("rightslice.dev/decision", orjson.dumps(record).decode()).build()
+
+
+SLICES = make_node("m", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}, **{"nvidia.com/mig-1g.10gb": 7})
+SAVED_BEFORE = {
+    "one slice each": (
+        [right_sized("a"), right_sized("b")],
+        "2 pods were right-sized at admission: GPUs requested 2, now 0.29, saved 1.71.",
+    ),
+    "a slice in each of two containers": (
+        [right_sized("a", "2")],
+        "1 pod was right-sized at admission: GPUs requested 2, now 0.29, saved 1.71.",
+    ),
+    "a record of an unknown size": ([right_sized("a", milli=0)], ""),
+    "a record of more than a GPU": ([right_sized("a", milli=4000)], ""),
+    "a slice that the user requested": ([make_pod("a").requests("nvidia.com/mig-1g.10gb", "1").build()], ""),
+}
+
+
+@pytest.mark.parametrize(("pods", "line"), SAVED_BEFORE.values(), ids=SAVED_BEFORE)
+def test_records_of_pods_tell_what_right_sizing_saved_when_they_were_created(
+    pods: list[dict[str, Any]], line: str
+) -> None:
+    assert admission_summary(run_audit(SLICES, make_namespace("team"), *pods)) == line
 
 
 def test_a_pod_with_a_gpu_by_the_name_of_a_class_keeps_it_for_that_reason() -> None:

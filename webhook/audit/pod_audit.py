@@ -44,7 +44,7 @@ from webhook.engine.match import match_policies
 from webhook.engine.pod_context import GpuPodContext
 from webhook.errors import ReviewError, SourceLocation
 from webhook.model.admission import AdmissionRequest
-from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
+from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION, parse_decision_record
 from webhook.model.claims import CLAIM_VERSIONS
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
@@ -335,7 +335,8 @@ def audit_pod(
         nodes &= _nodes_sure_to_run(request, pod, context_without_pod)
     quotas = _names_of_quotas(view, request.namespace, pod) if requests.totals else ()
     accounted = _accounting_milli(pod) if requests.totals else 0
-    details = ClusterPodDetails(workload_of(pod), missed, change, uses, reach, nodes, quotas, accounted)
+    saved = saved_at_admission(pod, requests)
+    details = ClusterPodDetails(workload_of(pod), missed, change, uses, reach, nodes, quotas, accounted, saved)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
 
@@ -385,6 +386,12 @@ def _keep_static(result: CheckResult, milli: int) -> CheckResult:
     changes = {"outcome": KeepRequest(KeepReason.MIRROR), "applied": False, "patch": ()}
     kept = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
     return msgspec.structs.replace(result, decision=kept)
+
+
+def saved_at_admission(pod: Pod, requests: PodGpuRequests) -> int:
+    """Return the thousandths of a GPU that right-sizing saved when a pod was created, by its decision record."""
+    record = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, ""))
+    return requests.totals.get(record.resource, 0) * record.milli_saved_per_unit if record else 0
 
 
 def _names_of_quotas(view: ClusterView, namespace: str, pod: Pod) -> tuple[str, ...]:

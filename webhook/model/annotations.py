@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.pods import ResourceRequirements
 from webhook.well_known import GROUP
 
@@ -104,6 +105,11 @@ class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     def changing_policies(self) -> tuple[str, ...]:
         """The policies that changed something; without `changed_by`, all of `policies`."""
         return tuple(name for names in self.changed_by for name in names.split(", ")) or self.policies
+
+    @property
+    def milli_saved_per_unit(self) -> int:
+        """Thousandths of a GPU that one unit of the resource takes less than a whole GPU; 0 if unknown."""
+        return CARD_MILLI - self.gpu_milli if 0 < self.gpu_milli < CARD_MILLI else 0
 
 
 FORMER_RECORD_KEYS = {"offer": "resource", "milli": "gpuMilli", "by": "changedBy"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -136,6 +137,41 @@ def audit_summary(results: Iterable[CheckResult]) -> str:
     )
 
 
+class AdmissionSavings(NamedTuple):
+    """Pods that right-sizing changed when they were created. GPUs are thousandths.
+
+    Attributes:
+        before: What they requested.
+        after: What they request since.
+    """
+
+    pods: int
+    before: int
+    after: int
+
+
+def admission_savings(results: Iterable[CheckResult]) -> AdmissionSavings:
+    """Sum up what right-sizing saved when pods were created."""
+    found = [
+        (each.pod_details.saved_milli, each.decision.gpu_milli_before)
+        for each in results
+        if each.pod_details is not None and each.pod_details.saved_milli
+    ]
+    after = sum(held for _, held in found)
+    return AdmissionSavings(len(found), after + sum(saved for saved, _ in found), after)
+
+
+def admission_summary(results: Iterable[CheckResult]) -> str:
+    """Return what right-sizing saved when pods were created; "" if there is nothing."""
+    pods, before, after = admission_savings(results)
+    if not pods:
+        return ""
+    return (
+        f"{pluralize(pods, 'pod was', 'pods were')} right-sized at admission: GPUs requested {format_gpus(before)}, "
+        f"now {format_gpus(after)}, saved {format_gpus(before - after)}."
+    )
+
+
 def audit_mode_summary(results: Iterable[CheckResult]) -> str:
     """Return what right-sizing in audit mode would save if enforced; "" if there is nothing."""
     total = sum_all_namespaces(results)
@@ -145,6 +181,11 @@ def audit_mode_summary(results: Iterable[CheckResult]) -> str:
         f"If every policy enforced right-sizing, {pluralize(total.audit_pods, 'more pod')} would save "
         f"{format_gpus_with_unit(total.gpu_milli_audit_saved)} (GPU-R102; -v lists them)."
     )
+
+
+def _admission_document(results: Iterable[CheckResult]) -> Json:
+    pods, before, after = admission_savings(results)
+    return {"pods": pods, "gpuMilliBefore": before, "gpuMilliAfter": after, "gpuMilliSaved": before - after}
 
 
 def claim_document(result: CheckResult) -> Json:
@@ -170,6 +211,7 @@ def audit_document(
         "namespaces": list(map(NAMESPACES.to_document, totals_by_namespace(results))),
         "workloads": (WORKLOADS.to_document(row) for row in rows if row.touches_gpus),
         "claims": list(map(claim_document, claims)),
+        "rightSizedAtAdmission": _admission_document(results),
     }
     if reach is not None:
         document["reach"] = reach_document(reach)

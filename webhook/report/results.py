@@ -93,6 +93,7 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
             of a running pod, those that it may use when it is created again, whatever other pods do. 0 without GPUs.
         quotas: The ResourceQuotas of its namespace that count it. None without GPUs.
         accounting_milli: The units of the accounting resource that it requests itself. 0 without GPUs.
+        saved_milli: Thousandths of a GPU that right-sizing saved when it was created.
     """
 
     workload: str
@@ -103,6 +104,7 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
     feasible_nodes: int = 0
     quotas: tuple[str, ...] = ()
     accounting_milli: int = 0
+    saved_milli: int = 0
 
 
 class CheckResult(msgspec.Struct, frozen=True):

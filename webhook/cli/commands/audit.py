@@ -32,6 +32,7 @@ from webhook.report.audit import (
     NAMESPACES,
     AuditPage,
     ExemptionUsage,
+    admission_summary,
     audit_document,
     audit_mode_summary,
     audit_summary,
@@ -199,6 +200,7 @@ def _audit_lines(
         yield from findings
         return
     notes = audit_findings_line(summarize_results(results)) if not verbose else ""
+    savings = admission_summary(results), audit_mode_summary(results)
     yield from _join_blocks(
         utilization_lines(figures) if figures else (),
         reach_lines(reach, paint) if reach else (),
@@ -206,7 +208,7 @@ def _audit_lines(
         table,
         findings,
         unevaluated_lines(workloads),
-        [line for line in (audit_summary(results), audit_mode_summary(results), notes) if line],
+        [line for line in (audit_summary(results), *savings, notes) if line],
     )
 
 
