@@ -34,6 +34,20 @@ def test_a_command_understands_its_examples(names: str) -> None:
         assert f"    rightslice {example}" in command.get_help(context)
 
 
+@pytest.mark.parametrize("group", sorted({names.split()[0] for names in EXAMPLES if " " in names}))
+def test_the_page_of_a_group_has_an_example_of_each_of_its_commands(rightslice: Run, group: str) -> None:
+    page = rightslice(group, "--help").out.partition("Examples:")[2]
+    shown = {line.strip().removeprefix("rightslice ") for line in page.splitlines()}
+    assert [names for names in EXAMPLES if names.split()[0] == group and not shown & set(EXAMPLES[names])] == []
+
+
+def test_the_page_of_the_program_has_examples_that_it_understands(rightslice: Run) -> None:
+    page = rightslice("--help").out.partition("Examples:")[2]
+    for line in page.strip().splitlines():
+        names, *arguments = line.strip().removeprefix("rightslice ").removeprefix("help ").split()
+        assert rightslice(names, *arguments, "--help").code == 0
+
+
 @pytest.mark.parametrize("names", EXAMPLES)
 def test_every_help_page_names_the_exit_codes(names: str) -> None:
     command, context = ALL_COMMANDS[names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,9 @@ from typer.core import TyperArgument, TyperGroup
 
 from webhook.cli.output import EXIT_INVALID_INPUT, print_note
 from webhook.report.text import sanitize
+
+PROGRAM_EXAMPLES = ("check -f deploy --cluster demo", "audit", "rightsize --sort-by saves", "help policy diff")
+"""Arguments of the program on its own help page."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
@@ -99,6 +102,8 @@ class PlainGroup(TyperGroup):
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the flags before the command."""
+        if parent is None:
+            self.epilog = _examples_section(info_name, PROGRAM_EXAMPLES)
         with _plain_usage_errors():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -118,11 +123,18 @@ class PlainGroup(TyperGroup):
         if not isinstance(command, TyperGroup):
             _accept_equal_signs(command)
         names = cmd_name if ctx.parent is None else f"{ctx.info_name} {cmd_name}"
-        if names in EXAMPLES:
-            program = ctx.find_root().info_name
-            lines = [f"  {program} {each}" for each in EXAMPLES[names]]
-            command.epilog = "\n".join([KEEPS_LINES, "Examples:", *lines])
+        command.epilog = _examples_section(ctx.find_root().info_name, examples_of(names))
         return command
+
+
+def examples_of(names: str) -> tuple[str, ...]:
+    """Return the examples of a command, and of a group the first of each of its commands."""
+    first = (examples[0] for name, examples in EXAMPLES.items() if name.startswith(f"{names} "))
+    return (*EXAMPLES.get(names, ()), *first)
+
+
+def _examples_section(program: str, examples: Iterable[str]) -> str:
+    return "\n".join([KEEPS_LINES, "Examples:", *[f"  {program} {each}" for each in examples]])
 
 
 _SHORT_FLAG = re.compile(r"^(-[A-Za-z])=")
