@@ -460,7 +460,7 @@ def test_pods_hold_the_devices_of_their_claims_and_fit_the_quota_that_they_fill(
 
 
 def right_sized(name: str, gpus: str = "1", milli: int = 143) -> dict[str, Any]:
-    record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
+    record: dict[str, Any] = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
     made = make_pod(name).requests("nvidia.com/mig-1g.10gb", gpus).spec(nodeName="m")
     record |= {"resource": "nvidia.com/mig-1g.10gb", "gpuMilli": milli}
     return made.annotate("rightslice.dev/decision", orjson.dumps(record).decode()).build()

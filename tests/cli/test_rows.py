@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import INPUTS, Run
+from tests.conftest import ROOT
 from webhook.cli.output import JSONPATH
 
 REPORTS = {
@@ -31,6 +32,12 @@ def test_names_are_kind_and_name(rightslice: Run, command: tuple[str, ...]) -> N
     names = rightslice(*command, "-o", "name").out.splitlines()
     assert names
     assert all(name.count("/") == 1 and name.partition("/")[0].islower() for name in names)
+
+
+@pytest.mark.parametrize("flag", [(), ("-f",)], ids=["an argument", "a flag"])
+def test_policy_tests_have_the_names_of_kubectl(rightslice: Run, flag: tuple[str, ...]) -> None:
+    names = rightslice("test", *flag, str(ROOT / "policies/tests/guard.yaml"), "-o", "name").out
+    assert names == "gpupolicytest.rightslice.dev/guard\n"
 
 
 WORKLOAD_NAMES = {

@@ -68,7 +68,7 @@ def run_test_file(file: str, now: datetime) -> FileResult:
                 name = DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster))
                 view = read_snapshot(name).view
             results += [run_test_case(case, folder, policies, view, now) for case in test.cases]
-        return FileResult(file, tuple(results))
+        return FileResult(file, tuple(results), tests=tuple([test.name for test in tests]))
     except LocatedError as error:
         return FileResult(file, (), (error,))
 

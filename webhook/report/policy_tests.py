@@ -25,11 +25,12 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 class FileResult(msgspec.Struct, frozen=True):
-    """One test file: its cases, and the errors that prevented a run."""
+    """One test file: its cases, the names of its tests, and the errors that prevented a run."""
 
     file: str
     cases: tuple[CaseResult, ...]
     errors: tuple[LocatedError, ...] = ()
+    tests: tuple[str, ...] = ()
 
 
 def policy_test_table(results: Iterable[FileResult], paint: Paint = without_style) -> Iterator[str]:

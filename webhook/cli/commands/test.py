@@ -24,6 +24,8 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.errors import LocatedError
+from webhook.policy.policy_tests import POLICY_TEST_KIND
+from webhook.report.check import kubectl_name
 from webhook.report.ci_formats import github_commands, junit_xml, sarif_document
 from webhook.report.policy_tests import (
     policy_test_annotations,
@@ -33,6 +35,7 @@ from webhook.report.policy_tests import (
     policy_test_table,
 )
 from webhook.report.serialization import json_text
+from webhook.well_known import API_VERSION
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 TestPaths = Annotated[
@@ -75,7 +78,9 @@ def policy_test_command(
     reports = {
         **text_reports(lambda: [*policy_test_table(results, paint), policy_test_summary(results)]),
         **document_reports(lambda: policy_test_document(results)),
-        "name": lambda: join_lines(f"{each.file}: {case.name}" for each in results for case in each.cases),
+        "name": lambda: join_lines(
+            kubectl_name(API_VERSION, POLICY_TEST_KIND, name) for each in results for name in each.tests
+        ),
         "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),
         "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), __version__)),
         "github": lambda: join_lines(github_commands(policy_test_annotations(results))),
