@@ -145,7 +145,27 @@ def test_inputs_name_other_folders_and_no_tests(runner: Runner) -> None:
     (runner.repository / "deploy").rename(runner.repository / "apps")
 
     assert codes(runner.run_steps(STEPS, manifests="apps", tests="")) == [0]
-    assert codes(runner.run_steps(STEPS)) == [2, 0]
+    missing, test = runner.run_steps(STEPS)
+
+    assert (missing.code, test.code) == (2, 0)
+    assert "::error title=Rightslice::deploy: must be a file or folder of manifests, found none." in missing.out
+
+
+@pytest.mark.parametrize("others", [[], ["kyverno.yaml"]], ids=["no folder", "a folder of other policies"])
+def test_a_repository_without_policy_tests_passes_with_a_notice(runner: Runner, others: list[str]) -> None:
+    shutil.rmtree(runner.repository / "policies")
+    (runner.repository / ".rightslice.yaml").unlink()
+    for name in others:
+        (runner.repository / "policies").mkdir()
+        (runner.repository / "policies" / name).write_text("kind: ClusterPolicy\n")
+    check, test = runner.run_steps(STEPS)
+
+    assert (check.code, test.code) == (0, 0)
+    assert test.out.startswith("::notice title=Rightslice::no policy tests ran: the folder policies has none.")
+
+
+def test_a_named_folder_without_policy_tests_fails(runner: Runner) -> None:
+    assert codes(runner.run_steps(STEPS, tests="deploy")) == [0, 2]
 
 
 CONFIG = yaml.safe_load((ROOT / "examples/gitops/.pre-commit-config.yaml").read_text())["repos"][0]
