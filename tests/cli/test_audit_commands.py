@@ -283,7 +283,7 @@ def test_rightsize_has_the_same_outcome_in_csv_and_json(rightslice: Run) -> None
 
 
 NEEDS = {
-    "rightsize": ("rightsize", "--cluster", "demo"),
+    "rightsize": ("rightsize", "--cluster", "demo", "-o", "wide"),
     "explain": ("explain", "search/playground-0", "--cluster", "demo"),
 }
 

@@ -34,6 +34,19 @@ def test_names_are_kind_and_name(rightslice: Run, command: tuple[str, ...]) -> N
     assert all(name.count("/") == 1 and name.partition("/")[0].islower() for name in names)
 
 
+COLUMNS_OF_A_TERMINAL = 160
+
+
+def test_the_rows_of_rightsize_fit_a_terminal_and_wide_ones_have_the_sentences(rightslice: Run) -> None:
+    rows, wide = (rightslice("rightsize", "--cluster", "demo", "--no-headers", *flags).out for flags in WIDTHS)
+    assert max(map(len, rows.splitlines())) <= COLUMNS_OF_A_TERMINAL
+    assert "keep: MultipleGPUs" in rows
+    assert "so a request for several GPUs is kept" in wide
+
+
+WIDTHS = ((), ("-o", "wide"))
+
+
 @pytest.mark.parametrize("flag", [(), ("-f",)], ids=["an argument", "a flag"])
 def test_policy_tests_have_the_names_of_kubectl(rightslice: Run, flag: tuple[str, ...]) -> None:
     names = rightslice("test", *flag, str(ROOT / "policies/tests/guard.yaml"), "-o", "name").out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from io import StringIO
 from typing import Any
 
@@ -19,7 +20,7 @@ from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.costs import GpuCost, money_text
 from webhook.report.html import measured_usage_milli
-from webhook.report.recommendations import recommendation_csv, recommendation_table, risk_text
+from webhook.report.recommendations import container_rows, recommendation_columns, recommendation_csv, risk_text
 from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason
 from webhook.report.text import format_gpus
 from webhook.report.utilization import compute_utilization, utilization_document, utilization_lines
@@ -127,10 +128,10 @@ def test_a_workload_is_described_by_all_of_its_gpu_pods(
 ) -> None:
     found = row(*pods)
     figures = compute_utilization(NODES, [found], PRICES)
-    table = [line.split() for line in recommendation_table([found])][1:]
+    table = [line.split() for line in recommendation_columns().to_lines(container_rows([found]))][1:]
 
     assert [(use.count, use.pods, use.pending) for use in found.usages] == requested
-    assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in requested]
+    assert [(int(cells[3]), int(cells[2])) for cells in table] == [(count, pods) for count, pods, _ in requested]
     assert (found.pending, figures.pending_pods, figures.usage_coverage) == (pending, pending, (0, 1))
     assert found.outcome == NO_EVIDENCE
 
@@ -376,26 +377,31 @@ def test_requests_beyond_the_nodes_are_reported_apart() -> None:
     ]
 
 
+def rightsize_text(rows: Iterable[WorkloadReport], prices: NodePrices | None) -> str:
+    """Return the table of `rightsize`."""
+    return "\n".join(recommendation_columns(prices).to_lines(container_rows(rows)))
+
+
 def recommendation_cells(*results: CheckResult) -> list[list[str]]:
     """Return the cells from USED on."""
     rows = [row(result) for result in results]
-    lines = [line.split("   ") for line in recommendation_table(rows, prices=PRICES)]
-    return [[cell.strip() for cell in line if cell.strip()][5:] for line in lines[1:]]
+    lines = [line.split("   ") for line in recommendation_columns(PRICES).to_lines(container_rows(rows))]
+    return [[cell.strip() for cell in line if cell.strip()][4:] for line in lines[1:]]
 
 
 def test_rightsize_shows_recommendations_and_reasons() -> None:
     assert recommendation_cells(
         audited_pod("a", after=143, compute=60), audited_pod("b", audit_saved=857), audited_pod("c")
     ) == [
-        ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"],
-        ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "audit mode"],
-        ["-", "keep", "-", "-", "its GPU memory need is unknown"],
+        ["8Gi, 6% active", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h"],
+        ["-", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h (audit)"],
+        ["-", "keep: NoEvidence", "-"],
     ]
 
 
 def test_rightsize_shows_savings_of_idle_workloads_too() -> None:
     assert recommendation_cells(audited_pod("a", after=143, idle=True)) == [
-        ["8Gi peak, idle", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"]
+        ["8Gi, idle", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h"]
     ]
 
 
@@ -407,15 +413,17 @@ def test_the_tables_show_idle_workloads() -> None:
         cell
         for cell, *_ in recommendation_cells(audited_pod("a", compute=500), audited_pod("b", compute=50, idle=True))
     ] == [
-        "8Gi peak, 50% active",
-        "8Gi peak, idle",
+        "8Gi, 50% active",
+        "8Gi, idle",
     ]
 
 
 def test_rightsize_shows_the_risk_of_recommendations_from_usage() -> None:
     use = ContainerUsage("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
     pod = msgspec.structs.replace(audited_pod("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=(use,)))
-    assert recommendation_cells(pod)[0][2] == "0.5%/h"
+    lines = recommendation_columns(PRICES).to_lines(container_rows([row(pod)]), wide=True)
+    assert "0.5%/h" in lines[1]
+    assert "RISK" in lines[0]
 
 
 def at_risk(name: str, risk_ppm: int | None, after: int | None) -> CheckResult:
@@ -475,7 +483,8 @@ def test_savings_are_net_of_the_cost_of_the_recommendation(
     fit = msgspec.structs.replace(FIT, offers=offers)
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
     assert row(pod).savings == freed
-    assert recommendation_cells(pod)[0][3] == f"{format_gpus(freed.milli)} GPUs, {words}"
+    mark = " (audit)" if pod.gpu_milli_audit_saved else ""
+    assert recommendation_cells(pod)[0][2] == f"{format_gpus(freed.milli)} GPUs, {words}{mark}"
 
 
 MEANINGS = {
@@ -545,7 +554,7 @@ def test_without_any_price_there_is_no_sum() -> None:
             line["idle_micro_per_hour"],
             line["over_requested_micro_per_hour"],
         ) == (("",) * 3)
-    assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, no_prices), prices=no_prices))
+    assert "0.86 GPUs, no price" in rightsize_text(rows_of(pods, no_prices), no_prices)
 
 
 def test_a_partial_sum_reports_its_number_of_gpus() -> None:
@@ -553,9 +562,7 @@ def test_a_partial_sum_reports_its_number_of_gpus() -> None:
     [line] = [line for line in utilization_lines(found) if line.startswith("Cost per hour")]
     assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line
     pods = [audited_pod(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
-    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(
-        recommendation_table(rows_of(pods), prices=PRICES)
-    )
+    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in rightsize_text(rows_of(pods), PRICES)
 
 
 def test_the_summary_counts_workloads_without_usage_data() -> None:

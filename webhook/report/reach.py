@@ -104,7 +104,7 @@ KEPT_PODS = Table[KeptPods](
         Column("pods", lambda row: row.pods, "Pods", numeric=True),
         Column("reason", lambda row: row.reason, "Reason", code=True),
         Column("message", lambda row: row.message, "Meaning"),
-        Column("fix", lambda row: row.fix, "Fix"),
+        Column("fix", lambda row: row.fix, "Fix", terminal=False),
     )
 )
 
@@ -213,6 +213,7 @@ def reach_lines(reach: ReachReport, paint: Paint = without_style) -> Iterator[st
         yield f"Not eligible: {', '.join(f'{each.pods} {each.reason}' for each in reach.ineligible)}"
     if reach.kept:
         yield from KEPT_PODS.to_lines(reach.kept, paint)
+        yield "What changes this: rightslice explain REASON"
     yield from map(str, reach.partitioning)
 
 

@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from webhook.model.decisions import DENIED
 from webhook.model.prices import NodePrices
 from webhook.report.check import resource_with_meaning
 from webhook.report.costs import ProductPrice, cost_csv, cost_text, prices_document
 from webhook.report.reach import ReachReport, reach_document
 from webhook.report.results import ContainerUsage
 from webhook.report.tables import NO_VALUE, Column, Table
-from webhook.report.text import Paint, format_gpus, without_style
-from webhook.report.workload_report import WORKLOADS, cost_columns, usage_text
+from webhook.report.text import format_gpus
+from webhook.report.workload_report import WORKLOADS, cost_columns, short_usage_text
 from webhook.report.workloads import WorkloadReport, WorkloadUsage
 
 
@@ -33,6 +34,15 @@ class ContainerRow(NamedTuple):
 def recommended_resource(row: WorkloadReport) -> str:
     """Return the resource that one unit would become; "keep" if it stays."""
     return row.recommended or "keep"
+
+
+def advice_text(row: ContainerRow) -> str:
+    """Return the resource that one unit would become, or that it stays and the word of the reason."""
+    workload = row.workload
+    if workload.recommended:
+        return resource_with_meaning(workload.recommended, workload.recommended_meaning)
+    reason = workload.keep_reason or (DENIED if workload.denied else "")
+    return f"keep: {reason}" if reason else "keep"
 
 
 def risk_text(usage: ContainerUsage) -> str:
@@ -58,28 +68,26 @@ def savings_text(row: WorkloadReport, currency: str) -> str:
     return f"{gpus}, costs {cost_text(more, more, f' {currency}/h more')}"
 
 
+def _savings_cell(row: WorkloadReport, currency: str) -> str:
+    in_audit_mode = row.gpu_milli_audit_saved and not row.gpu_milli_saved
+    return f"{savings_text(row, currency)}{' (audit)' if in_audit_mode else ''}"
+
+
 def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerRow]:
     """Return the columns; each CSV line has currency and source of the prices, as lines get copied."""
     currency, source = (prices.currency, prices.source) if prices else ("", "")
-
-    def resource_cell(row: ContainerRow) -> str:
-        return resource_with_meaning(recommended_resource(row.workload), row.workload.recommended_meaning)
 
     def savings_csv(row: ContainerRow) -> object:
         return cost_csv(row.saved.savings, row.saved.savings) if prices and row.saved else ""
 
     def outcome(row: ContainerRow) -> str:
-        if not row.saved:
-            return ""
-        if not row.saved.recommended:
-            return row.saved.outcome
-        return "" if row.saved.gpu_milli_saved else "audit mode"
+        return row.saved.outcome if row.saved and not row.saved.recommended else ""
 
     return Table(
         (
             Column("", lambda row: row.workload.namespace, "Namespace", csv="namespace"),
             Column("", lambda row: row.workload.name, "Workload", csv="workload"),
-            Column("name", lambda row: row.usage.container, "Container", csv="container"),
+            Column("name", lambda row: row.usage.container, "Container", csv="container", terminal=False),
             Column("pods", lambda row: row.usage.pods, "Pods"),
             Column(
                 "requested",
@@ -88,14 +96,14 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
                 lambda row: f"{row.usage.count} {row.usage.resource}",
             ),
             Column("resource", lambda row: row.usage.resource),
-            Column("", lambda row: usage_text(row.usage), "Used"),
+            Column("", lambda row: short_usage_text(row.usage), "Used"),
             Column("usedMemoryMiB", lambda row: row.usage.memory_mib, csv="used_memory_mib"),
             Column("usedComputeMilli", lambda row: row.usage.compute_milli),
             Column("samples", lambda row: row.usage.samples, "Samples", terminal=False),
             Column("preallocates", lambda row: row.usage.preallocates),
-            Column("", lambda row: recommended_resource(row.workload), "Recommended", resource_cell, csv="recommended"),
+            Column("", lambda row: recommended_resource(row.workload), "Recommended", advice_text, csv="recommended"),
             Column("", lambda row: row.workload.recommended_meaning, csv="recommended_meaning"),
-            Column("riskPpm", lambda row: row.usage.risk_ppm, "Risk", lambda row: risk_text(row.usage)),
+            Column("riskPpm", lambda row: row.usage.risk_ppm, "Risk", lambda row: risk_text(row.usage), terminal=False),
             Column("", lambda row: row.saved.gpu_milli_saved if row.saved else "", csv="gpu_milli_saved"),
             Column("", lambda row: row.saved.gpu_milli_audit_saved if row.saved else "", csv="gpu_milli_audit_saved"),
             Column("", lambda row: currency if row.saved else "", csv="currency"),
@@ -103,19 +111,20 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
                 "",
                 savings_csv,
                 "Saves",
-                lambda row: savings_text(row.saved, currency) if row.saved else "",
+                lambda row: _savings_cell(row.saved, currency) if row.saved else "",
                 csv="savings_micro_per_hour",
                 empty="",
             ),
-            Column("", outcome, "Outcome", csv="outcome", csv_value=lambda row: row.workload.outcome, empty=""),
             Column(
                 "",
-                lambda row: row.saved.keep_reason if row.saved else "",
-                "Keep-reason",
-                csv="keep_reason",
+                outcome,
+                "Outcome",
+                csv="outcome",
+                csv_value=lambda row: row.workload.outcome,
                 terminal=False,
                 empty="",
             ),
+            Column("", lambda row: row.saved.keep_reason if row.saved else "", csv="keep_reason"),
             Column("", lambda row: row.saved.savings.unpriced_milli if row.saved else "", csv="unpriced_milli"),
             Column("", lambda row: source if row.saved else "", csv="price_source"),
         )
@@ -132,13 +141,6 @@ def container_rows(rows: Iterable[WorkloadReport]) -> Iterator[ContainerRow]:
     for row in rows:
         for i, usage in enumerate(row.usages):
             yield ContainerRow(row, usage, row if i == 0 else None)
-
-
-def recommendation_table(
-    rows: Iterable[WorkloadReport], paint: Paint = without_style, prices: NodePrices | None = None
-) -> list[str]:
-    """Return a row for each container and amount of GPUs."""
-    return recommendation_columns(prices).to_lines(container_rows(rows), paint)
 
 
 def recommendation_csv(rows: Iterable[WorkloadReport], prices: NodePrices | None = None) -> str:

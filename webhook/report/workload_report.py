@@ -35,6 +35,15 @@ def usage_text(usage: ContainerUsage) -> str:
     return memory if usage.compute_milli is None else f"{memory}, {usage.compute_milli / 10:g}% active"
 
 
+def short_usage_text(usage: ContainerUsage) -> str:
+    """Format measured usage for a narrow column.
+
+    >>> short_usage_text(ContainerUsage("main", "nvidia.com/gpu", 1, memory_mib=9318, compute_milli=60, samples=4000))
+    '9318Mi, 6% active'
+    """
+    return usage_text(usage).replace(" peak", "").replace(" preallocated", "")
+
+
 def cost_columns(
     key: str,
     value: Callable[[WorkloadReport], GpuCost],

@@ -64,9 +64,10 @@ def rightsize_command(
     """Show requests, usage and recommended GPUs of workloads.
 
     The recommendation is what the policies would give the pods if they were created now, including right-sizing in
-    audit and warn mode. Without a recommendation, the last column gives the reason. RISK is the share of pod-hours that
-    would need more than the recommended size, if it is based on observed usage. A need can be far above the measured
-    peak: the less recent usage there is, the more the peaks of other workloads count.
+    audit and warn mode. Without one, RECOMMENDED names the reason: `explain REASON` says what it means, and -o wide the
+    whole sentence. -o wide also has RISK, the share of pod-hours that would need more than the recommended size, if it
+    is based on observed usage. A need can be far above the measured peak: the less recent usage there is, the more the
+    peaks of other workloads count.
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
