@@ -44,9 +44,24 @@ REJECTED = {
     "an unknown effect": ("webhook.tolerations[0].effect=Never", "/webhook/tolerations/0/effect"),
     "a value that no label has": ("webhook.nodeSelector.pool=a b", "/webhook/nodeSelector/pool"),
     "a value of a label that is no text": ("agent.nodeSelector.gpu=true", "/agent/nodeSelector/gpu"),
-    "a tag in the repository": ("image.repository=reg.example.com:5000/x:1.2", "/image/repository"),
-    "a digest in the repository": ("image.repository=reg.example.com/x@sha256:0", "/image/repository"),
-    "no repository": ("image.repository=", "/image/repository"),
+    "a tag in the repository": (
+        "image.repository=reg.example.com:5000/x:1.2",
+        "image.repository: must be an image without",
+    ),
+    "a digest in the repository": (
+        "scheduler.image.repository=reg.example.com/x@sha256:0",
+        'without tag and digest, found "reg.example.com/x@sha256:0". Write',
+    ),
+    "no repository": ("image.repository=", "image.repository: must be an image without tag"),
+    "an affinity of no kind": ("agent.affinity.nodeAfinity.x=1", "additional properties 'nodeAfinity'"),
+    "a misspelled rule of an affinity": (
+        "webhook.affinity.nodeAffinity.requiredDuringScheduling[0].x=1",
+        "additional properties 'requiredDuringScheduling'",
+    ),
+    "an affinity without terms": (
+        "webhook.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms=x",
+        "got string, want array",
+    ),
     "an unknown mode": ("mode=enforced", "at '/mode': value must be one of 'audit', 'enforce'"),
     "a misspelled value": ("webhok.resources=1", "additional properties 'webhok' not allowed"),
     "a misspelled setting": ("webhook.settings.log_lvl=debug", "additional properties 'log_lvl' not allowed"),
@@ -60,7 +75,12 @@ REJECTED = {
     "an address that is none": ("networkPolicy.apiServerCIDRs={999.1.1.1/8}", "/networkPolicy/apiServerCIDRs/0"),
     "a prefix that is too long": ("networkPolicy.apiServerCIDRs={10.0.0.0/33}", "/networkPolicy/apiServerCIDRs/0"),
     "an issuer without name": ("certManager.issuerRef.kind=ClusterIssuer", "at '/certManager/issuerRef'"),
-    "a URL without namespace": ("prometheus.url=http://prometheus:9090", "at '/prometheus/url'"),
+    "a URL without namespace": ("prometheus.url=http://prometheus:9090", "Write http://SERVICE.NAMESPACE.svc:9090"),
+    "a Service or a host": (
+        "prometheus.url=http://prometheus.corp",
+        'with two dots or more, or of an address, found "http://prometheus.corp". Write http://SERVICE.NAMESPACE.svc:9090;',
+    ),
+    "no URL": ("tracing.endpoint=otel.observability.svc:4318", "tracing.endpoint: must be an http or https URL"),
 }
 
 
@@ -81,6 +101,7 @@ ACCEPTED = [
     "webhook.resources.limits.memory=1.5Gi",
     "webhook.resources.limits.ephemeral-storage=1Gi,webhook.resources.limits.hugepages-2Mi=2Mi",
     r"webhook.resources.limits.example\.com/nic=1",
+    "extender.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=zone",
     "webhook.tolerations[0].key=gpu,webhook.tolerations[0].operator=Equal,webhook.tolerations[0].effect=NoExecute",
 ]
 
@@ -135,8 +156,8 @@ EGRESS: dict[str, tuple[str, Json]] = {
         "http://prometheus.monitoring.svc.cluster.local",
         {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
     ),
-    "a short name of a Service": (
-        "http://prometheus.observability:9090",
+    "a Service with a port": (
+        "http://prometheus.observability.svc:9090",
         {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}]},
     ),
     "an address": (
@@ -146,6 +167,10 @@ EGRESS: dict[str, tuple[str, Json]] = {
     "an IPv6 address": (
         "http://[fd00::1]:9090",
         {"ports": [{"port": 9090, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "fd00::1/128"}}]},
+    ),
+    "a host outside the cluster with one dot and the last": (
+        "http://prometheus.corp.:9090",
+        {"ports": [{"port": 9090, "protocol": "TCP"}]},
     ),
     "a name outside the cluster": (
         "https://prometheus.example.com/api",
@@ -203,7 +228,7 @@ def test_every_component_has_the_values_of_a_pod(component: str) -> None:
     values = {
         "nodeSelector.pool": "system",
         "tolerations[0].key": "dedicated",
-        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution": "x",
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight": "1",
         "priorityClassName": "important",
         "podAnnotations.checked": "yes",
         "podLabels.team": "platform",
@@ -220,7 +245,9 @@ def test_every_component_has_the_values_of_a_pod(component: str) -> None:
     pod = objects[f"{kind} {namespace}/{name}"]["spec"]["template"]
     assert pod["spec"]["nodeSelector"]["pool"] == "system"
     assert pod["spec"]["tolerations"] == [{"key": "dedicated"}]
-    assert pod["spec"]["affinity"] == {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": "x"}}
+    assert pod["spec"]["affinity"] == {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+    }
     assert pod["spec"]["priorityClassName"] == "important"
     assert pod["spec"]["containers"][0]["resources"] == {
         "requests": usual["spec"]["containers"][0]["resources"]["requests"],

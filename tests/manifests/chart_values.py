@@ -86,14 +86,41 @@ _TOLERATION = {
     },
     "additionalProperties": False,
 }
+_TERMS = {"type": "array", "items": {"type": "object"}}
+_NODE_TERMS = {
+    "type": "object",
+    "properties": {"nodeSelectorTerms": _TERMS},
+    "required": ["nodeSelectorTerms"],
+    "additionalProperties": False,
+}
+
+
+def _affinity(required: Json) -> Json:
+    """Return the schema of one kind of affinity.
+
+    Args:
+        required: The schema of what must hold.
+    """
+    terms = {
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": _TERMS,
+    }
+    return {"type": "object", "properties": terms, "additionalProperties": False}
+
+
+_AFFINITY = {
+    "properties": {
+        "nodeAffinity": _affinity(_NODE_TERMS),
+        "podAffinity": _affinity(_TERMS),
+        "podAntiAffinity": _affinity(_TERMS),
+    },
+    "additionalProperties": False,
+}
 _COMPONENT: dict[str, Json] = {
     "resources": _RESOURCES,
     "nodeSelector": _LABELS,
     "tolerations": {"items": _TOLERATION},
-    "affinity": {
-        "properties": {name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")},
-        "additionalProperties": False,
-    },
+    "affinity": _AFFINITY,
     "podAnnotations": _STRINGS,
     "podLabels": _LABELS,
     "serviceAccountAnnotations": _STRINGS,
@@ -108,8 +135,6 @@ _ISSUER = {
     "dependencies": {"kind": ["name"], "group": ["name"]},
     "additionalProperties": False,
 }
-_REPOSITORY = {"pattern": "^[^:@ ]+(:[0-9]+/[^:@ ]+)?$"}
-"""An image without tag and digest; its registry may have a port."""
 _TAG = {"pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"}
 _BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _CIDR = {
@@ -120,7 +145,6 @@ _CIDR = {
 _SETTINGS = ("drain_seconds", "log_level", "max_connections", "max_in_flight", "prometheus_days",
              "prometheus_selector", "usage_minutes")  # fmt: skip
 """Settings of the webhook that neither the chart sets nor need a file."""
-_URL = {"pattern": r"^https?://([a-z0-9-]+[.][a-z0-9-]+([.][a-z0-9.-]+)?|\[[0-9a-f:]+\])(:[0-9]+)?(/.*)?$"}
 _FILES = ("kueue_config", "node_groups", "scheduler_config")
 """Settings whose value is a file."""
 
@@ -135,7 +159,6 @@ def _constraints() -> dict[str, Json]:
     return {
         "mode": {"enum": ["audit", "enforce"]},
         "availability": {"enum": ["standard", "single-node", "high"]},
-        "image.repository": _REPOSITORY,
         "image.tag": _TAG,
         "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
         "image.pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
@@ -155,9 +178,6 @@ def _constraints() -> dict[str, Json]:
             for component in ("webhook", "agent", "extender", "scheduler")
             for name, constraint in _COMPONENT.items()
         },
-        "prometheus.url": _URL,
-        "tracing.endpoint": _URL,
-        "scheduler.image.repository": _REPOSITORY,
         "scheduler.image.tag": _TAG,
         "networkPolicy.apiServerCIDRs": {"items": _CIDR},
         "networkPolicy.apiServerPorts": {"minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
