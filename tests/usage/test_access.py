@@ -105,7 +105,14 @@ def test_bearer_token_is_sent(prometheus: PrometheusServer, tmp_path: Path) -> N
 
 
 INVALID_SOURCES = {
-    "no URL": (PrometheusSource("prometheus:9090"), "must be an http or https URL, found 'prometheus:9090'"),
+    "no URL": (
+        PrometheusSource("prometheus.corp:9090"),
+        "must be an http or https URL, found 'prometheus.corp:9090'. Write http://prometheus.corp:9090",
+    ),
+    "a namespace and a name": (
+        PrometheusSource("monitoring/prometheus"),
+        "found 'monitoring/prometheus'. Write https://prometheus.monitoring.svc:9090",
+    ),
     "nothing": (PrometheusSource(""), "must be an http or https URL, found ''"),
     "another scheme": (PrometheusSource("ftp://a"), "must be an http or https URL"),
     "an invalid port": (PrometheusSource("http://a:x"), "must be an http or https URL"),

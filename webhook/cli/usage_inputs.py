@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.inputs import shipped_path
@@ -35,6 +36,11 @@ from webhook.usage.prometheus_source import PrometheusEndpoint, PrometheusSource
 from webhook.usage.record_file import UsageRecord, read_record
 
 CREDENTIALS_HINT = "If it needs credentials, write a file with rightslice usage record, and name it with --usage"
+
+SERVICE_HINT = (
+    "A Service has a name only in the cluster. Elsewhere leave --prometheus out, and it is found by its labels, or "
+    "forward its port: kubectl port-forward -n NAMESPACE service/NAME 9090"
+)
 
 
 @lru_cache(maxsize=1)
@@ -64,8 +70,14 @@ def read_prometheus(url: str, moment: datetime) -> UsageRecord | None:
     try:
         reading = asyncio.run(read_usage_history(client))
     except UsageError as error:
-        exit_with_error(f"--prometheus: {sanitize(str(error))}. {CREDENTIALS_HINT}", EXIT_NO_ANSWER)
+        hint = SERVICE_HINT if _is_service(url) else CREDENTIALS_HINT
+        exit_with_error(f"--prometheus: {sanitize(str(error))}. {hint}", EXIT_NO_ANSWER)
     return _record_of(reading, f"--prometheus {sanitize(url)}", moment, exit_with_error)
+
+
+def _is_service(url: str) -> bool:
+    """Return whether a URL names a Service: NAME.NAMESPACE.svc."""
+    return (urlsplit(url).hostname or "").split(".")[2:3] == ["svc"]
 
 
 class ClusterUsage(NamedTuple):
@@ -173,12 +185,22 @@ LABEL_SELECTORS = (
     "operated-prometheus=true",
     "app.kubernetes.io/name=vmsingle",
     "app.kubernetes.io/name=victoria-metrics-single",
+    "app.kubernetes.io/name=vmselect",
+    "app=vmselect",
     "app.kubernetes.io/name in (thanos, thanos-query),app.kubernetes.io/component in (query, query-layer)",
     "app.kubernetes.io/name=thanos-query",
     "app in (thanos-query, thanos-querier)",
     "app.kubernetes.io/name=prometheus",
+    "app.kubernetes.io/name=mimir,app.kubernetes.io/component=query-frontend",
 )
-PORT_NAMES = ("http-web", "web", "http", "https", "http-query")
+API_PREFIXES = {
+    "app.kubernetes.io/name=vmselect": "/select/0/prometheus",
+    "app=vmselect": "/select/0/prometheus",
+    "app.kubernetes.io/name=mimir,app.kubernetes.io/component=query-frontend": "/prometheus",
+}
+"""The path before `/api/v1` of what some selectors find; 0 is the default tenant of VictoriaMetrics."""
+
+PORT_NAMES = ("http-web", "web", "http", "https", "http-query", "http-metrics")
 MAX_SERVICES = 20
 """Services to read for each selector."""
 
@@ -204,8 +226,9 @@ class PrometheusService(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path of its proxy on the API server."""
-        return f"/api/v1/namespaces/{self.namespace}/services/{self.scheme}:{self.name}:{self.port}/proxy"
+        """The path of its API below the proxy on the API server, without `/api/v1`."""
+        proxy = f"/api/v1/namespaces/{self.namespace}/services/{self.scheme}:{self.name}:{self.port}/proxy"
+        return f"{proxy}{API_PREFIXES.get(self.selector, '')}"
 
     async def endpoint(self, api: KubeClient) -> PrometheusEndpoint:
         """Return how to reach it through the API server."""

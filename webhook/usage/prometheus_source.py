@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from base64 import b64encode
 from pathlib import Path
@@ -122,6 +123,9 @@ class PrometheusSource(msgspec.Struct, frozen=True):
         return ""
 
 
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?")
+
+
 def parse_base_url(url: str) -> str:
     """Validate a URL, and return it without a trailing slash.
 
@@ -135,7 +139,9 @@ def parse_base_url(url: str) -> str:
     except ValueError:
         parts, usable = urlsplit(""), False
     if not usable or parts.query or parts.fragment:
-        raise UsageError(f"the address of Prometheus: must be an http or https URL, found {quote_text(url)}. {write}")
+        found = f"must be an http or https URL, found {quote_text(url)}"
+        write_host = f"Write http://{url}" if _HOST_AND_PORT.fullmatch(url) else write
+        raise UsageError(f"the address of Prometheus: {found}. {write_host}")
     if parts.username is not None or parts.password is not None:
         raise UsageError(
             f"the address of Prometheus: must not contain credentials. {write}, --prometheus-user NAME "
