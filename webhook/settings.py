@@ -164,7 +164,7 @@ class WebhookSettings(ServerSettings):
         tls_names: Names of the server, separated by commas. Default: the name of the Service.
         webhook_configurations: The configurations, of both kinds, whose caBundle to maintain: names separated by
             commas, or a label selector such as app=rightslice.
-        mode: "audit" runs every policy in audit mode, so that nothing is denied or changed.
+        mode: "audit" runs every policy in audit mode, so that none denies or changes anything.
         prometheus: URL of the Prometheus with GPU usage. None: observed usage is not used.
         prometheus_ca, prometheus_token_file, prometheus_user, prometheus_password_file, prometheus_selector,
             prometheus_days: See `webhook.usage.prometheus_source`.

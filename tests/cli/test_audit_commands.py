@@ -134,7 +134,7 @@ BAD_INPUT = {
     "a missing price table": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     "a policy as a price table": (
         ("--prices", "policies/research.yaml"),
-        "must be a kind of rightslice.dev: GPUPriceList",
+        "error: --prices policies/research.yaml:2:7: kind: must be a kind of rightslice.dev: GPUPriceList",
     ),
     "two reports into one file": (("-o", "html=./x", "-o", "csv=x"), "-o: each report needs its own file"),
     "an unknown format": (("-o", "pdf"), "-o: must be one of table, wide, json"),

@@ -618,7 +618,7 @@ NAMED = {
     "a taint of the flavor": (
         queues(flavor(nodeTaints=[TAINT]), cluster_queue(QUOTAS)),
         1,
-        "its flavor a100 has the taint team:NoSchedule, which the pods do not tolerate",
+        "its flavor a100 has the taint team=a:NoSchedule, which the pods do not tolerate",
     ),
     "too little quota": (queues(), 8, f"it charges 8 of {SLICE}, and its largest nominal quota is 7"),
 }

@@ -185,9 +185,10 @@ def load_prices(name: str) -> PriceTable:
     except OSError as error:
         exit_with_error(f"--prices {file}: {read_problem(error)}")
     if loaded.prices is None:
-        for each in loaded.errors:
-            print_note(f"{each.location}  error  {each.message}")
-        exit_with_error("the price table cannot be used")
+        *others, last = loaded.errors
+        for each in others:
+            print_note(f"error: --prices {each.location}: {each.message}")
+        exit_with_error(f"--prices {last.location}: {last.message}")
     return loaded.prices
 
 

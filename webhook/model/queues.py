@@ -313,7 +313,7 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
         title = f"its flavor {flavor.metadata.name}"
         taint = next((each for each in flavor.spec.node_taints if not _tolerates(flavor, pod, [each])), None)
         if taint is not None:
-            return f"{title} has the taint {taint.key}:{taint.effect}, which the pods do not tolerate"
+            return f"{title} has the taint {taint.text}, which the pods do not tolerate"
         if not _is_selected(flavor, pod.spec):
             return f"{title} has other node labels than the pods select"
         request = read_topology_request(pod.metadata.annotations)
