@@ -36,6 +36,7 @@ HALF = {"default": "40779Mi"}
 SHARED = card("gpu-0") | {"allowMultipleAllocations": True}
 SHARED["capacity"] = {"memory": {"value": "81558Mi", "requestPolicy": HALF}}
 CLUSTER = [*CLASSES, *CARDS, *CUT]
+TWO = [make_node("two", {}), *partitionable_gpus("two", 2)]
 
 
 def template(name: str, device_class_name: str, count: int = 1) -> Json:
@@ -110,6 +111,42 @@ PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
     ),
     "an extended resource of a class": (WHOLE, CLUSTER, ["cards", "cut"], ""),
     "a name that a class serves, and no device plugin": (PART, WITH_PARTS, ["cut"], ""),
+    "a name that a device plugin offers on another node": (
+        WHOLE,
+        [*CLUSTER, gpu_node("plugin", 1)],
+        ["cards", "cut", "plugin"],
+        "",
+    ),
+    "a name that a device plugin offers on another node, where it is used up": (
+        WHOLE,
+        [*CLUSTER, gpu_node("plugin", 1), make_pod("other").gpus(1).spec(nodeName="plugin").build()],
+        ["cards", "cut"],
+        "full",
+    ),
+    "a name that a device plugin offers beside slices is served by the plugin": (
+        WHOLE,
+        [*CLASSES, gpu_node("cards", 1), CARDS[1], make_pod("other").gpus(1).spec(nodeName="cards").build()],
+        [],
+        "full",
+    ),
+    "a name of which a device plugin offers none": (
+        WHOLE,
+        [*CLASSES, gpu_node("cards", 0), CARDS[1], gpu_node("plugin", 1)],
+        ["cards", "plugin"],
+        "",
+    ),
+    "a name of no GPU that a device plugin offers on another node": (
+        PART,
+        [*WITH_PARTS, make_node("plugin", {}, **{"amd.com/part": 1})],
+        ["cut", "plugin"],
+        "",
+    ),
+    "more of a name than a device plugin offers, and fewer than a node has cards": (
+        make_pod().gpus(2).build(),
+        [*CLUSTER, *TWO, gpu_node("plugin", 1)],
+        ["two"],
+        "1 on the node, 2 requested",
+    ),
     "the implicit name of a class": (SMALL, CLUSTER, ["cut"], ""),
     "the implicit name of a class that does not exist": (
         make_pod().requests("deviceclass.resource.kubernetes.io/missing", "1").build(),
@@ -130,11 +167,6 @@ def test_nodes_with_devices_for_a_pod(pod: Json, objects: list[Json], fits: list
 
 UNEVALUATED = {
     "no object about devices": (BY_TEMPLATE, [make_node("n", {})], "resource claims"),
-    "a resource that a device plugin offers on another node": (
-        WHOLE,
-        [*CLUSTER, gpu_node("plugin", 1)],
-        "extended resources that device plugins offer on some nodes, and device classes on others",
-    ),
     "counters of two drivers whose pools have one name": (
         BY_TEMPLATE,
         [
@@ -193,6 +225,13 @@ SIMULATED: dict[str, tuple[Json, int, list[Json], tuple[int, int, int], dict[str
         {"cannot allocate all claims": 1},
     ),
     "cards by the name of the device plugin": (WHOLE, 3, CLUSTER, (2, 2000, 3000), {"cannot allocate all claims": 1}),
+    "cards by the name of a device plugin of another node": (
+        WHOLE,
+        4,
+        [*CLUSTER, gpu_node("plugin", 1)],
+        (3, 3000, 4000),
+        {"Insufficient nvidia.com/gpu": 1},
+    ),
     "devices by a name that no device plugin has": (PART, 2, WITH_PARTS, (2, 286, 286), {}),
     "one claim that all replicas use": (BY_NAME, 3, [*CLUSTER, resource_claim("c")], (3, 1000, 1000), {}),
     "a card that another claim has": (
@@ -249,7 +288,6 @@ A10 = [
 ]
 SMALL_CARD = card("gpu-0", "NVIDIA A10", memory="23028Mi")
 SMALL_A10 = [make_node("a10", {}), resource_slice("a10", NVIDIA, "a10", nodeName="a10", devices=[SMALL_CARD])]
-TWO_CARDS = [make_node("two", {}), *partitionable_gpus("two", 2)]
 OTHER = [make_node("other", {}), *partitionable_gpus("other")]
 RANKED: dict[str, tuple[str, list[Json], list[str]]] = {
     "a slice goes where it leaves the most room": (
@@ -260,7 +298,7 @@ RANKED: dict[str, tuple[str, list[Json], list[str]]] = {
     "and not onto an empty card": ("small", [*CUT, *OTHER, taken("other", FIRST)], ["other", "cut"]),
     "a whole card goes to the fuller node": (
         "gpu",
-        [*CUT, *TWO_CARDS, taken("two", "gpu-0")],
+        [*CUT, *TWO, taken("two", "gpu-0")],
         ["two", "cut"],
     ),
     "a slice of an empty card takes less than a whole one": ("small", [*A10, *CUT], ["cut", "a10"]),
@@ -283,10 +321,18 @@ def test_nodes_are_ranked_by_what_the_devices_leave(
 
 
 def test_a_node_without_the_devices_of_its_claims_is_excluded_whoever_serves_its_other_gpus() -> None:
-    """A device plugin offers nvidia.com/gpu on some nodes, and class gpu elsewhere: which one serves it is open."""
+    """A device plugin offers nvidia.com/gpu on some nodes, and class gpu elsewhere."""
     pod = make_pod().gpus(1).spec(resourceClaims=[{"name": "port", "resourceClaimTemplateName": "t"}]).build()
     offering = [make_node(name, {}, **{"nvidia.com/gpu": 1}) for name in ("ports", "other")]
     cluster = [*CLUSTER, *offering, PORTS[1], device_class("port", "device.driver == 'dra.net'"), template("t", "port")]
     found = place_pod(pod, *cluster)
-    assert nodes(found) == ["ports"]
-    assert any("device plugins offer on some nodes" in one for one in found.unevaluated)
+    assert (nodes(found), found.unevaluated) == (["ports"], ())
+
+
+def test_pods_whose_end_would_make_room_are_those_of_the_device_plugin() -> None:
+    """Which pod has the devices of a claim is not known here."""
+    taken = resource_claim("c", allocated("cards", "gpu-0"))
+    other = make_pod("other").gpus(1).spec(nodeName="plugin").build()
+    found = place_pod(WHOLE, *CLASSES, *CARDS, taken, gpu_node("plugin", 1), other)
+    assert nodes(found) == []
+    assert "Nearest  plugin: would fit if team/other ended." in placement_lines(found)

@@ -20,6 +20,7 @@ import pytest
 from tests.audit.test_claim_validation import ACCEPTED as ACCEPTED_CLAIMS
 from tests.audit.test_claim_validation import REJECTED as REJECTED_CLAIMS
 from tests.audit.test_claim_validation import VERSIONS
+from tests.audit.test_pod_placement import place_pod
 from tests.builders import Json, make_node, make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.installation import Installation, install_from_page, patient_api_server
@@ -415,6 +416,30 @@ def test_a_device_that_lacks_an_attribute_ends_no_scheduling_if_the_pod_may_not_
     view = view_of(*CLASSES, *[make_node(each["spec"]["nodeName"]) for each in published], *published, claims)
     found = [review(pod, view=view).findings for pod in (anywhere, selecting)]
     assert [[each.code for each in some] for some in found] == [["GPU-D102"], []]
+
+
+@pytest.mark.skipif(not CHARGES_EXTENDED, reason="classes serve extended resources from Kubernetes 1.36 on")
+def test_a_class_serves_a_name_on_nodes_whose_device_plugin_offers_none(
+    plane: Plane, namespace: str, publish: Callable[..., None]
+) -> None:
+    """Both may serve it in one cluster: each node is as `place` says."""
+    both = [f"gpus-{namespace[-6:]}-{name}" for name in ("class", "plugin")]
+    for node, advertised in zip(both, (0, 1), strict=True):
+        publish(cards(node), advertised)
+    nodes = [make_node(both[0], {}), make_node(both[1], {}, **{"nvidia.com/gpu": 1})]
+    cluster = [*CLASSES, *nodes, *cards(both[0]), *cards(both[1])]
+    wish, got, placed = Wish(limits={"nvidia.com/gpu": "1"}), list[str](), list[list[str]]()
+    for index in range(3):
+        claims = plane.api.get(f"{API}/namespaces/{namespace}/resourceclaims")["items"]
+        made = [each | {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"} for each in claims]
+        found = place_pod(pod_with_limits(namespace, "next", wish), *cluster, *made)
+        placed.append(sorted(found.node_name(each.node) for each in found.feasible))
+        read_pod = create_pod(plane, namespace, f"pod-{index}", wish)
+        stored = eventually(read_pod, until=lambda pod: _node(pod) or "Insufficient nvidia.com/gpu" in _message(pod))
+        cluster.append(stored | {"kind": "Pod", "apiVersion": "v1"})
+        got.append(_node(stored))
+    assert (sorted(got[:2]), got[2]) == (both, "")
+    assert placed == [both, [each for each in both if each != got[0]], []]
 
 
 def test_a_pod_waits_while_another_pod_uses_its_claim_on_a_node_that_it_may_not_use(

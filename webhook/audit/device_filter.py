@@ -29,7 +29,6 @@ from webhook.model.dra.pod_devices import (
     PodClaims,
     allocate_for_pod,
     claim_specs,
-    is_partly_served,
     resolve_claims,
     with_devices_bound,
 )
@@ -46,7 +45,6 @@ from webhook.report.text import pluralize
 
 RESOURCE_CLAIMS = "resource claims"
 
-PARTLY_SERVED = "extended resources that device plugins offer on some nodes, and device classes on others"
 ENDS_SCHEDULING = "running DynamicResources filter plugin"
 DETAILS = {
     CANNOT_ALLOCATE: "it has too few free devices that match the pod's claims and whose taints these tolerate",
@@ -93,9 +91,7 @@ def find_device_reasons(pod: Pod, placement: PlacementInput, open_nodes: Callabl
     found = {
         node: allocate_for_pod(pod, claims, node, devices, fleet, select_device) for node in bit_positions(open_nodes())
     }
-    result = _filter_result(found, fleet)
-    unevaluated = "; ".join(filter(None, (unevaluated, result.unevaluated)))
-    return result._replace(unevaluated=unevaluated, claims=claims, allocations=found)
+    return _filter_result(found, fleet)._replace(claims=claims, allocations=found)
 
 
 def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | None, str]:
@@ -105,10 +101,8 @@ def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | Non
         return None, RESOURCE_CLAIMS if names_devices(pod) else ""
     known = NamespaceClaims(devices.claims.get(namespace, {}), placement.claim_templates.get(namespace, {}))
     claims = resolve_claims(pod, known, devices, fleet)
-    unevaluated = PARTLY_SERVED if is_partly_served(claims, fleet) else ""
-    claims = claims._replace(extended=frozenset()) if unevaluated else claims
     is_anywhere = claims.is_empty() and claims.nodes == fleet.all_nodes
-    return None if is_anywhere else claims, unevaluated
+    return None if is_anywhere else claims, ""
 
 
 def unevaluated_devices(pod: Pod, placement: PlacementInput) -> str:
@@ -117,11 +111,16 @@ def unevaluated_devices(pod: Pod, placement: PlacementInput) -> str:
 
 
 def requested_device_milli(pod: Pod, placement: PlacementInput) -> int:
-    """Return the thousandths of GPUs that a pod would get on the first node that could serve it if it were empty."""
+    """Return the thousandths of GPUs that a pod would get on the first node that could serve it if it were empty.
+
+    Resources that the device plugin of some node offers are left out.
+    """
     claims, _ = _claims_of_pod(pod, placement)
     if claims is None:
         return 0
     fleet, empty = placement.snapshot.fleet, placement.devices._replace(allocated={})
+    extended = frozenset(name for name in claims.extended if not fleet.nodes_advertising(name))
+    claims = claims._replace(extended=extended)
     for node in bit_positions(claims.nodes):
         found = allocate_for_pod(pod, claims, node, empty, fleet, select_device)
         if found.outcome is AllocationOutcome.ALLOCATED:

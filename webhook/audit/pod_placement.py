@@ -16,8 +16,9 @@ from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
 from webhook.model.dra.device_view import NO_DEVICES
+from webhook.model.dra.pod_devices import PodClaims
 from webhook.model.filters.node_ports import host_ports
-from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests
+from webhook.model.filters.node_resources_fit import count_fitting_pods, other_requests, requests_of_plugins
 from webhook.model.filters.nominated_pods import select_nominated
 from webhook.model.filters.pod_ties import (
     count_pods_apart,
@@ -32,7 +33,6 @@ from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.pods import Pod
 from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.fragmentation.strategies import ScoringStrategy
-from webhook.placement.nodes.device_values import without_served_resources
 from webhook.placement.nodes.filtering import (
     NO_DAEMON_POD,
     VOLUME_TOPOLOGY,
@@ -44,8 +44,9 @@ from webhook.placement.nodes.filtering import (
     unsupported_constraints,
 )
 from webhook.placement.nodes.gangs import GangContext
-from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
+from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.preemption import find_preemption
+from webhook.placement.nodes.providers import ProviderRequirements, requirements_by_provider
 from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_mask
@@ -142,7 +143,7 @@ def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
     snapshot = placement.with_nominated(placement.classes.priority_of(pod)).snapshot
     required = _pod_requirements(pod, placement)
     found = {
-        node: (*filter_reasons(snapshot, required, node), *stock.get(node, ()))
+        node: (*filter_reasons(snapshot, required.on_node(node), node), *stock.get(node, ()))
         for node in range(len(snapshot.fleet.nodes))
     }
     devices = find_device_reasons(pod, placement, lambda: union_masks(1 << node for node in found if not found[node]))
@@ -150,12 +151,11 @@ def node_filter_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
     return {node: reasons for node, reasons in found.items() if reasons}
 
 
-def _pod_requirements(pod: Pod, placement: PlacementInput) -> PodRequirements:
+def _pod_requirements(pod: Pod, placement: PlacementInput) -> ProviderRequirements:
     """Return what a pod requires, on the nodes that its scheduler may choose from."""
     fleet, rules = placement.snapshot.fleet, rules_of_scheduler(placement.schedulers, pod.spec.scheduler_name)
-    required = without_served_resources(pod_requirements(pod, fleet), placement.devices, fleet)
-    allowed = fleet.select_nodes({}, rules.terms)
-    return msgspec.structs.replace(required, selected_nodes=required.selected_nodes & allowed)
+    required = requirements_by_provider(pod_requirements(pod, fleet), placement.devices, fleet)
+    return required.selecting(fleet.select_nodes({}, rules.terms))
 
 
 def find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[FilterReason, ...]]:
@@ -199,11 +199,11 @@ def _find_stock_reasons(pod: Pod, placement: PlacementInput) -> dict[int, tuple[
 
 
 def _open_nodes(
-    snapshot: SchedulingSnapshot, required: PodRequirements, filtered: Mapping[int, tuple[FilterReason, ...]]
+    snapshot: SchedulingSnapshot, required: ProviderRequirements, filtered: Mapping[int, tuple[FilterReason, ...]]
 ) -> int:
     """Return the mask of the nodes that no filter excludes."""
     nodes = (node for node in bit_positions(required.selected_nodes) if node not in filtered)
-    return union_masks(1 << node for node in nodes if not filter_reasons(snapshot, required, node))
+    return union_masks(1 << node for node in nodes if not filter_reasons(snapshot, required.on_node(node), node))
 
 
 def _exclusion_keys(pod: Pod, placement: PlacementInput) -> tuple[str, ...]:
@@ -231,6 +231,12 @@ def _unknown_volumes(pod: Pod, placement: PlacementInput) -> Iterator[str]:
         yield VOLUME_TOPOLOGY
 
 
+def _may_use_plugins_alone(claims: PodClaims, required: ProviderRequirements) -> bool:
+    """Return whether device plugins of some nodes offer all that a pod requests, so that it needs no devices there."""
+    without_claims = not (claims.unallocated or claims.rejection) and bool(claims.extended)
+    return without_claims and bool(required.of_plugins.resource)
+
+
 def _place_pod(
     admitted: AdmittedPod, domain: str, placement: PlacementInput, reserved: PlacementInput, ranking: NodeRanking
 ) -> PlacementResult:
@@ -241,19 +247,19 @@ def _place_pod(
     pod = with_default_spread(pod, rules, partial(placement.peers.find_of_pod, pod))
     required = _pod_requirements(pod, placement)
     free = [reserved.others.get(node.name, {}) for node in snapshot.fleet.nodes]
-    requests, filtered = other_requests(pod, placement.served_by_classes), find_stock_reasons(pod, placement)
+    requests, filtered = other_requests(pod), find_stock_reasons(pod, placement)
     suitable = required
     if daemon_nodes is not None:
-        suitable = msgspec.structs.replace(required, selected_nodes=required.selected_nodes & daemon_nodes)
+        suitable = required.selecting(daemon_nodes)
         without_pod = snapshot.fleet.all_nodes & ~daemon_nodes
         filtered |= {node: (*filtered.get(node, ()), NO_DAEMON_POD) for node in bit_positions(without_pod)}
     devices = find_device_reasons(pod, placement, partial(_open_nodes, snapshot, suitable, filtered))
     filtered = filtered | {node: (*filtered.get(node, ()), reason) for node, reason in devices.reasons.items()}
     gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
-    selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
-    eligible = msgspec.structs.replace(required, selected_nodes=selected)
-    ranked = ranking.rank(eligible, gang, device_values(pod, devices, placement))
-    feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
+    eligible = required.selecting(~gpu_mask(tuple(filtered)))
+    ranked = eligible.rank(ranking, gang, device_values(pod, devices, placement))
+    feasible = {each.node for each in ranked}
+    pod_capacity = eligible.pod_capacity(ranking, feasible)
     together = tuple(constraints_between_replicas(pod)) if replicas > 1 and not daemon else ()
     apart = _exclusion_keys(pod, placement) if replicas > 1 else ()
     one_each = snapshot.fleet.all_nodes if daemon or host_ports(pod) else _nodes_for_one(apart, snapshot.fleet)
@@ -261,17 +267,20 @@ def _place_pod(
     capacity = {}
     for node in (each.node for each in ranked):
         most = 1 if one_each >> node & 1 else UNLIMITED_PODS
-        capacity[node] = count_fitting_pods(requests, free[node], min(most, int(pod_capacity[node])))
+        of_node = requests_of_plugins(requests, snapshot.fleet.nodes[node].others, placement.served_by_classes)
+        capacity[node] = count_fitting_pods(of_node, free[node], min(most, pod_capacity[node]))
     nearest = None
-    if not ranked and devices.claims is None:
-        nearest = find_preemption(snapshot, suitable, placement.pods, pod, free, placement.tied_pods)
+    if not ranked and (devices.claims is None or _may_use_plugins_alone(devices.claims, suitable)):
+        nearest = find_preemption(snapshot, suitable.on_plugin_nodes(), placement.pods, pod, free, placement.tied_pods)
     return PlacementResult(
         title=checked.title,
         denied=denial_codes(checked),
-        request=required,
+        request=required.of_plugins,
         snapshot=snapshot,
         feasible=tuple(ranked),
-        reasons={node: (*filter_reasons(snapshot, required, node), *filtered.get(node, ())) for node in others},
+        reasons={
+            node: (*filter_reasons(snapshot, required.on_node(node), node), *filtered.get(node, ())) for node in others
+        },
         nearest=nearest,
         replicas=replicas,
         admitted=allowed,

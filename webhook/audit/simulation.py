@@ -26,7 +26,7 @@ from webhook.cache.placement_input import PlacementInput, subtract_others
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
 from webhook.model.filters.node_ports import HostPort, held_ports, index_host_ports, nodes_by_name
-from webhook.model.filters.node_resources_fit import other_requests
+from webhook.model.filters.node_resources_fit import other_requests, requests_of_plugins
 from webhook.model.filters.nominated_pods import nominated_node
 from webhook.model.filters.volume_binding import unbound_claim
 from webhook.model.fleet import FleetNode
@@ -39,7 +39,6 @@ from webhook.model.schedulers import rules_of_scheduler, with_default_spread
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
-from webhook.placement.nodes.device_values import without_served_resources
 from webhook.placement.nodes.filtering import (
     NODE_NAME_UNMATCHED,
     PORTS_IN_USE,
@@ -51,6 +50,7 @@ from webhook.placement.nodes.filtering import (
     unsupported_constraints,
 )
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
+from webhook.placement.nodes.providers import ProviderRequirements, requirements_by_provider
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking, RankedNode
 from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
@@ -207,7 +207,7 @@ class SimulatedCluster:
         self._pods = Counter(nominated_node(pod) or pod.spec.node_name for pod in placement.pods)
         bound = ((node, ports) for node, ports in placement.ports.items() if node)
         self._ports = index_host_ports(_nodes_by_port(bound), snapshot.fleet)
-        self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
+        self._unplaceable: dict[ProviderRequirements, PlacementOutcome] = {}
 
     @property
     def snapshot(self) -> SchedulingSnapshot:
@@ -253,8 +253,7 @@ class SimulatedCluster:
     def _place_pod(self, pod: Pod, only: int) -> PlacementOutcome:
         """Place a pod on one of some nodes. Failures are remembered until the next pod is placed."""
         fleet = self.snapshot.fleet
-        required = without_served_resources(pod_requirements(pod, fleet), self._cluster.devices, fleet)
-        required = structs.replace(required, selected_nodes=required.selected_nodes & only)
+        required = requirements_by_provider(pod_requirements(pod, fleet), self._cluster.devices, fleet).selecting(only)
         devices = NO_DEVICES_NEEDED
         if required.selected_nodes:
             found = list(self._exclusions(pod))
@@ -264,14 +263,14 @@ class SimulatedCluster:
             selected = required.selected_nodes & ~union_masks(nodes for nodes, _ in found)
             if not selected:
                 most = max(found, key=lambda each: (each[0] & required.selected_nodes).bit_count())
-                return self._failure(pod, PlacementOutcome(self._requested_milli(required), most[1]))
-            required = structs.replace(required, selected_nodes=selected)
+                return self._failure(pod, PlacementOutcome(self._requested_milli(required.of_plugins), most[1]))
+            required = required.selecting(selected)
         if required not in self._unplaceable:
-            ranked = self._ranking.rank(required, devices=device_values(pod, devices, self._cluster))
+            ranked = required.rank(self._ranking, devices=device_values(pod, devices, self._cluster))
             if ranked:
-                return self._bind_pod(pod, required, ranked[0], devices)
-            obstacle = _main_obstacle(self.snapshot, required)
-            self._unplaceable[required] = PlacementOutcome(self._requested_milli(required), obstacle)
+                return self._bind_pod(pod, required.on_node(ranked[0].node), ranked[0], devices)
+            obstacle = _main_obstacle(self.snapshot, required.of_plugins)
+            self._unplaceable[required] = PlacementOutcome(self._requested_milli(required.of_plugins), obstacle)
         return self._failure(pod, self._unplaceable[required])
 
     def _failure(self, pod: Pod, outcome: PlacementOutcome) -> PlacementOutcome:
@@ -290,7 +289,7 @@ class SimulatedCluster:
             yield fleet.all_nodes & ~fleet.nodes_declaring(features), FEATURES_UNMATCHED
         if ports := held_ports(pod):
             yield self._ports.nodes_in_use(ports), PORTS_IN_USE
-        for name, amount in other_requests(pod, cluster.served_by_classes).items():
+        for name, amount in other_requests(pod).items():
             if amount > 0 and name != ACCOUNTING_RESOURCE:
                 yield _nodes_short_of(name, amount, cluster), f"Insufficient {name}"
         for each in cluster.volume_rejections(pod) or ():
@@ -347,9 +346,14 @@ def unsimulated_constraints(pod: Pod, placement: PlacementInput) -> Iterator[str
 
 
 def _nodes_short_of(name: str, amount: int, cluster: PlacementInput) -> int:
-    """Return the mask of the nodes with less of a resource free than an amount."""
-    nodes = enumerate(cluster.snapshot.fleet.nodes)
-    return union_masks(1 << i for i, node in nodes if cluster.others.get(node.name, {}).get(name, 0) < amount)
+    """Return the mask of the nodes with less of a resource free than an amount, and where no device class serves it."""
+    short = (
+        1 << i
+        for i, node in enumerate(cluster.snapshot.fleet.nodes)
+        if requests_of_plugins({name: amount}, node.others, cluster.served_by_classes)
+        and cluster.others.get(node.name, {}).get(name, 0) < amount
+    )
+    return union_masks(short)
 
 
 def _nodes_by_port(ports_by_node: Iterable[tuple[str, Iterable[HostPort]]]) -> dict[HostPort, list[str]]:

@@ -81,8 +81,8 @@ class PlacementInput(msgspec.Struct, frozen=True):
 
     @property
     def served_by_classes(self) -> Set[str]:
-        """Return the extended resources that device classes serve and no node advertises."""
-        return self.devices.class_by_resource.keys() - self.snapshot.fleet.extended_resources
+        """Return the extended resources that device classes serve, on nodes that offer none of them."""
+        return self.devices.class_by_resource.keys()
 
     def volume_rejections(self, pod: Pod) -> list[VolumeRejection] | None:
         """Return what excludes a pod's volumes from nodes; None if the snapshot has no claims and volumes."""

@@ -27,9 +27,10 @@ from webhook.model.pods import Pod, pod_uid, without_nulls
 from webhook.placement.capacity import IntArray
 from webhook.placement.devices import devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import gets_connected_gpus
-from webhook.placement.nodes.device_values import NeededDevices, without_served_resources
+from webhook.placement.nodes.device_values import NeededDevices
 from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED, unsuitable_reason
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
+from webhook.placement.nodes.providers import requirements_by_provider
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
 
 NODE_NAMES_REQUIRED = "NodeNames must be set: write nodeCacheCapable: true in the scheduler's configuration"
@@ -199,7 +200,7 @@ def _begin_verb(state: SchedulerState, args: ExtenderArgs, now: float) -> _VerbC
     ranking, requirements = _refresh_and_require(state, args.pod, now)
     needed = state.devices.find_needed(args.pod, state.fleet, now)
     if needed is not None:
-        requirements = without_served_resources(requirements, needed.view, state.fleet)
+        requirements = requirements_by_provider(requirements, needed.view, state.fleet).of_plugins
     elif not requirements.count:
         ranking = None
     if ranking is not None:

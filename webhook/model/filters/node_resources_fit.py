@@ -1,7 +1,7 @@
 """NodeResourcesFit: requests for other resources than CPU, memory and GPUs, and the pod limit of nodes.
 
 A request of zero always fits. A resource that a node does not advertise fits no other request. The scheduler's
-configuration may ignore resources (`ignoredResources`); it is not known, so none is ignored but device classes.
+configuration may ignore resources (`ignoredResources`); it is not known, so none is ignored.
 
 Source: the NodeResourcesFit plugin of kube-scheduler.
 """
@@ -21,18 +21,18 @@ Amounts = Mapping[str, int]
 """Nano-units by resource."""
 
 
-def other_requests(pod: Pod, served: Collection[str] = ()) -> dict[str, int]:
-    """Return requests for other resources than CPU, memory and GPUs. Nodes do not advertise device classes.
-
-    Args:
-        pod: The pod.
-        served: The extended resources that only device classes serve: left out.
-    """
+def other_requests(pod: Pod) -> dict[str, int]:
+    """Return requests for other resources than CPU, memory and GPUs."""
     return {
         name: amount
         for name, amount in effective_requests(pod).items()
-        if name not in served and (name == ACCOUNTING_RESOURCE or is_other_resource(name))
+        if name == ACCOUNTING_RESOURCE or is_other_resource(name)
     }
+
+
+def requests_of_plugins(requested: Amounts, offered: Amounts, served: Collection[str]) -> Amounts:
+    """Return requests without those that device classes serve on a node: of the names that it offers none of."""
+    return {name: amount for name, amount in requested.items() if name not in served or offered.get(name, 0) > 0}
 
 
 def find_shortages(requested: Amounts, free: Amounts) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cel.cel_errors import UnmodeledExpressionError
@@ -36,7 +35,6 @@ from webhook.model.node_masks import union_masks
 from webhook.model.pods import Pod
 from webhook.placement.capacity import FloatArray
 from webhook.placement.mig import mig_card_value, mig_geometry
-from webhook.placement.nodes.pod_requirements import PodRequirements
 
 MEMORY_SLICE = "memory-slice-"
 """Start of the names of counters that say which part of a card's memory a MIG device uses up."""
@@ -165,16 +163,6 @@ def _fullness(pools: Collection[PoolId], view: DeviceView) -> float:
         cards += len({part.card for part in parts.values()})
         taken += sum(parts[name].milli for name in (*allocated.whole, *allocated.shared) if name in parts)
     return min(1.0, taken / (CARD_MILLI * cards)) if cards else 0.0
-
-
-def without_served_resources(required: PodRequirements, view: DeviceView, fleet: Fleet) -> PodRequirements:
-    """Return what a pod requires of device plugins: not what only device classes serve in this cluster."""
-    served = view.class_by_resource
-    left = [each for each in required.gpu_resources if each[0] not in served or fleet.nodes_advertising(each[0])]
-    if len(left) == len(required.gpu_resources):
-        return required
-    resource, count = left[0] if left else ("", 0)
-    return replace(required, resource=resource, count=count, other_gpus=tuple(left[1:]), container_requests=())
 
 
 class NodeKinds(NamedTuple):

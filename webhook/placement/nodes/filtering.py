@@ -22,7 +22,7 @@ from webhook.model.filters.inter_pod_affinity import (
 )
 from webhook.model.filters.node_declared_features import FEATURES_UNMATCHED, required_features
 from webhook.model.filters.node_ports import HostPort, find_port_conflicts, host_ports
-from webhook.model.filters.node_resources_fit import Amounts, find_shortages, other_requests
+from webhook.model.filters.node_resources_fit import Amounts, find_shortages, other_requests, requests_of_plugins
 from webhook.model.filters.pod_ties import ClusterPods, find_own_affinity, ties_of
 from webhook.model.filters.pod_topology_spread import (
     SPREAD_KEY_MISSING,
@@ -241,9 +241,9 @@ def stock_filter_reasons(
     """Return why the scheduler or the API server rejects a pod, GPUs aside, by node position.
 
     `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name,
-    `volumes` what excludes the pod's volumes from nodes, and `served` the resources that only device classes serve.
+    `volumes` what excludes the pod's volumes from nodes, and `served` the resources that device classes serve.
     """
-    requested, ports_requested, features = other_requests(pod, served), host_ports(pod), required_features(pod)
+    requested, ports_requested, features = other_requests(pod), host_ports(pod), required_features(pod)
     on_every_node = tuple(
         FilterReason(
             f"Invalid value: {name} must be greater than or equal to 0", f"it requests a negative amount of {name}"
@@ -253,7 +253,7 @@ def stock_filter_reasons(
     found = {
         i: (
             *on_every_node,
-            *_node_reasons(pod, requested, node, free[i]),
+            *_node_reasons(pod, requests_of_plugins(requested, node.others, served), node, free[i]),
             *_missing_feature_reasons(features, node),
             *_port_conflict_reasons(ports_requested, ports.get(node.name, ())),
             *(FilterReason(each.message, each.detail) for each in rejections_by_node(volumes, i)),

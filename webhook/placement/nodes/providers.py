@@ -1,0 +1,85 @@
+"""Requirements of a pod for device plugins, by node: a device class serves a GPU resource where no plugin offers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple, Self
+
+from msgspec.structs import replace
+
+from webhook.model.dra.device_view import DeviceView
+from webhook.model.fleet import Fleet
+from webhook.placement.nodes.device_values import DeviceValues
+from webhook.placement.nodes.gangs import GangContext
+from webhook.placement.nodes.pod_requirements import PodRequirements
+from webhook.placement.nodes.ranking import NodeRanking, RankedNode
+
+
+class ProviderRequirements(NamedTuple):
+    """The requirements of one pod, by who serves its GPU resources.
+
+    Attributes:
+        parts: Masks that divide all nodes, each with what the pod requires of device plugins on these. The first are
+            the nodes whose plugins offer most of the resources.
+    """
+
+    parts: tuple[tuple[int, PodRequirements], ...]
+
+    @property
+    def of_plugins(self) -> PodRequirements:
+        """The requirements on nodes whose device plugins offer the resources; on all nodes if there are none."""
+        return self.parts[0][1]
+
+    @property
+    def selected_nodes(self) -> int:
+        """The nodes that node selector and required affinity allow."""
+        return self.of_plugins.selected_nodes
+
+    def on_node(self, node: int) -> PodRequirements:
+        """Return the requirements on one node."""
+        return next(each for mask, each in self.parts if mask >> node & 1)
+
+    def on_plugin_nodes(self) -> PodRequirements:
+        """Return the requirements of a pod that may use only nodes whose device plugins offer the resources."""
+        nodes, required = self.parts[0]
+        return replace(required, selected_nodes=required.selected_nodes & nodes)
+
+    def selecting(self, nodes: int) -> Self:
+        """Return the requirements of a pod that may use only nodes of a mask."""
+        parts = [(mask, replace(each, selected_nodes=each.selected_nodes & nodes)) for mask, each in self.parts]
+        return self._replace(parts=tuple(parts))
+
+    def rank(
+        self, ranking: NodeRanking, gang: GangContext | None = None, devices: DeviceValues | None = None
+    ) -> Sequence[RankedNode]:
+        """Return the feasible nodes, the best first. Arguments: see `NodeRanking.order`."""
+        each = [
+            ranking.rank(replace(one, selected_nodes=one.selected_nodes & mask), gang, devices)
+            for mask, one in self.parts
+        ]
+        if len(each) == 1:
+            return each[0]
+        return sorted(chain.from_iterable(each), key=lambda one: (*(-part for part in one.key), one.node))
+
+    def pod_capacity(self, ranking: NodeRanking, nodes: Iterable[int]) -> dict[int, int]:
+        """Return how many such pods fit on each of some nodes, ignoring taints and selectors."""
+        counts = [(mask, ranking.pod_capacity(each)) for mask, each in self.parts]
+        return {node: next(int(some[node]) for mask, some in counts if mask >> node & 1) for node in nodes}
+
+
+def requirements_by_provider(required: PodRequirements, view: DeviceView, fleet: Fleet) -> ProviderRequirements:
+    """Return what a pod requires on the nodes whose plugins offer its GPU resources, and where classes serve them."""
+    parts = [(fleet.all_nodes, required)]
+    for name in (name for name, _ in required.gpu_resources if name in view.class_by_resource):
+        offering = fleet.nodes_advertising(name)
+        offered = [(mask & offering, each) for mask, each in parts]
+        served = [(mask & ~offering, _without_resource(each, name)) for mask, each in parts]
+        parts = [part for part in (*offered, *served) if part[0]] or served
+    return ProviderRequirements(tuple(parts))
+
+
+def _without_resource(required: PodRequirements, name: str) -> PodRequirements:
+    left = [each for each in required.gpu_resources if each[0] != name]
+    resource, count = left[0] if left else ("", 0)
+    return replace(required, resource=resource, count=count, other_gpus=tuple(left[1:]), container_requests=())
