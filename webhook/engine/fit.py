@@ -36,7 +36,7 @@ from webhook.engine.quota.charges import (
     find_full_quota_by_class,
 )
 from webhook.errors import abbreviate_names
-from webhook.model.batch import KAI_POOL_LABEL, KUEUE, is_charged_as_one_gpu, is_kai_sign, queueing_sign
+from webhook.model.batch import KAI, KAI_POOL_LABEL, is_charged_as_one_gpu, queueing_sign, sign_of_system
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
@@ -407,8 +407,8 @@ def _reason_against_offers(
 
 def _reason_by_scheduler(pod: Pod, resource: str, nodes: int, fleet: Fleet) -> KeepRequest | None:
     """Return why a scheduler that charges pods would charge one more for a resource, or use other nodes for it."""
-    sign = queueing_sign(pod, KUEUE)
-    if not is_kai_sign(sign):
+    sign = sign_of_system(pod, KAI)
+    if not sign:
         return None
     if not is_charged_as_one_gpu(resource):
         return KeepRequest(KeepReason.NO_EQUAL_CHARGE, f"{resource}, {sign}")

@@ -22,7 +22,7 @@ Sources: torchrun, accelerate, JAX, TensorFlow (`TF_CONFIG`), Slurm, Open MPI, H
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -268,11 +268,6 @@ def _affinity_term_text(term: PodAffinityTerm) -> str:
     return "; ".join(sorted(metadata))
 
 
-def is_kai_sign(sign: str) -> bool:
-    """Return whether a sign is of KAI, also under its older name."""
-    return sign.partition(" ")[2].startswith(("kai-scheduler", "kai.scheduler/", "runai"))
-
-
 def is_charged_as_one_gpu(resource: str) -> bool:
     """Return whether KAI charges one unit of a resource as one GPU, as it does for a whole card.
 
@@ -288,15 +283,26 @@ def queueing_sign(pod: Pod, *but: QueueingSystem) -> str:
     Args:
         but: Systems whose signs do not count.
     """
-    metadata, scheduler = pod.metadata, pod.spec.scheduler_name
-    ignored = {prefix for system in but for prefix in system.prefixes}
-    prefixes = tuple([each for each in QUEUEING_PREFIXES if each not in ignored]) if ignored else QUEUEING_PREFIXES
-    if scheduler in QUEUEING_SCHEDULERS and not any(scheduler in system.schedulers for system in but):
-        return f"schedulerName {scheduler}"
-    for label in metadata.labels:
+    schedulers: Collection[str] = QUEUEING_SCHEDULERS
+    prefixes: tuple[str, ...] = QUEUEING_PREFIXES
+    for system in but:
+        schedulers = [each for each in schedulers if each not in system.schedulers]
+        prefixes = tuple([each for each in prefixes if each not in system.prefixes])
+    return _find_sign(pod, schedulers, prefixes)
+
+
+def sign_of_system(pod: Pod, system: QueueingSystem) -> str:
+    """Return the sign of one queueing system on a pod; "" for none."""
+    return _find_sign(pod, system.schedulers, system.prefixes)
+
+
+def _find_sign(pod: Pod, schedulers: Collection[str], prefixes: tuple[str, ...]) -> str:
+    if pod.spec.scheduler_name in schedulers:
+        return f"schedulerName {pod.spec.scheduler_name}"
+    for label in pod.metadata.labels:
         if label.startswith(prefixes):
             return f"label {label}"
-    for annotation in metadata.annotations:
+    for annotation in pod.metadata.annotations:
         if annotation.startswith(prefixes):
             return f"annotation {annotation}"
     return ""

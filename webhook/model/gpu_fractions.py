@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
-from webhook.model.batch import is_kai_sign, queueing_sign
+from webhook.model.batch import KAI, sign_of_system
 from webhook.model.pods import Pod
 from webhook.model.quantity import parse_nano, parse_nano_or_none
 from webhook.model.schedulers import DEFAULT_SCHEDULER
@@ -65,7 +65,7 @@ def fraction_annotations(keys: Iterable[str]) -> list[str]:
 def requested_fraction(pod: Pod) -> str:
     """Return the annotation by which a pod requests a fraction from its scheduler; "" for none."""
     found = fraction_annotations(pod.metadata.annotations)
-    if not found or (pod.spec.scheduler_name in DEFAULT_SCHEDULERS and not is_kai_sign(queueing_sign(pod))):
+    if not found or (pod.spec.scheduler_name in DEFAULT_SCHEDULERS and not sign_of_system(pod, KAI)):
         return ""
     return found[0]
 
