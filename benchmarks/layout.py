@@ -37,7 +37,7 @@ from webhook.placement.integer_program import IntegerProgram
 from webhook.placement.layout_parts import plan_layouts
 from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, EqualNodes, UnitDemand
 from webhook.placement.mig import MigLayout, mig_geometry
-from webhook.report.layout import RequestOrigin, UnitNeed
+from webhook.report.layout_demand import RequestOrigin, UnitNeed
 from webhook.usage.container_samples import multiprocessor_share
 from webhook.usage.history import UsageHistory
 

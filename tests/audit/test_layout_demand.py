@@ -19,7 +19,7 @@ from webhook.cache.snapshot import view_of_objects
 from webhook.placement.layout_plan import CardUnit
 from webhook.placement.node_layouts import node_layouts
 from webhook.policy.loader import load_policies
-from webhook.report.layout import LayoutDemand, RequestOrigin
+from webhook.report.layout_demand import LayoutDemand, RequestOrigin
 
 A100, H100, T4 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3", "Tesla-T4"
 POLICY = """\

@@ -27,7 +27,7 @@ from webhook.placement.layout_parts import plan_layouts
 from webhook.placement.layout_plan import CardUnit, EqualNodes, UnitDemand
 from webhook.placement.node_layouts import node_layouts
 from webhook.policy.loader import load_policies
-from webhook.report.layout import LayoutDemand, RequestOrigin, UnitNeed
+from webhook.report.layout_demand import LayoutDemand, RequestOrigin, UnitNeed
 from webhook.usage.estimator import estimate_usage
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord

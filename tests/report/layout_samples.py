@@ -8,7 +8,8 @@ from webhook.placement.integer_program import ObjectiveValue
 from webhook.placement.layout_plan import WHOLE_CARD, CardGroup, CardUnit, LayoutPlan
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode
-from webhook.report.layout import ClusterLayout, LayoutDemand, RequestOrigin, UnitNeed
+from webhook.report.layout import ClusterLayout
+from webhook.report.layout_demand import LayoutDemand, RequestOrigin, UnitNeed
 
 H100, A30 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-A30"
 MIXED: MigLayout = (("1g.10gb", 4), ("3g.40gb", 1))

@@ -7,7 +7,9 @@ import pytest
 from webhook.placement.integer_program import ObjectiveValue
 from webhook.placement.layout_plan import CardGroup, LayoutPlan
 from webhook.placement.node_layouts import NodeLayout
-from webhook.report.layout import ClusterLayout, LayoutDemand, RequestOrigin, UnitNeed, layout_lines
+from webhook.report.layout import ClusterLayout
+from webhook.report.layout_demand import LayoutDemand, RequestOrigin, UnitNeed
+from webhook.report.layout_text import layout_lines
 
 UNPROVED = {
     "more could be served": (ObjectiveValue(5, 2), ObjectiveValue(3, 1), "other layouts may serve 3 more units"),

@@ -26,7 +26,7 @@ from webhook.placement.layout_plan import WHOLE_CARD, CardUnit, share_of, share_
 from webhook.placement.mig import legal_layouts, mig_geometry
 from webhook.placement.node_layouts import NO_DRAIN_LIMIT, DrainLimit, NodeLayout, nodes_by_product
 from webhook.policy.policy_set import InjectionRules, PolicySet
-from webhook.report.layout import HostUse, LayoutDemand, RequestOrigin, UnitNeed, unit_resource
+from webhook.report.layout_demand import HostUse, LayoutDemand, RequestOrigin, UnitNeed, unit_resource
 from webhook.report.results import CheckResult, UnevaluatedReason
 from webhook.well_known import Json
 

@@ -20,7 +20,7 @@ from webhook.model.pools import QuotaPool, weigh_on_node
 from webhook.model.quantity import parse_units
 from webhook.placement.layout_plan import CardUnit
 from webhook.policy.policy_set import PolicySet
-from webhook.report.layout import DemandQuota, QuotaKey, UnitNeed
+from webhook.report.layout_demand import DemandQuota, QuotaKey, UnitNeed
 from webhook.report.results import CheckResult
 
 REQUESTS = "requests."

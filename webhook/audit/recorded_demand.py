@@ -28,15 +28,8 @@ from webhook.model.offer_groups import SAME_SIZE_PERCENT
 from webhook.placement.layout_parts import plan_layouts
 from webhook.placement.layout_plan import EqualNodes, most_served
 from webhook.placement.node_layouts import group_nodes
-from webhook.report.layout import (
-    DemandQuota,
-    DemandRecord,
-    HeldOutShare,
-    LayoutDemand,
-    RecordedService,
-    UnitNeed,
-    unit_limits,
-)
+from webhook.report.layout import RecordedService
+from webhook.report.layout_demand import DemandQuota, DemandRecord, HeldOutShare, LayoutDemand, UnitNeed, unit_limits
 from webhook.usage.history import UsageHistory
 from webhook.usage.record_file import UsageRecord
 from webhook.well_known import Json

@@ -19,7 +19,7 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.placement.layout_plan import WHOLE_CARD, is_shared, share_of
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange
-from webhook.report.layout import node_layouts_text
+from webhook.report.layout_text import node_layouts_text
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import sanitize
 from webhook.well_known import Json

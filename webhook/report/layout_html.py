@@ -20,14 +20,13 @@ from webhook.placement.mig import MigLayout, MigPlacement, arrange_instances, mi
 from webhook.placement.node_layouts import AdvertisedGpus, NodeChange, NodeLayout, UnplannedNode
 from webhook.report.charts import Bar, WaterfallStep, waterfall_chart
 from webhook.report.html import render_page
-from webhook.report.layout import (
+from webhook.report.layout import CardUse, ClusterLayout
+from webhook.report.layout_text import (
     CHANGES,
     LAYOUTS,
     NEEDS,
     PRODUCTS,
     STEPS,
-    CardUse,
-    ClusterLayout,
     changes_text,
     drain_lines,
     freed_text,

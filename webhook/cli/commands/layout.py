@@ -62,9 +62,11 @@ from webhook.placement.node_layouts import (
     node_layouts,
     unplanned_nodes,
 )
-from webhook.report.layout import ChangeStep, ClusterLayout, LayoutDemand, layout_document, layout_lines
+from webhook.report.layout import ChangeStep, ClusterLayout
+from webhook.report.layout_demand import LayoutDemand
 from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, PlannedNode, layout_files, planned_nodes
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
+from webhook.report.layout_text import layout_document, layout_lines
 from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
 
