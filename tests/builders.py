@@ -89,6 +89,11 @@ class PodMaker:
         self.data["spec"].update(fields)
         return self
 
+    def claims(self, *claims: Json) -> Self:
+        """Use claims in the first container."""
+        self.main.setdefault("resources", {})["claims"] = [{"name": each["name"]} for each in claims]
+        return self.spec(resourceClaims=list(claims))
+
     def owned_by(self, kind: str, name: str, version: str = "apps/v1") -> Self:
         """Set the controller."""
         owner = {"apiVersion": version, "kind": kind, "name": name, "controller": True, "uid": "u"}

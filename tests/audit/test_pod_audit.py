@@ -151,7 +151,7 @@ CLAIMS: tuple[dict[str, Any], ...] = (
 def test_claims_of_a_running_pod_are_its_own_usage(node: str, codes: list[str]) -> None:
     amounts = {DEVICES: "2"}
     full = {**QUOTA, "spec": {"hard": amounts}, "status": {"hard": amounts, "used": amounts}}
-    pod = make_pod("a").spec(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "two"}], nodeName=node).build()
+    pod = make_pod("a").claims({"name": "c", "resourceClaimTemplateName": "two"}).spec(nodeName=node).build()
     [result] = run_audit(NODE, *CLAIMS, full, pod)
     assert [found.finding.code for found in result.findings] == codes
 
@@ -449,7 +449,7 @@ spec:
 
 def test_pods_hold_the_devices_of_their_claims_and_fit_the_quota_that_they_fill() -> None:
     slice_of_claim = allocated("n", "gpu-0-mig-1g10gb-1-0")
-    pods = [make_pod(name).spec(nodeName="n", resourceClaims=[CLAIM]).build() for name in ("a", "b")]
+    pods = [make_pod(name).spec(nodeName="n").claims(CLAIM).build() for name in ("a", "b")]
     claim, nodes = resource_claim("c", slice_of_claim), [make_node("n", {}), *partitionable_gpus("n")]
     results = run_audit(*nodes, make_namespace("team"), claim, *pods, policy=SHARED_QUOTA)
     assert [(each.name, each.decision.gpu_milli_before, each.decision.denials) for each in results] == [

@@ -390,6 +390,7 @@ def test_one_node_must_have_the_devices_of_all_claims_of_a_pod(
     plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", pair)
     pod = pod_with_claim(namespace, "pair")
     pod["spec"]["resourceClaims"].append({"name": "more", "resourceClaimTemplateName": "pair"})
+    pod["spec"]["containers"][0]["resources"]["claims"].append({"name": "more"})
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
     read_pod = partial(plane.api.get, f"/api/v1/namespaces/{namespace}/pods/pair")
     eventually(read_pod, until=lambda found: "cannot allocate all claims" in _message(found))
@@ -468,7 +469,7 @@ def test_a_pod_waits_while_another_pod_uses_its_claim_on_a_node_that_it_may_not_
 def _pod_with_shared_claim(namespace: str, node: str) -> Json:
     """Return a pod for a node, with a claim that others may use too."""
     pod = make_pod(node).namespace(namespace).spec(nodeSelector={"kubernetes.io/hostname": node})
-    return pod.spec(resourceClaims=[{"name": "gpus", "resourceClaimName": "shared"}]).build()
+    return pod.claims({"name": "gpus", "resourceClaimName": "shared"}).build()
 
 
 def _kinds(published: Sequence[Json]) -> Mapping[str, str]:

@@ -81,7 +81,7 @@ def test_a_pod_is_warned_about_a_claim_over_quota(plane: Plane, namespace: str, 
     plane.api.create(f"{namespace_path}/resourcequotas", {"metadata": {"name": "devices"}, "spec": {"hard": hard}})
     eventually(lambda: plane.api.get(f"{namespace_path}/resourcequotas/devices")["status"].get("used"))
     claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
-    pod = make_pod("waiting").namespace(namespace).spec(resourceClaims=claims).build()
+    pod = make_pod("waiting").namespace(namespace).claims(*claims).build()
     policies = tmp_path / "policies.yaml"
     policies.write_text(policy_text("limits", mode="enforce", limits={"resourceQuotas": "evaluate"}))
 

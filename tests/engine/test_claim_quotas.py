@@ -94,7 +94,7 @@ def pod(name: str = "p", *claims: Json, made: dict[str, str] | None = None) -> J
 
 def with_claims(*claims: Json) -> PodMaker:
     """Return a new pod with claims."""
-    return make_pod().spec(resourceClaims=list(claims))
+    return make_pod().claims(*claims)
 
 
 OWN = {"name": "g", "resourceClaimTemplateName": "t"}

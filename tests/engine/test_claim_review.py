@@ -784,6 +784,29 @@ def test_a_container_names_a_request_of_its_claim(name: str, fixes: list[str]) -
     assert [f"{format_path(each.path)}: {each.fix}" for each in found] == fixes
 
 
+UNUSED: dict[str, tuple[Json, list[Json], list[str]]] = {
+    "a claim that no container names": ({}, [request()], ["GPU-D114"]),
+    "one that a container names": ({"containers": [{"name": "gpu"}]}, [request()], []),
+    "one of which a container names a request": ({"containers": [{"name": "gpu", "request": "g"}]}, [request()], []),
+    "one that an init container names": ({"initContainers": [{"name": "gpu"}]}, [request()], []),
+    "another claim": ({"containers": [{"name": "other"}]}, [request()], ["GPU-D114"]),
+    "a claim for devices that are no GPUs, which may be for the whole pod": ({}, [request(name="nic")], []),
+}
+
+
+@pytest.mark.parametrize(("uses", "requests", "codes"), UNUSED.values(), ids=UNUSED)
+def test_gpus_of_a_claim_that_no_container_uses_are_reported(
+    uses: Json, requests: list[Json], codes: list[str]
+) -> None:
+    nic = [device_class("nic", "device.driver == 'dra.net'"), make_node("nic", {})]
+    nic.append(resource_slice("nic", "dra.net", "nic", nodeName="nic", devices=[{"name": "eth1"}]))
+    pod = make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "c"}])
+    for kind, claims in uses.items():
+        pod.container("uses", kind=kind, resources={"claims": claims})
+    found = findings(pod.build(), *CLUSTER, *nic, template(*requests))
+    assert [(each.code, format_path(each.path)) for each in found] == [(one, "spec.resourceClaims[0]") for one in codes]
+
+
 def named_template(name: str) -> Json:
     """Return a template of this name."""
     made = template(request())
@@ -792,7 +815,7 @@ def named_template(name: str) -> Json:
 
 def pod_with_claim(**names: str) -> PodMaker:
     """Return a pod with a claim, by its name or by that of its template."""
-    return make_pod().namespace("team").spec(resourceClaims=[{"name": "gpu", **names}])
+    return make_pod().namespace("team").claims({"name": "gpu", **names})
 
 
 OTHER = "gpus.example.com"
@@ -872,7 +895,7 @@ def test_devices_that_are_published_twice_are_reported_once(cluster: list[Json],
 def claiming(*names: str, **spec: Any) -> PodMaker:
     """Return a pod with claims of the template."""
     claims = [{"name": name, "resourceClaimTemplateName": "c"} for name in names]
-    return make_pod().namespace("team").spec(resourceClaims=claims, **spec)
+    return make_pod().namespace("team").claims(*claims).spec(**spec)
 
 
 def test_a_pod_with_several_claims_gets_one_warning_about_devices_that_are_published_twice() -> None:
@@ -889,16 +912,11 @@ TOGETHER: dict[str, tuple[PodMaker, list[str]]] = {
         ["GPU-D104"],
     ),
     "a template and a claim": (
-        make_pod().spec(
-            resourceClaims=[
-                {"name": "a", "resourceClaimTemplateName": "c"},
-                {"name": "b", "resourceClaimName": "c"},
-            ]
-        ),
+        make_pod().claims({"name": "a", "resourceClaimTemplateName": "c"}, {"name": "b", "resourceClaimName": "c"}),
         ["GPU-D104"],
     ),
     "one claim, named twice": (
-        make_pod().spec(resourceClaims=[{"name": n, "resourceClaimName": "c"} for n in ("a", "b")]),
+        make_pod().claims(*[{"name": n, "resourceClaimName": "c"} for n in ("a", "b")]),
         [],
     ),
     "one claim": (claiming("a"), []),
@@ -946,7 +964,7 @@ ALLOWED: dict[str, tuple[Json, PodMaker, bool]] = {
 
 @pytest.mark.parametrize(("requested", "pod", "is_served"), ALLOWED.values(), ids=ALLOWED)
 def test_a_node_that_the_pod_may_use_must_have_the_devices(requested: Json, pod: PodMaker, *, is_served: bool) -> None:
-    pod = pod.namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "c"}])
+    pod = pod.namespace("team").claims({"name": "a", "resourceClaimTemplateName": "c"})
     found = findings(pod.build(), *ON_NODES, template(requested))
     assert [each.code for each in found] == ["GPU-D104"] * (not is_served)
     assert all("a node has that the pod may use" in each.message for each in found)
@@ -1045,7 +1063,7 @@ def test_a_pod_runs_where_the_devices_of_its_claims_are(
     stored: Sequence[Json], names: Sequence[str], selector: Json, want: list[str]
 ) -> None:
     used = [{"name": name, "resourceClaimName": name} for name in names]
-    pod = make_pod().namespace("team").spec(resourceClaims=used, nodeSelector=selector)
+    pod = make_pod().namespace("team").claims(*used).spec(nodeSelector=selector)
     found = findings(pod.build(), *ON_NODES, *stored)
     assert [f"{each.path[-1]} {each.message.rpartition(': ')[2]}" for each in found] == want
     assert all(each.code == "GPU-D104" for each in found)
@@ -1053,7 +1071,7 @@ def test_a_pod_runs_where_the_devices_of_its_claims_are(
 
 def test_a_node_with_devices_in_use_must_have_those_of_the_other_claims() -> None:
     made = [{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimTemplateName": "c"}]
-    pod = make_pod().namespace("team").spec(resourceClaims=made, tolerations=[{"operator": "Exists"}])
+    pod = make_pod().namespace("team").claims(*made).spec(tolerations=[{"operator": "Exists"}])
     for node, is_served in (("h100", True), ("a10", False)):
         found = findings(pod.build(), *ON_NODES, template(request(count=2)), claim_on(node, "x"))
         assert [each.code for each in found] == ["GPU-D104"] * (not is_served)
@@ -1273,7 +1291,7 @@ def test_cluster_autoscaler_copies_a_node_with_its_devices(label: str, policy: s
 
 
 def test_a_claim_that_pods_share_is_for_any_number_of_them() -> None:
-    pods = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimName": "c"}])
+    pods = make_pod().namespace("team").claims({"name": "a", "resourceClaimName": "c"})
     assert findings(workload("Deployment", pods, replicas=100), *CLUSTER, claim(request())) == []
 
 
@@ -1360,7 +1378,7 @@ def test_devices_that_are_published_twice_are_reported_for_their_implicit_name()
 
 
 def test_a_pod_with_claims_of_gpus_uses_gpus_and_says_that_they_are_claimed() -> None:
-    pod = make_pod().namespace("team").spec(resourceClaims=[{"name": "a", "resourceClaimName": "c"}]).build()
+    pod = make_pod().namespace("team").claims({"name": "a", "resourceClaimName": "c"}).build()
     decision = review(pod, view=view_of(*CLUSTER, claim(request())))
     assert (decision.involves_gpus, decision.right_sizing_outcome) == (True, "ClaimedGPUs")
     other = review(
@@ -1447,7 +1465,7 @@ def _review_seconds(data: Json) -> float:
 
 
 def test_a_cached_decision_follows_the_claims_of_the_namespace_and_the_slices() -> None:
-    pod = make_pod().namespace("team").spec(resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    pod = make_pod().namespace("team").claims({"name": "g", "resourceClaimName": "c"})
     view = view_of(*CLUSTER, claim(request(f"{MEMORY}.compareTo(quantity('80Gi')) >= 0")))
     memory, policies, new = DecisionCache(), policies_of(), request_of(pod.build())
 

@@ -98,7 +98,7 @@ def quota(hard: dict[str, str], used: dict[str, str], **spec: Any) -> Json:
 def claiming(*templates: str, name: str = "pod") -> PodMaker:
     """Return a pod with a claim from each template."""
     claims = [{"name": f"c{place}", "resourceClaimTemplateName": each} for place, each in enumerate(templates)]
-    return make_pod(name).spec(resourceClaims=claims)
+    return make_pod(name).claims(*claims)
 
 
 ONE, TWO = template("one", exactly(A)), template("two", exactly(A, count=2))
@@ -172,7 +172,7 @@ CASES = {
         claiming("unknown", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
     ),
     "an existing claim is not created": Said(
-        make_pod().spec(resourceClaims=[{"name": "c0", "resourceClaimName": "two"}]),
+        make_pod().claims({"name": "c0", "resourceClaimName": "two"}),
         quota({devices(A): "0"}, {devices(A): "0"}),
         TWO,
         words="",

@@ -30,7 +30,7 @@ from webhook.engine.claim_findings import (
     findings_key,
     known_findings,
 )
-from webhook.engine.claimed_gpus import claim_of_scheduler, is_advertised, requests_used
+from webhook.engine.claimed_gpus import ClaimedGpus, claim_of_scheduler, is_advertised, requests_used
 from webhook.engine.gpu_requests import containers_of_every_kind, init_then_main_containers
 from webhook.engine.matched_devices import claim_warning
 from webhook.engine.new_nodes import NewNodes, find_new_nodes, publishing_view, says_that_groups_grow, view_new_devices
@@ -84,6 +84,7 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
     found = list(_pod_claim_findings(pod, view, namespace, nodes)) if is_reviewed else []
     found += _class_resource_findings(pod, view, namespace, partial(_usable_nodes, pod, view, added))
     if pod.spec.resource_claims:
+        found += _unused_claims(pod, context.claimed)
         for index, of_claim in _nodes_of_claims_in_use(pod, view, namespace):
             nodes &= of_claim
             if not nodes:
@@ -257,6 +258,20 @@ def _absent_requests(pod: Pod, claim_name: str, spec: ClaimSpec) -> Iterator[Pol
             message = f"must be a request of the claim, found {request}: the container gets none of its devices"
             fix = f"Write {' or '.join(names)}." if names else "Remove it."
             yield claim_warning("GPU-D113", (*path, "resources", "claims", index, "request"), message, fix)
+
+
+def _unused_claims(pod: Pod, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
+    """Yield each claim for GPUs that no container uses: its devices are allocated all the same.
+
+    Devices of other kinds may be for the whole pod, such as network interfaces.
+    """
+    containers = (container for _, container in containers_of_every_kind(pod.spec))
+    used = {claim for container in containers for claim, _ in requests_used(container)}
+    for index, one in enumerate(pod.spec.resource_claims):
+        if one.name not in used and any(request.units for request in claimed.claims.get(one.name, ())):
+            message = "must be used by a container, found none that names it: its GPUs are allocated all the same"
+            fix = f"Write resources: {{claims: [{{name: {one.name}}}]}} in the container that needs them."
+            yield claim_warning("GPU-D114", ("spec", "resourceClaims", index), message, fix)
 
 
 def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims) -> PolicyFinding:

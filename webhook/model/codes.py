@@ -488,6 +488,12 @@ CODES: dict[str, FindingCode] = {
         "because kubelet gives a container the devices of the request that it names.",
         "Write the name of a request of the claim, or remove it to get the devices of all requests.",
     ),
+    "GPU-D114": _claim_code(
+        "no container uses a claim for GPUs",
+        "The scheduler allocates the devices of every claim in `spec.resourceClaims`, and quotas count them. Only "
+        "containers that name the claim in `resources.claims` get them.",
+        "Name the claim in `resources.claims` of the container that needs the GPUs, or remove the claim.",
+    ),
     "GPU-T101": _topology_code(
         "several shares may be the same GPU",
         "With time-slicing, two shares may be on one GPU: they add neither memory nor speed.",
