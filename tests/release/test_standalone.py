@@ -26,7 +26,12 @@ from webhook import __version__
 
 TOOLS = ("sh", "head", "tail", "tar", "gzip", "mktemp", "mkdir", "mv", "rm")
 POD = ROOT / "examples" / "pods" / "01-notebook-8gb.yaml"
-START_SECONDS = 0.5
+STARTS = {
+    "--version": 0.1,
+    "check /home/pod.yaml": 0.75,
+    "check /home/pod.yaml --cluster demo": 1.25,
+}
+"""The most seconds of CPU time by arguments; docs/install.md has what was measured."""
 
 Runner = Callable[..., subprocess.CompletedProcess[str]]
 Krew = Callable[[bytes, bytes], subprocess.CompletedProcess[str]]
@@ -125,11 +130,12 @@ def test_an_unpacked_folder_with_a_part_missing_is_named(run: Runner, bare: Path
     assert missing in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--version"]], ids=" ".join)
-def test_a_start_takes_less_than_half_a_second_of_cpu(run: Runner, arguments: list[str]) -> None:
-    run("rightslice", *arguments)
+@pytest.mark.parametrize(("arguments", "seconds"), STARTS.items(), ids=STARTS)
+def test_a_start_takes_about_the_cpu_time_that_the_page_states(run: Runner, arguments: str, seconds: float) -> None:
+    command = ("rightslice", *arguments.split())
+    run(*command)
 
-    assert min(cpu_seconds(lambda: run("rightslice", *arguments)) / slowness() for _ in range(3)) < START_SECONDS
+    assert min(cpu_seconds(lambda: run(*command)) / slowness() for _ in range(3)) < seconds
 
 
 def cpu_seconds(call: Callable[[], object]) -> float:
