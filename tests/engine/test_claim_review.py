@@ -404,6 +404,31 @@ def test_more_slices_of_one_card_than_it_has_are_found_impossible() -> None:
     assert [one.code for one in findings(excessive, *CLUSTER)] == ["GPU-D105"]
 
 
+def test_a_constraint_is_reviewed_on_one_of_many_equal_nodes() -> None:
+    roots = [{"string": f"pci{i}"} for i in range(8)]
+    cards = [card(f"gpu-{i}", minor=i) for i in range(8)]
+    for one, root in zip(cards, roots, strict=True):
+        one["attributes"] |= {"resource.kubernetes.io/pcieRoot": root}
+    names = [f"n{i}" for i in range(600)]
+    slices = [resource_slice(name, NVIDIA, name, nodeName=name, devices=cards) for name in names]
+    cluster = [*map(make_node, names), *slices, *CLASSES]
+    requests = [request(), request() | {"name": "h"}, request() | {"name": "i"}]
+    found = [
+        findings(claim(*requests, constraints=[{key: "resource.kubernetes.io/pcieRoot"}]), *cluster)
+        for key in ("matchAttribute", "distinctAttribute")
+    ]
+    assert [[one.code for one in some] for some in found] == [["GPU-D105"], []]
+
+
+@pytest.mark.parametrize(("count", "codes"), [(7, []), (8, ["GPU-D105"])])
+def test_cards_of_many_nodes_differ_only_in_their_uuid_for_a_constraint(count: int, codes: list[str]) -> None:
+    profile = request(f"{ATTRIBUTES}.profile == '1g.10gb'", name="mig", count=count)
+    names = [f"n{i}" for i in range(60)]
+    slices = [one for name in names for one in partitionable_gpus(name, 2)]
+    together = claim(profile, constraints=[{"matchAttribute": "gpu.nvidia.com/parentUUID"}])
+    assert [one.code for one in findings(together, *map(make_node, names), *slices, *CLASSES)] == codes
+
+
 def test_a_missing_key_is_named_with_the_guarded_expression() -> None:
     [found] = findings(claim(request(f"{ATTRIBUTES}.brand == 'x' && {ATTRIBUTES}.nvlink == 'y'", name="gpu")))
     assert found.code == "GPU-D101", "the first condition already excludes all"

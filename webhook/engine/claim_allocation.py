@@ -22,7 +22,8 @@ from webhook.model.dra.allocator import (
 )
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.published_devices import MAX_KINDS, published_devices
+from webhook.model.dra.published_devices import MAX_KINDS, nodes_by_equal_values, published_devices
+from webhook.model.dra.selector_advice import attribute_key
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -102,7 +103,7 @@ def allocations(specs: Sequence[ClaimSpec], view: ClusterView, nodes: int = -1) 
 
 
 def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView, mask: int) -> Sequence[int]:
-    """Return a node of each kind, or those of a mask of a few; constraints may tell all nodes apart.
+    """Return a node of each kind, or those of a mask of a few.
 
     Raises:
         UnmodeledExpressionError: There are too many.
@@ -113,10 +114,14 @@ def _nodes_to_try(specs: Sequence[ClaimSpec], view: ClusterView, mask: int) -> S
         nodes: Sequence[int] = list(bit_positions(candidates))
     else:
         requests = [request for spec in specs for request, _ in requests_of(spec, ())]
-        expressions = [one for request in requests for one in expressions_of(request, view.classes)]
-        kinds = published_devices(pools, fleet, keys_told_apart(expressions)).nodes
-        constrained = any(spec.devices.constraints for spec in specs)
-        nodes = range(len(fleet.nodes)) if kinds is None or constrained else kinds
+        keys = keys_told_apart(one for request in requests for one in expressions_of(request, view.classes))
+        constraints = [one for spec in specs for one in spec.devices.constraints]
+        compared = {attribute_key(one.match_attribute or one.distinct_attribute or "") for one in constraints}
+        if compared:
+            kinds = nodes_by_equal_values(pools, fleet, keys, tuple(sorted(compared)))
+        else:
+            kinds = published_devices(pools, fleet, keys).nodes
+        nodes = range(len(fleet.nodes)) if kinds is None else kinds
     if len(nodes) > MAX_KINDS:
         raise UnmodeledExpressionError(f"there are more than {MAX_KINDS} kinds of nodes")
     return nodes

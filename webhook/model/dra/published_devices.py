@@ -103,6 +103,35 @@ def published_devices(pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, .
     return _devices_by_kind(pools, fleet, every)
 
 
+@derived_value(max_entries=MAX_CACHED_KEYS)
+def nodes_by_equal_values(
+    pools: DevicePools, fleet: Fleet, keys: tuple[DeviceKey, ...] | None, compared: tuple[DeviceKey, ...]
+) -> tuple[int, ...] | None:
+    """Return a node of each kind, by keys that selectors read and by which devices have equal values of other keys.
+
+    None if slices without the name of a node belong to many of them, or if there are too many kinds.
+
+    Raises:
+        UnmodeledExpressionError: There are too many slices.
+    """
+    if pools.slice_count > MAX_SLICES:
+        raise UnmodeledExpressionError(f"there are more than {MAX_SLICES} slices")
+    kind_of, values_of = slice_kinds(keys), slice_kinds(compared)
+    of_node: defaultdict[str, list[tuple[SliceKind, SliceKind]]] = defaultdict(list)
+    for pool, one in ((pool, one) for pool, some in pools.slices.items() for one in some):
+        if not (one.spec.node_name or one.counters):
+            return None
+        of_node[one.spec.node_name or ""].append(((pool.driver, *kind_of(one)), values_of(one)))
+    first: dict[tuple[object, ...], int] = {}
+    for index, node in enumerate(fleet.nodes):
+        if node.name in of_node:
+            numbers: dict[object, int] = {}
+            kinds, values = zip(*of_node[node.name], strict=True)
+            equal = [numbers.setdefault(value, len(numbers)) for some in values for value in some]
+            first.setdefault((*kinds, *equal), index)
+    return tuple(first.values()) if len(first) <= MAX_KINDS else None
+
+
 class CardKinds(NamedTuple):
     """One device of each kind, by content and what names a card's product, and what slices of one kind have in common.
 
