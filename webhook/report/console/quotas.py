@@ -7,12 +7,19 @@ from typing import NamedTuple
 
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.report.console.page import QUOTAS_ENTRY, render_console_page
 from webhook.report.console.query import NAMESPACE_FILTER, FilterField, PageQuery, page_address
 from webhook.report.console.rows import sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsoleState
 from webhook.report.tables import Column, Table
 from webhook.report.text import sanitize
+
+EFFECT = "This object does what the one above seems to say."
+EFFECT_WITH_ACCOUNTING = (
+    "This object does what the one above seems to say for pods without claims, in a namespace where a policy sets "
+    f"limits.accounting: native. Elsewhere no pod requests {ACCOUNTING_RESOURCE}, and that line counts nothing."
+)
 
 QUOTA_KINDS = ("ResourceQuota", "LimitRange")
 QUOTA_FILTERS = (
@@ -123,6 +130,7 @@ def quota_page(state: ConsoleState, row: LimitObject, problem: str = "") -> str:
         "row": row,
         "name": sanitize(row.name),
         "lines": table_markup(LIMIT_LINES, row.lines, "field"),
+        "effect": EFFECT_WITH_ACCOUNTING if ACCOUNTING_RESOURCE in row.corrected else EFFECT,
         "findings": table_markup(LIMIT_FINDINGS, row.findings, "finding") if row.findings else "",
     }
     return render_console_page("quota.html", state, QUOTAS_ENTRY, context, problem=problem)
