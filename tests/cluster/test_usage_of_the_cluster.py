@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,6 +18,7 @@ from tests.cluster.processes import free_port
 from tests.cluster.proxy import serve_proxy
 from tests.cluster.test_commands import rightslice
 from tests.cluster.test_crds import is_served
+from tests.controlplane.build import prometheus_program
 from tests.usage.fleets import Use, dcgm, owner_samples
 from tests.usage.prometheus import PrometheusServer, now
 
@@ -40,12 +44,22 @@ def create_server_pod(plane: Plane, namespace: str, address: str) -> None:
 @pytest.fixture
 def service(plane: Plane, namespace: str, prometheus: PrometheusServer) -> Iterator[str]:
     """Create the Service of a Prometheus; return its name for people."""
-    address, port = machine_address(), int(prometheus.url.rsplit(":", 1)[1])
+    with serve_in_cluster(plane, namespace, prometheus, LABELS) as label:
+        yield label
+
+
+@contextmanager
+def serve_in_cluster(
+    plane: Plane, namespace: str, prometheus: PrometheusServer, labels: Mapping[str, str]
+) -> Iterator[str]:
+    """Create a Service with these labels within the block; return its name for people."""
+    url = urlsplit(prometheus.url)
+    address, port = machine_address(), url.port or 0
     listening = free_port()
     with serve_proxy(listening, [port], address):
         spec = {"ports": [{"name": "http-web", "port": PORT, "targetPort": listening}]}
         metadata = {"name": "prometheus", "namespace": namespace}
-        service = {"metadata": {**metadata, "labels": LABELS}, "spec": spec}
+        service = {"metadata": {**metadata, "labels": dict(labels)}, "spec": spec}
         plane.api.create(f"/api/v1/namespaces/{namespace}/services", service)
         create_server_pod(plane, namespace, address)
         target = {"kind": "Pod", "name": "prometheus-0", "namespace": namespace}
@@ -62,7 +76,7 @@ def service(plane: Plane, namespace: str, prometheus: PrometheusServer) -> Itera
             "ports": [{"name": "http-web", "port": listening, "protocol": "TCP"}],
         }
         plane.api.create(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", endpoints)
-        ready = f"/api/v1/namespaces/{namespace}/services/prometheus:{PORT}/proxy/api/v1/status/buildinfo"
+        ready = f"/api/v1/namespaces/{namespace}/services/prometheus:{PORT}/proxy{url.path}/api/v1/status/buildinfo"
         eventually(lambda: is_served(plane, ready))  # the API server reads endpoints from a cache
         yield f"{namespace}/prometheus:{PORT}"
         plane.api.delete(f"/api/v1/namespaces/{namespace}/services/prometheus")
@@ -71,6 +85,11 @@ def service(plane: Plane, namespace: str, prometheus: PrometheusServer) -> Itera
 @pytest.fixture
 def workload(plane: Plane, nodes: list[str], namespace: str, prometheus: PrometheusServer) -> str:
     """Run a pod that used 3 of 80 GiB for a day; return the workload."""
+    return run_workload(plane, namespace, prometheus)
+
+
+def run_workload(plane: Plane, namespace: str, prometheus: PrometheusServer) -> str:
+    """Run a pod that used 3 of 80 GiB for a day, as this Prometheus knows; return the workload."""
     end, name = now(), "serve-0"
     gpus = dcgm([Use(name, [3000] * 240, engine=0.1, capacity=80_000, namespace=namespace)], end)
     prometheus.feed({"dcgm": gpus, "ksm": owner_samples(name, (), end, namespace=namespace)})
@@ -98,6 +117,31 @@ def test_a_command_reads_usage_from_the_prometheus_of_the_cluster(
         assert (rows[0]["idleUnknownMilli"], rows[0]["idle"]["milli"]) == (0, 0)
     else:
         assert rows[0]["containers"][0]["usedMemoryMiB"] == 3000, rows
+
+
+SELECT = "/select/0/prometheus"
+
+
+@pytest.fixture
+def vmselect(tmp_path: Path) -> Iterator[PrometheusServer]:
+    """A Prometheus that answers below the path of a VictoriaMetrics cluster."""
+    server = PrometheusServer(prometheus_program(), tmp_path, [f"--web.route-prefix={SELECT}"])
+    server.url += SELECT
+    with server:
+        yield server
+
+
+@pytest.mark.usefixtures("nodes")
+def test_usage_is_read_below_the_path_of_a_victoriametrics_cluster(
+    plane: Plane, namespace: str, vmselect: PrometheusServer
+) -> None:
+    workload = run_workload(plane, namespace, vmselect)
+    with serve_in_cluster(plane, namespace, vmselect, {"app": "vmselect"}) as label:
+        ran = rightslice(plane, "rightsize", "-n", namespace, "-o", "json")
+
+    assert f"usage: Prometheus {label}, found by app=vmselect" in ran.stderr, ran.stderr
+    [row] = json.loads(ran.stdout)["workloads"]
+    assert (row["workload"], row["containers"][0]["usedMemoryMiB"]) == (workload, 3000)
 
 
 def test_a_cluster_without_a_prometheus_has_no_usage_and_says_so(plane: Plane, workload: str) -> None:
