@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import INPUTS, Run
@@ -51,6 +54,15 @@ WIDTHS = ((), ("-o", "wide"))
 def test_policy_tests_have_the_names_of_kubectl(rightslice: Run, flag: tuple[str, ...]) -> None:
     names = rightslice("test", *flag, str(ROOT / "policies/tests/guard.yaml"), "-o", "name").out
     assert names == "gpupolicytest.rightslice.dev/guard\n"
+
+
+def test_a_policy_test_that_cannot_run_has_no_name_but_an_error(rightslice: Run, tmp_path: Path) -> None:
+    text = (ROOT / "policies/tests/guard.yaml").read_text()
+    (tmp_path / "guard.yaml").write_text(text)
+    result = rightslice("test", str(tmp_path), "-o", "name")
+
+    assert (result.code, result.out) == (2, "")
+    assert re.match(r"error: \S+guard.yaml:2:1: \S+ cannot be read: No such file or directory$", result.err)
 
 
 WORKLOAD_NAMES = {

@@ -20,6 +20,7 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
+    print_note,
     text_reports,
     write_reports,
 )
@@ -35,6 +36,7 @@ from webhook.report.policy_tests import (
     policy_test_table,
 )
 from webhook.report.serialization import json_text
+from webhook.report.text import sanitize
 from webhook.well_known import API_VERSION
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
@@ -86,6 +88,10 @@ def policy_test_command(
         "github": lambda: join_lines(github_commands(policy_test_annotations(results))),
     }
     write_reports(targets, reports)
-    if any(result.errors for result in results):
+    errors = [found for result in results for found in result.errors]
+    if any(target.form == "name" for target in targets):
+        for each in errors:
+            print_note(sanitize(f"error: {each}"))
+    if errors:
         raise typer.Exit(EXIT_INVALID_INPUT)
     raise typer.Exit(EXIT_FINDINGS if any(case.problems for each in results for case in each.cases) else EXIT_OK)
