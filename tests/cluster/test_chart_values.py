@@ -71,9 +71,21 @@ REJECTED = {
     "an unknown field of a policy": ("policies.x.securty=1", "at '/policies/x': additional properties 'securty'"),
     "an unknown mode of a policy": ("policies.x.mode=on", "at '/policies/x/mode': value must be one of 'enforce'"),
     "a second policy of a name": ("policies.guard.mode=audit", "Write another name, or guard.enabled=false"),
-    "a tag that no image has": ("image.tag=a b", "at '/image/tag'"),
-    "an address that is none": ("networkPolicy.apiServerCIDRs={999.1.1.1/8}", "/networkPolicy/apiServerCIDRs/0"),
-    "a prefix that is too long": ("networkPolicy.apiServerCIDRs={10.0.0.0/33}", "/networkPolicy/apiServerCIDRs/0"),
+    "a tag that no image has": ("image.tag=a b", 'image.tag: must be a tag, found "a b". Write one such as 0.1.0'),
+    "a tag of the scheduler that no image has": ("scheduler.image.tag=a b", "scheduler.image.tag: must be a tag"),
+    "a digest without its algorithm": (
+        "image.digest=0123",
+        "image.digest: must be a digest with 64 hexadecimal digits",
+    ),
+    "an address that is none": ("networkPolicy.apiServerCIDRs={999.1.1.1/8}", 'found "999.1.1.1/8". Write 10.0.0.0/28'),
+    "a prefix that is too long": (
+        "networkPolicy.apiServerCIDRs={10.0.0.0/33}",
+        'found "10.0.0.0/33". Write 10.0.0.0/28',
+    ),
+    "an address without a prefix": (
+        "networkPolicy.apiServerCIDRs={::1}",
+        "networkPolicy.apiServerCIDRs: must be addresses with the length of their prefix",
+    ),
     "an issuer without name": ("certManager.issuerRef.kind=ClusterIssuer", "at '/certManager/issuerRef'"),
     "a URL without namespace": ("prometheus.url=http://prometheus:9090", "Write http://SERVICE.NAMESPACE.svc:9090"),
     "a Service or a host": (

@@ -135,13 +135,6 @@ _ISSUER = {
     "dependencies": {"kind": ["name"], "group": ["name"]},
     "additionalProperties": False,
 }
-_TAG = {"pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"}
-_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_CIDR = {
-    "type": "string",
-    "pattern": f"^({_BYTE}([.]{_BYTE}){{3}}/(3[0-2]|[12]?[0-9])"
-    "|[0-9a-fA-F.]*:[0-9a-fA-F.:]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$",
-}
 _SETTINGS = ("drain_seconds", "log_level", "max_connections", "max_in_flight", "prometheus_days",
              "prometheus_selector", "usage_minutes")  # fmt: skip
 """Settings of the webhook that neither the chart sets nor need a file."""
@@ -159,8 +152,6 @@ def _constraints() -> dict[str, Json]:
     return {
         "mode": {"enum": ["audit", "enforce"]},
         "availability": {"enum": ["standard", "single-node", "high"]},
-        "image.tag": _TAG,
-        "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
         "image.pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
         "securityContext": {"enum": ["user", "openshift"]},
         "certManager.issuerRef": _ISSUER,
@@ -178,8 +169,7 @@ def _constraints() -> dict[str, Json]:
             for component in ("webhook", "agent", "extender", "scheduler")
             for name, constraint in _COMPONENT.items()
         },
-        "scheduler.image.tag": _TAG,
-        "networkPolicy.apiServerCIDRs": {"items": _CIDR},
+        "networkPolicy.apiServerCIDRs": {"items": {"type": "string"}},
         "networkPolicy.apiServerPorts": {"minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
         "monitoring.serviceMonitor.labels": _STRINGS,
         "monitoring.alerts.labels": _STRINGS,
