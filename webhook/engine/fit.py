@@ -46,7 +46,6 @@ from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import Pod
 from webhook.model.quantity import parse_whole_number
 from webhook.model.volcano_queues import VolcanoJobQueue
 from webhook.policy.policy_set import RightSizingRules
@@ -386,7 +385,8 @@ def _reason_against_offers(
     """Return the first reason against interchangeable offers: of nodes, of the pod, of its namespace, of policies."""
     resource, nodes, queued = offers[0].resource, union_masks([offer.nodes for offer in offers]), context.request.queued
     may_wait = right_sizing.rule.when_full is FullCapacityAction.WAIT
-    reason = _reason_by_scheduler(context.pod, resource, nodes, feasible.view.fleet)
+    kai = sign_of_system(context.pod, KAI)
+    reason = _reason_by_kai(kai, resource, nodes, feasible.view.fleet) if kai else None
     reason = reason or (
         reason_by_queue(queued, offers, feasible, growth, may_wait=may_wait)
         if queued is not None
@@ -405,11 +405,8 @@ def _reason_against_offers(
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
 
 
-def _reason_by_scheduler(pod: Pod, resource: str, nodes: int, fleet: Fleet) -> KeepRequest | None:
-    """Return why a scheduler that charges pods would charge one more for a resource, or use other nodes for it."""
-    sign = sign_of_system(pod, KAI)
-    if not sign:
-        return None
+def _reason_by_kai(sign: str, resource: str, nodes: int, fleet: Fleet) -> KeepRequest | None:
+    """Return why KAI would charge a pod more for a resource, or use other nodes for it."""
     if not is_charged_as_one_gpu(resource):
         return KeepRequest(KeepReason.NO_EQUAL_CHARGE, f"{resource}, {sign}")
     if nodes & fleet.nodes_with_label(KAI_POOL_LABEL):
