@@ -161,7 +161,9 @@ def test_a_kept_request_has_a_stable_reason_for_scripts(rightslice: Run) -> None
 
 def test_audit_adds_namespaces(rightslice: Run) -> None:
     document = json.loads(rightslice("audit", "cluster.yaml", *INPUTS, "-o", "json").out)
-    assert set(document) == {"objects", "summary", "namespaces", "workloads", "claims", "utilization", "reach"}
+    parts = {"namespaces", "workloads", "claims", "rightSizedAtAdmission", "utilization", "reach"}
+    assert set(document) == {"objects", "summary", *parts}
+    assert set(document["rightSizedAtAdmission"]) == {"pods", "gpuMilliBefore", "gpuMilliAfter", "gpuMilliSaved"}
     assert set(document["reach"]) == {"eligiblePods", "rightSizedPods", "kept", "ineligible", "partitioning"}
     for each in document["namespaces"]:
         assert_shape(each, NAMESPACE)
