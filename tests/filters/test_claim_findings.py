@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
+import pytest
+
 from tests.builders import Json
 from tests.example_cluster import NO_USAGE, request_of, view_of
 from tests.filters.device_comparison import COMPARED_PLUGINS, TIMEOUT_MESSAGE
@@ -29,6 +31,9 @@ CLUSTERS = max(100, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 1000)
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims of devices")
 BATCH_SIZE = 50
 
+RACKS = ("", "a")
+"""Racks of which pods may use the nodes; "" for all."""
+
 TOGETHER = "GPU-D104 of all claims together"
 UNALLOCATABLE = frozenset({"GPU-D101", "GPU-D104", "GPU-D105", "GPU-D106", TOGETHER})
 """Findings after which no node gets the pod."""
@@ -40,23 +45,27 @@ EXPECTED = ("GPU-D101", "GPU-D102", "GPU-D104", "GPU-D106")
 """Findings that random clusters give rise to."""
 
 
-def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(device_scheduler: SchedulerFilters) -> None:
+@pytest.mark.parametrize("rack", RACKS)
+def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(rack: str, device_scheduler: SchedulerFilters) -> None:
     counts: Counter[str] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
         clusters = [random_devices(Random(f"{SEED} {begin + number}")) for number in range(BATCH_SIZE)]
         answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
         for cluster, answer in zip(clusters, answers, strict=True):
-            for name, codes in _codes_of_pods(cluster).items():
+            selected = _nodes_of_rack(cluster, rack)
+            for name, codes in _codes_of_pods(cluster, rack).items():
                 counts.update(codes)
-                wrong = UNALLOCATABLE & codes and _allocating_nodes(answer, name)
-                if INCOMPLETE in codes and _allocating_nodes(answer, name):
+                allocating = selected & set(_allocating_nodes(answer, name))
+                wrong = UNALLOCATABLE & codes and allocating
+                if INCOMPLETE in codes and allocating:
                     assert "asks for all devices, but" in json.dumps(answer.allocations[name])
                 assert not wrong, f"{name}: {sorted(codes)}, {wrong}\n{json.dumps([*cluster.objects, *cluster.pods])}"
     assert [code for code in EXPECTED if counts[code] < CLUSTERS / 20] == [], counts
     assert counts[TOGETHER] or "RIGHTSLICE_FUZZ_SEED" in os.environ
 
 
-def test_claims_that_no_node_allocates_are_reported(device_scheduler: SchedulerFilters) -> None:
+@pytest.mark.parametrize("rack", RACKS)
+def test_claims_that_no_node_allocates_are_reported(rack: str, device_scheduler: SchedulerFilters) -> None:
     """All devices are free, as they are for findings. It is not known what a long search would find."""
     counts: Counter[bool] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
@@ -64,10 +73,10 @@ def test_claims_that_no_node_allocates_are_reported(device_scheduler: SchedulerF
         clusters = [_without_allocations(cluster) for cluster in drawn]
         answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
         for cluster, answer in zip(clusters, answers, strict=True):
-            codes = _codes_of_pods(cluster)
-            for name in _comparable_pods(cluster):
+            codes, selected = _codes_of_pods(cluster, rack), _nodes_of_rack(cluster, rack)
+            for name in _comparable_pods(cluster) if selected else ():
                 is_reported = not UNALLOCATABLE.union({"GPU-D102"}).isdisjoint(codes[name])
-                is_allocated = any(map(_is_allocated, answer.allocations[name].values()))
+                is_allocated = any(_is_allocated(answer.allocations[name][node]) for node in selected)
                 counts[is_reported] += 1
                 message = f"{name}: {sorted(codes[name])}\n{json.dumps([*cluster.objects, *cluster.pods])}"
                 assert is_reported or is_allocated or TIMEOUT_MESSAGE in json.dumps(answer.allocations[name]), message
@@ -103,8 +112,15 @@ def _comparable_pods(cluster: RandomCluster) -> Iterator[str]:
                 yield pod.metadata.name
 
 
-def _codes_of_pods(cluster: RandomCluster) -> dict[str, frozenset[str]]:
-    view = view_of(*cluster.objects)
+def _nodes_of_rack(cluster: RandomCluster, rack: str) -> set[str]:
+    """Return the nodes that a pod of a rack may use; all if it may use any rack."""
+    nodes = [each["metadata"] for each in cluster.objects if each["kind"] == "Node"]
+    return {each["name"] for each in nodes if rack in ("", each["labels"]["rack"])}
+
+
+def _codes_of_pods(cluster: RandomCluster, rack: str) -> dict[str, frozenset[str]]:
+    """Return the codes of the findings about each pod if it may use only nodes of a rack."""
+    view, selector = view_of(*cluster.objects), {"nodeSelector": {"rack": rack}} if rack else {}
     return {
         pod["metadata"]["name"]: frozenset(
             TOGETHER
@@ -112,7 +128,7 @@ def _codes_of_pods(cluster: RandomCluster) -> dict[str, frozenset[str]]:
             else INCOMPLETE
             if "slices are missing" in one.message
             else one.code
-            for one in pod_device_findings(_context_of(pod, view))
+            for one in pod_device_findings(_context_of(pod | {"spec": pod["spec"] | selector}, view))
         )
         for pod in cluster.pods
     }
