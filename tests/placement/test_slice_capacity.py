@@ -18,6 +18,7 @@ from tests.device_builders import (
 )
 from tests.placement.clusters import gpu_node, placement_input
 from webhook.audit.device_filter import published_cards
+from webhook.model.dra.device_holders import holders_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
 from webhook.report.node_topology import node_document, node_lines
@@ -184,14 +185,16 @@ def test_one_node_lists_its_cards() -> None:
     placement = placement_input(*CUT, resource_claim("a", allocated("n", "gpu-1-mig-1g10gb-1-0")))
     cards = cards_on_node(placement.devices, 0)
     lines = node_lines(placement.snapshot, 0, [], cards)
-    assert [line.split()[:5] for line in lines] == [
-        ["DEVICE", "PRODUCT", "MEMORY", "ALLOCATED", "FREE"],
-        ["gpu.nvidia.com/n/gpu-0", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0", "1"],
-        ["gpu.nvidia.com/n/gpu-1", "NVIDIA-H100-80GB-HBM3", "81559Mi", "0.14", "0.86"],
+    parts = str(len(CUT[-1]["spec"]["devices"]))
+    assert [line.split()[:6] for line in lines] == [
+        ["CARD", "PRODUCT", "MEMORY", "DEVICES", "ALLOCATED", "FREE"],
+        ["gpu.nvidia.com/n/gpu-0", "NVIDIA-H100-80GB-HBM3", "81559Mi", parts, "0", "1"],
+        ["gpu.nvidia.com/n/gpu-1", "NVIDIA-H100-80GB-HBM3", "81559Mi", parts, "0.14", "0.86"],
     ]
     document = node_document(placement.snapshot, 0, None, [], cards)
-    assert document["devices"][1]["fits"] == {"1g.10gb": 6, "1g.20gb": 3, "2g.20gb": 2, "3g.40gb": 1}
-    assert [document["devices"][1][key] for key in ("driver", "pool", "device")] == [NVIDIA, "n", "gpu-1"]
+    found = document["publishedCards"][1]
+    assert found["fits"] == {"1g.10gb": 6, "1g.20gb": 3, "2g.20gb": 2, "3g.40gb": 1}
+    assert [found[key] for key in ("driver", "pool", "card")] == [NVIDIA, "n", "gpu-1"]
 
 
 def test_devices_of_one_name_in_two_pools_are_told_apart() -> None:
@@ -199,3 +202,91 @@ def test_devices_of_one_name_in_two_pools_are_told_apart() -> None:
     placement = placement_input(*on_node(card("gpu-0")), more)
     lines = node_lines(placement.snapshot, 0, [], cards_on_node(placement.devices, 0))
     assert sorted(line.split()[0] for line in lines[1:]) == ["gpu.nvidia.com/extra/gpu-0", "gpu.nvidia.com/n/gpu-0"]
+
+
+def tables(*objects: Json) -> Json:
+    """Return what `capacity NODE -o json` prints of the first node."""
+    placement = placement_input(*objects)
+    cards = cards_on_node(placement.devices, 0)
+    holders = holders_in_pools(placement.devices, {card.pool for card in cards})
+    return node_document(placement.snapshot, 0, None, [], cards, holders)
+
+
+@pytest.mark.parametrize(("objects", "amounts"), [case[:2] for case in FOUND.values()], ids=FOUND)
+def test_the_tables_of_a_node_add_up_to_its_capacity(objects: list[Json], amounts: tuple[int, ...]) -> None:
+    found, (installed, allocated_milli, free, unschedulable) = tables(*objects), amounts
+    cards = found["publishedCards"]
+    assert len(cards) == installed
+    for rows in (cards, found["allocatedDevices"]):
+        assert sum(each["allocatedMilli"] for each in rows) == allocated_milli
+    tainted = 1000 if any("taints" in each for one in objects for each in one["spec"].get("devices", ())) else 0
+    assert sum(each["freeMilli"] for each in cards) == free + unschedulable - tainted
+    published = [each["name"] for one in objects for each in one.get("spec", {}).get("devices", ()) if "name" in each]
+    assert sorted(name for each in cards for name in each["devices"]) == sorted(published)
+
+
+STATIC = [mig_device("gpu-2-mig-9-0-4", "3g.40gb", "GPU-x", memory=40192), *(
+    mig_device(name, "1g.10gb", "GPU-x") for name in ("gpu-2-mig-19-4-1", "gpu-2-mig-19-5-1")
+)]  # fmt: skip
+OWN_NAMES: dict[str, tuple[list[Json], tuple[str, str, str]]] = {
+    "of MIG devices only": (on_node(*STATIC), ("gpu-2", "GPU-x", "81559Mi")),
+    "of MIG devices with names of another form": (
+        on_node(*(each | {"name": f"part-{i}"} for i, each in enumerate(STATIC))),
+        ("GPU-x", "GPU-x", "81559Mi"),
+    ),
+    "of MIG devices of a product whose memory is unknown": (
+        on_node(*(mig_device(each["name"], "1g.10gb", "GPU-x", "NVIDIA Z900") for each in STATIC[:1])),
+        ("gpu-2", "GPU-x", ""),
+    ),
+    "of MIG devices that could be made": ([make_node("n", {}), *partitionable_gpus("n")], ("gpu-0", "", "81559Mi")),
+    "of AMD": (on_node(*EIGHTHS, driver=AMD), ("0000:75:00.0", "0000:75:00.0", "196512Mi")),
+    "without parts": (on_node(card("gpu-0", uuid="GPU-y")), ("gpu-0", "GPU-y", "81559Mi")),
+}
+
+
+@pytest.mark.parametrize(("objects", "expected"), OWN_NAMES.values(), ids=OWN_NAMES)
+def test_a_card_has_its_own_name_and_memory(objects: list[Json], expected: tuple[str, str, str]) -> None:
+    (found,) = tables(*objects)["publishedCards"]
+    uuid = next(
+        (each["attributes"]["uuid"]["string"] for one in objects[2:] for each in one["spec"]["devices"][:1]), ""
+    )
+    assert (found["card"], found["identity"], found["memory"]) == (expected[0], expected[1] or uuid, expected[2])
+
+
+def test_equal_cards_of_two_nodes_have_their_own_identities() -> None:
+    slices = [
+        resource_slice(name, NVIDIA, name, nodeName=name, devices=[mig_device("gpu-0-mig-0", "3g.40gb", f"GPU-{name}")])
+        for name in ("a", "b")
+    ]
+    placement = placement_input(make_node("a", {}), make_node("b", {}), *slices)
+    found = [card.identity for node in (0, 1) for card in cards_on_node(placement.devices, node)]
+    assert found == ["GPU-a", "GPU-b"]
+
+
+def test_the_card_of_an_allocated_device_has_the_allocation_and_the_device_has_the_claim() -> None:
+    claim = resource_claim("c", allocated("n", "gpu-2-mig-19-4-1"))
+    claim["status"]["reservedFor"] = [
+        {"resource": "pods", "name": "trainer-0"},
+        {"apiGroup": "example.com", "resource": "jobs", "name": "no-pod"},
+        {"resource": "pods", "name": "trainer-1"},
+    ]
+    found = tables(*on_node(card("gpu-0"), *STATIC), claim)
+    assert {each["card"]: each["allocatedMilli"] for each in found["publishedCards"]} == {"gpu-0": 0, "gpu-2": 143}
+    (row,) = found["allocatedDevices"]
+    assert (row["device"], row["card"], row["profile"]) == ("gpu-2-mig-19-4-1", "gpu-2", "1g.10gb")
+    assert (row["namespace"], row["claim"], row["pods"]) == ("team", "c", ["trainer-0", "trainer-1"])
+
+
+def test_only_allocated_gpus_that_are_published_have_a_claim_in_the_table() -> None:
+    port = resource_slice("p", "dra.net", "n", nodeName="n", devices=[{"name": "port-0"}])
+    claim = resource_claim("c", allocated("n", "gone"), allocated("n", "port-0", "dra.net"))
+    assert tables(*on_node(card("gpu-0")), port, claim)["allocatedDevices"] == []
+
+
+def test_each_claim_that_shares_a_card_has_its_part_of_it() -> None:
+    shares = [
+        resource_claim(name, allocated("n", "gpu-0", share=SHARE[:-1] + name, memory=memory))
+        for name, memory in (("1", "20Gi"), ("2", "10Gi"))
+    ]
+    found = tables(*on_node(SHARED), *shares)["allocatedDevices"]
+    assert [(each["claim"], each["allocatedMilli"]) for each in found] == [("1", 252), ("2", 126)]

@@ -23,6 +23,7 @@ from webhook.console.trial import TrialCluster, evaluate_trial
 from webhook.console.trial_runner import KEPT_TRIALS, TrialRunner
 from webhook.console.usage_bands import usage_bands
 from webhook.errors import PageQueryError, quote_text
+from webhook.model.dra.device_holders import holders_for_pods, holders_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
 from webhook.report.console.layout import layout_plan_page
@@ -197,7 +198,10 @@ def _workload(request: web.Request, reading: NewestReading) -> str:
         raise _MissingObjectError(
             f"{quote_text('/'.join(key))}: is no workload with GPUs in this reading. It may have ended"
         )
-    return workload_page(current.state, row, usage_bands(current.histories.get(key, ())), reading.problem)
+    pods = {pod.name for pod in current.state.pods[key]}
+    holders = holders_for_pods(current.context.view.devices, row.namespace, pods)
+    bands = usage_bands(current.histories.get(key, ()))
+    return workload_page(current.state, row, bands, holders, reading.problem)
 
 
 def _nodes(request: web.Request, reading: NewestReading) -> str:
@@ -211,7 +215,8 @@ def _node(request: web.Request, reading: NewestReading) -> str:
     if snapshot is None or position is None:
         raise _MissingObjectError(f"{quote_text(name)}: is no node in this reading. It may have been removed")
     pods, cards = current.pods_by_node.get(name, ()), cards_on_node(current.context.view.devices, position)
-    return node_page(current.state, snapshot, position, pods, cards, reading.problem)
+    holders = holders_in_pools(current.context.view.devices, {card.pool for card in cards})
+    return node_page(current.state, snapshot, position, pods, cards, holders, reading.problem)
 
 
 def _layout(request: web.Request, reading: NewestReading) -> str:

@@ -157,9 +157,16 @@ class ClaimAllocation(ApiStruct, frozen=True):
 
 
 class ClaimConsumer(ApiStruct, frozen=True):
-    """A pod that may use the devices of a claim."""
+    """An object that may use the devices of a claim: a pod, as far as Kubernetes itself is concerned."""
 
+    api_group: str = ""
+    resource: str = ""
     name: str = ""
+
+    @property
+    def is_pod(self) -> bool:
+        """True for a pod."""
+        return not self.api_group and self.resource == "pods"
 
 
 class ClaimStatus(ApiStruct, frozen=True):

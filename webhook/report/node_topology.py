@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.model.dra.device_holders import DeviceHolder
+from webhook.model.dra.device_pools import DeviceId
 from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.dra.pool_kinds import PublishedCard
 from webhook.model.node_masks import bit_positions
@@ -56,8 +58,34 @@ def gpu_pods_by_node(pods: Iterable[Pod]) -> dict[str, list[NodePodGpus]]:
     return dict(found)
 
 
+class AllocatedDeviceRow(NamedTuple):
+    """A device of ResourceSlices that a claim has, and the name of its card."""
+
+    card: str
+    holder: DeviceHolder
+
+
+def allocated_device_rows(cards: Iterable[PublishedCard], holders: Iterable[DeviceHolder]) -> list[AllocatedDeviceRow]:
+    """Return the allocated devices of some cards, in the order of these."""
+    by_device: defaultdict[DeviceId, list[DeviceHolder]] = defaultdict(list)
+    for holder in holders:
+        by_device[holder.device].append(holder)
+    return [
+        AllocatedDeviceRow(card.name, holder)
+        for card in cards
+        for device in card.usage.devices
+        for holder in by_device.get(DeviceId(*card.pool, device), ())
+    ]
+
+
 def node_lines(
-    snapshot: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus], cards: Sequence[PublishedCard] = ()
+    snapshot: SchedulingSnapshot,
+    node: int,
+    pods: Sequence[NodePodGpus],
+    cards: Sequence[PublishedCard] = (),
+    holders: Iterable[DeviceHolder] = (),
+    *,
+    wide: bool = False,
 ) -> list[str]:
     """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs.
 
@@ -66,10 +94,13 @@ def node_lines(
         node: Index of the node.
         pods: Pods that hold GPUs of the device plugin.
         cards: GPUs of ResourceSlices.
+        holders: Claims that have devices of these.
+        wide: Whether the table of these cards has all columns.
     """
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
     if cards and not topology.gpu_count:
-        return CARDS.to_lines(cards)
+        allocated = allocated_device_rows(cards, holders)
+        return [*CARDS.to_lines(cards, wide=wide), *(["", *ALLOCATED_DEVICES.to_lines(allocated)] if allocated else [])]
     if not topology.gpu_count and not pods:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
     states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
@@ -95,26 +126,47 @@ def node_lines(
 
 CARDS: Table[PublishedCard] = Table(
     (
-        Column("device", lambda card: card.usage.device, "Device", lambda card: device_path(card)),
+        Column("card", lambda card: card.name, "Card", lambda card: "/".join((*card.pool, card.name))),
         Column("driver", lambda card: card.pool.driver),
         Column("pool", lambda card: card.pool.pool),
+        Column("identity", lambda card: card.identity, "Identity", terminal=False),
         Column("product", lambda card: card.usage.product, "Product"),
-        Column("memory", lambda card: _memory_cell(card.usage), "Memory"),
+        Column("memory", lambda card: _memory_cell(card.usage.memory_mib), "Memory"),
+        Column(
+            "devices",
+            lambda card: list(card.usage.devices),
+            "Devices",
+            lambda card: str(len(card.usage.devices)),
+            numeric=True,
+        ),
         gpu_column("allocatedMilli", lambda card: card.usage.allocated_milli, "Allocated"),
         gpu_column("freeMilli", lambda card: card.usage.free_milli, "Free"),
         Column("fits", lambda card: dict(card.usage.fits), "Fits", lambda card: _fits_cell(card.usage)),
     )
 )
-"""GPUs of ResourceSlices."""
+"""GPUs of ResourceSlices, with the number of devices that each is published as."""
+
+ALLOCATED_DEVICES: Table[AllocatedDeviceRow] = Table(
+    (
+        Column("device", lambda row: row.holder.device.device, "Device", lambda row: "/".join(row.holder.device)),
+        Column("driver", lambda row: row.holder.device.driver),
+        Column("pool", lambda row: row.holder.device.pool),
+        Column("card", lambda row: row.card, "Card"),
+        Column("profile", lambda row: row.holder.profile, "Profile", empty="whole card"),
+        Column("memory", lambda row: _memory_cell(row.holder.memory_mib), "Memory"),
+        gpu_column("allocatedMilli", lambda row: row.holder.milli, "Allocated"),
+        Column("namespace", lambda row: row.holder.namespace),
+        Column(
+            "claim", lambda row: row.holder.claim, "Claim", lambda row: f"{row.holder.namespace}/{row.holder.claim}"
+        ),
+        Column("pods", lambda row: list(row.holder.pods), "Pods", lambda row: ", ".join(row.holder.pods), empty="none"),
+    )
+)
+"""Devices of ResourceSlices and the claims that have them, with the pods for which these are reserved."""
 
 
-def device_path(card: PublishedCard) -> str:
-    """Return driver, pool and device, as Kubernetes writes them."""
-    return "/".join((*card.pool, card.usage.device))
-
-
-def _memory_cell(card: CardUsage) -> str:
-    return format_mib(card.memory_mib) if card.memory_mib else ""
+def _memory_cell(memory_mib: int | None) -> str:
+    return format_mib(memory_mib) if memory_mib else ""
 
 
 def _fits_cell(card: CardUsage) -> str:
@@ -138,6 +190,7 @@ def node_document(
     capacity: NodeCapacity | None,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard] = (),
+    holders: Iterable[DeviceHolder] = (),
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
     topology = snapshot.devices[node].topology
@@ -154,7 +207,8 @@ def node_document(
             }
             for card in snapshot.devices[node].mig_cards
         ],
-        "devices": [CARDS.to_document(card) for card in cards],
+        "publishedCards": [CARDS.to_document(card) for card in cards],
+        "allocatedDevices": list(map(ALLOCATED_DEVICES.to_document, allocated_device_rows(cards, holders))),
         "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in pods],
     }
 

@@ -95,11 +95,15 @@ def _weigh_result(result: DeviceAllocation, pools: DevicePools) -> tuple[Product
     part = gpu_parts(pools, PoolId(result.driver, result.pool)).get(result.device)
     if part is None:
         return (), CARD_MILLI
-    milli = part.milli
-    if result.share_id is not None:
-        consumed = {name: parse_nano(amount) for name, amount in (result.consumed_capacity or {}).items()}
-        milli = share_milli(part.milli, part.device, consumed)
-    return (part.product,) if part.product else (), milli
+    return (part.product,) if part.product else (), allocation_milli(part, result)
+
+
+def allocation_milli(part: GpuPart, result: DeviceAllocation) -> int:
+    """Return the thousandths of a card that a claim has through a device."""
+    if result.share_id is None:
+        return part.milli
+    consumed = {name: parse_nano(amount) for name, amount in (result.consumed_capacity or {}).items()}
+    return share_milli(part.milli, part.device, consumed)
 
 
 def carry_claim_weights(before: DevicePools, after: DevicePools, claims: ClaimsByNamespace) -> None:

@@ -17,10 +17,14 @@ from webhook.model.dra.device_view import PoolAllocations
 from webhook.model.dra.resource_slices import Device
 from webhook.model.gpu_resources import CARD_MILLI, MIG_PREFIX, WHOLE_GPU
 from webhook.model.mig_catalog import mig_card_spec, profile_milli
+from webhook.model.node_labels import card_memory_mib
 from webhook.model.objects import HARD_EFFECTS
 from webhook.model.quantity import parse_mebibytes, parse_nano
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
+
+_PART_MARK = "-mig-"
+"""In names of MIG devices, what follows the name that their card has as a device."""
 
 
 class GpuDriver(NamedTuple):
@@ -90,6 +94,7 @@ class GpuPart(NamedTuple):
         resource: Resource under which a device plugin would advertise it.
         memory_mib: Its memory in MiB; None if unknown.
         card_memory_mib: Memory of the largest device of its card; None if unknown.
+        profile: Size of a part; "" for a whole card.
     """
 
     product: str
@@ -99,22 +104,25 @@ class GpuPart(NamedTuple):
     resource: str = WHOLE_GPU
     memory_mib: int | None = None
     card_memory_mib: int | None = None
+    profile: str = ""
 
 
 class CardUsage(NamedTuple):
     """A card, and what of it is allocated.
 
     Attributes:
-        device: Name of its first device.
+        devices: Names of the devices that it is published as: itself, its parts, or both.
+        name: Its own name as a device, also if only its parts are published; "" if their names do not have it.
         product: Its product; "" if unknown.
-        memory_mib: Memory of the largest of its devices in MiB; None if unknown.
+        memory_mib: Memory of the whole card in MiB; None if unknown.
         allocated_milli: Thousandths that claims have.
         free_milli: Thousandths that claims can still get.
         tainted_milli: Thousandths of devices that nobody has, and that taints keep claims from.
         fits: Free parts by profile: how many of that profile alone could still be allocated.
     """
 
-    device: str
+    devices: tuple[str, ...]
+    name: str
     product: str
     memory_mib: int | None
     allocated_milli: int
@@ -129,11 +137,11 @@ def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:
     if driver is None:
         return {}
     devices = [each.device for each in pool.devices if each.usable]
-    siblings = Counter(_card_of(driver, pool, device) for device in devices if _is_partition(driver, pool, device))
+    siblings = Counter(_card_of(pool, device) for device in devices if _is_partition(driver, pool, device))
     found = {}
     for device in devices:
         if _type_of(pool, device) in (driver.whole, driver.partition):
-            found[device.name] = _read_gpu(driver, pool, device, siblings[_card_of(driver, pool, device)])
+            found[device.name] = _read_gpu(driver, pool, device, siblings[_card_of(pool, device)])
     return found
 
 
@@ -151,6 +159,7 @@ def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
         name: GpuPart(
             *(gpu.product, gpu.milli, devices[name], gpu.card, _resource_of_gpu(driver, gpu), gpu.memory_mib),
             largest.get(gpu.card),
+            gpu.profile,
         )
         for name, gpu in gpus.items()
     }
@@ -168,7 +177,7 @@ def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) 
     memory = device.capacity.get("memory")
     return PublishedGpu(
         DeviceId(*pool.id, device.name),
-        _card_of(driver, pool, device),
+        _card_of(pool, device),
         product,
         profile,
         None if memory is None else parse_mebibytes(memory.value),
@@ -200,12 +209,17 @@ def _is_partition(driver: GpuDriver, pool: NodePool, device: Device) -> bool:
     return _type_of(pool, device) == driver.partition
 
 
-def _card_of(driver: GpuDriver, pool: NodePool, device: Device) -> str:
+def _card_of(pool: NodePool, device: Device) -> str:
     """Return the identity of a device's card: devices that use up the same counters are parts of one."""
     if device.consumes_counters:
         return device.consumes_counters[0].counter_set
-    named = _text(pool, device, driver.parent if _is_partition(driver, pool, device) else driver.card)
-    return named or device.name
+    return card_identity(pool, device) or device.name
+
+
+def card_identity(pool: NodePool, device: Device) -> str:
+    """Return the UUID or PCI address of the card of a GPU; "" if its driver does not publish it."""
+    driver = GPU_DRIVERS[pool.id.driver]
+    return _text(pool, device, driver.parent if _is_partition(driver, pool, device) else driver.card)
 
 
 def _text(pool: NodePool, device: Device, name: str) -> str:
@@ -248,9 +262,35 @@ def _card_usage(
     else:
         left = sum(gpu.milli - milli for gpu, milli in zip(gpus, taken, strict=True) if not gpu.tainted)
         blocked = sum(gpu.milli - milli for gpu, milli in zip(gpus, taken, strict=True) if gpu.tainted)
-    memory = max((gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None), default=None)
-    parts = {profile: count for profile, count in fits.items() if profile}
-    return CardUsage(gpus[0].id.device, gpus[0].product, memory, used, min(left, CARD_MILLI - used), blocked, parts)
+    return CardUsage(
+        devices=tuple([gpu.id.device for gpu in gpus]),
+        name=_card_name(gpus),
+        product=gpus[0].product,
+        memory_mib=_card_memory_mib(gpus),
+        allocated_milli=used,
+        free_milli=min(left, CARD_MILLI - used),
+        tainted_milli=blocked,
+        fits={profile: count for profile, count in fits.items() if profile},
+    )
+
+
+def _card_name(gpus: Sequence[PublishedGpu]) -> str:
+    whole, starts = [], set()
+    for gpu in gpus:
+        start, mark, _ = gpu.id.device.partition(_PART_MARK)
+        if not gpu.profile:
+            whole.append(gpu.id.device)
+        starts.add(start if mark else "")
+    return whole[0] if whole else starts.pop() if len(starts) == 1 else ""
+
+
+def _card_memory_mib(gpus: Sequence[PublishedGpu]) -> int | None:
+    """Return the memory of a whole card: as published, by its product, or that of its parts."""
+    whole = max((gpu.memory_mib or 0 for gpu in gpus if not gpu.profile), default=0)
+    known = whole or card_memory_mib(gpus[0].product)
+    if known or gpus[0].id.driver == NVIDIA_DRIVER:  # whose MIG instances need not take up all of a card
+        return known
+    return sum(gpu.memory_mib or 0 for gpu in gpus) or None
 
 
 def chosen_milli(found: NodeAllocation, pools: Iterable[NodePool]) -> int:

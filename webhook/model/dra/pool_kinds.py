@@ -13,7 +13,14 @@ from webhook.model.bounded_cache import BoundedCache
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.device_pools import DevicePools, NodePool, PoolId
 from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView
-from webhook.model.dra.gpu_devices import GPU_DRIVERS, CardUsage, GpuPart, cards_of_pool, gpu_parts_of_pool
+from webhook.model.dra.gpu_devices import (
+    GPU_DRIVERS,
+    CardUsage,
+    GpuPart,
+    card_identity,
+    cards_of_pool,
+    gpu_parts_of_pool,
+)
 from webhook.model.dra.published_devices import slice_kinds
 from webhook.model.dra.resource_slices import PackedSlice
 from webhook.model.dra.selector_advice import DeviceKey
@@ -73,16 +80,31 @@ def _pool_kind(pools: DevicePools, pool: PoolId) -> Hashable:
 
 
 class PublishedCard(NamedTuple):
-    """A card, and its pool: names of devices are unique in a pool only."""
+    """A card, and its pool: names of devices are unique in a pool only.
+
+    Attributes:
+        identity: Its UUID or PCI address; "" if its driver does not publish it.
+    """
 
     pool: PoolId
     usage: CardUsage
+    identity: str
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+        return self.usage.name or self.identity or self.usage.devices[0]
 
 
 def cards_on_node(devices: DeviceView, node: int) -> list[PublishedCard]:
     """Return the cards that ResourceSlices publish for a node, in published order."""
-    pools = devices.pools.pools_of_node(node)
-    return [PublishedCard(pool.id, card) for pool in pools for card in _cards_on_node(pool, devices)]
+    return [card for pool in devices.pools.pools_of_node(node) for card in _published_cards(pool, devices)]
+
+
+def _published_cards(pool: NodePool, devices: DeviceView) -> list[PublishedCard]:
+    by_name = {each.device.name: each.device for each in pool.devices}
+    cards = _cards_on_node(pool, devices)
+    return [PublishedCard(pool.id, card, card_identity(pool, by_name[card.devices[0]])) for card in cards]
 
 
 class NodeCards(NamedTuple):
@@ -108,7 +130,7 @@ def cards_by_node(devices: DeviceView, nodes: Iterable[int]) -> dict[int, NodeCa
         found[node] = NodeCards([], {}, [pool for pool in pools if pool.incomplete or pool.invalid])
         published = [(pool.id, card) for pool in pools for card in _cards_on_node(pool, devices)]
         for pool_id, card in published:
-            first = counted_on.setdefault((pool_id, card.device), node) if pool_id in several else node
+            first = counted_on.setdefault((pool_id, card.devices[0]), node) if pool_id in several else node
             if first == node:
                 found[node].cards.append(card)
             else:
@@ -120,8 +142,9 @@ def cards_by_node(devices: DeviceView, nodes: Iterable[int]) -> dict[int, NodeCa
 def product_by_node(view: DeviceView, fleet: Fleet) -> dict[str, str]:
     """Return the product of the first card that ResourceSlices publish on each node."""
     empty = view._replace(allocated={})
-    cards = ((node.name, cards_on_node(empty, i)) for i, node in enumerate(fleet.nodes))
-    return {name: some[0].usage.product for name, some in cards if some}
+    pools = ((node.name, view.pools.pools_of_node(i)) for i, node in enumerate(fleet.nodes))
+    cards = ((name, [card for pool in some for card in _cards_on_node(pool, empty)]) for name, some in pools)
+    return {name: some[0].product for name, some in cards if some}
 
 
 def _cards_on_node(pool: NodePool, devices: DeviceView) -> tuple[CardUsage, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
 
+from webhook.model.dra.device_holders import DeviceHolder
 from webhook.model.dra.pool_kinds import PublishedCard
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
@@ -22,12 +23,21 @@ from webhook.report.console.query import FilterField, PageQuery, node_address, p
 from webhook.report.console.rows import PageLink, sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsoleState
 from webhook.report.layout_html import draw_instances, draw_shared_card, draw_whole_card
-from webhook.report.node_topology import CARDS, NodePodGpus, gpu_list, gpu_state, numa_node
+from webhook.report.node_topology import (
+    ALLOCATED_DEVICES,
+    CARDS,
+    AllocatedDeviceRow,
+    NodePodGpus,
+    allocated_device_rows,
+    gpu_list,
+    gpu_state,
+    numa_node,
+)
 from webhook.report.tables import Column, Table
 from webhook.report.text import pluralize, sanitize
 
 MAX_NODE_PODS = 500
-"""Pods of a node that its page lists."""
+"""Pods of a node, and its allocated devices, that its page lists."""
 
 ISLAND_SIZES = ("2", "4", "8")
 UNHEALTHY = "unhealthy"
@@ -190,6 +200,7 @@ def node_page(
     node: int,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard],
+    holders: Iterable[DeviceHolder] = (),
     problem: str = "",
 ) -> str:
     """Return the page of one node as HTML.
@@ -198,11 +209,13 @@ def node_page(
         node: Its position in the snapshot.
         pods: Pods that hold GPUs of the device plugin.
         cards: GPUs of ResourceSlices.
+        holders: Claims that have devices of these.
     """
     name, topology = snapshot.fleet.nodes[node].name, snapshot.devices[node].topology
     capacity = next((each for each in state.nodes if each.name == name), None)
     cards_of_node = list(_card_rows(snapshot, node))
     drawn = "".join(each.drawing for each in cards_of_node)
+    allocated = allocated_device_rows(cards, holders)
     context = {
         "name": name,
         "capacity": capacity,
@@ -215,7 +228,9 @@ def node_page(
         "links_from": _links_text(topology),
         "largest_set": gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1) if topology.gpu_count else 0,
         "offers": table_markup(OFFERS, list(_offer_rows(snapshot, node)), "resource"),
-        "devices": table_markup(CARDS, cards, "device") if cards else "",
+        "published": table_markup(CARDS, cards, "card") if cards else "",
+        "allocated": _allocated_markup(state, allocated[:MAX_NODE_PODS]) if allocated else "",
+        "hidden_allocated": max(0, len(allocated) - MAX_NODE_PODS),
         "pods": _pods_markup(state, pods[:MAX_NODE_PODS]) if pods else "",
         "hidden_pods": max(0, len(pods) - MAX_NODE_PODS),
     }
@@ -223,11 +238,21 @@ def node_page(
 
 
 def _pods_markup(state: ConsoleState, pods: Sequence[NodePodGpus]) -> Markup:
-    def link(pod: NodePodGpus) -> str:
-        workload = state.workload_of_pod.get((pod.namespace, pod.name), "")
-        return workload_address(pod.namespace, workload) if workload else ""
+    return table_markup(HOLDERS, pods, "pod", {"Pod": lambda pod: _pod_address(state, pod.namespace, pod.name)})
 
-    return table_markup(HOLDERS, pods, "pod", {"Pod": link})
+
+def _allocated_markup(state: ConsoleState, devices: Sequence[AllocatedDeviceRow]) -> Markup:
+    def link_pods(row: AllocatedDeviceRow) -> list[PageLink]:
+        namespace = row.holder.namespace
+        return [PageLink(pod, _pod_address(state, namespace, pod)) for pod in row.holder.pods]
+
+    return table_markup(ALLOCATED_DEVICES, devices, "allocated device", {"Pods": link_pods})
+
+
+def _pod_address(state: ConsoleState, namespace: str, pod: str) -> str:
+    """Return the address of the page of a pod's workload; "" if it has none."""
+    workload = state.workload_of_pod.get((namespace, pod), "")
+    return workload_address(namespace, workload) if workload else ""
 
 
 def _free_island_text(capacity: NodeCapacity | None) -> str:

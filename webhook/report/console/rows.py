@@ -9,17 +9,13 @@ from markupsafe import Markup, escape
 
 from webhook.report.console.query import DESCENDING, ROWS_PER_PAGE, FilterField, PageQuery
 from webhook.report.tables import MAX_NAME_LETTERS, MAX_SENTENCE_LETTERS, Column, Table, header_attributes, html_words
-from webhook.report.text import pluralize
+from webhook.report.text import pluralize, sanitize
 
 Row = TypeVar("Row")
 
-Links = Mapping[str, Callable[[Row], str]]
-"""By the header of a column, what returns the address that a cell links to; "" for none."""
 
 LONG_TEXT = "long"
 """The class of a cell that is set in several lines."""
-
-NO_LINKS: Mapping[str, Callable[[Any], str]] = {}
 
 FilterValues = Mapping[FilterField, Callable[[], Iterable[str]]]
 """By a filter that selects a whole value, what returns the values that there are."""
@@ -33,6 +29,12 @@ class PageLink(NamedTuple):
 
     label: str
     address: str
+
+
+Links = Mapping[str, Callable[[Row], str | Sequence[PageLink]]]
+"""By the header of a column, what returns the address that a cell links to, "" for none; or all its links."""
+
+NO_LINKS: Mapping[str, Callable[[Any], str]] = {}
 
 
 class FilterHint(NamedTuple):
@@ -196,6 +198,11 @@ def _text_layout(text: str) -> str:
 
 def _cell_text(column: Column[Row], row: Row, links: Links[Row]) -> str:
     text, link = column.text(row), links.get(column.header)
-    address = link(row) if link else ""
-    text = html_words(text, {}) if column.code and text else escape(text)
+    target = link(row) if link else ""
+    if target and not isinstance(target, str):
+        return ", ".join(_link_text(escape(sanitize(each.label)), each.address) for each in target)
+    return _link_text(html_words(text, {}) if column.code and text else escape(text), str(target or ""))
+
+
+def _link_text(text: str, address: str) -> str:
     return f'<a href="{escape(address)}">{text}</a>' if address else text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from markupsafe import Markup
 
 from webhook.model.decisions import KeepReason
+from webhook.model.dra.device_holders import DeviceHolder
 from webhook.report.check import finding_sentence, resource_with_meaning
 from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
 from webhook.report.console.query import NAMESPACE_FILTER, FilterField, PageQuery, node_address, workload_address
@@ -12,6 +15,7 @@ from webhook.report.console.rows import LONG_TEXT, sort_keys, table_markup, tabl
 from webhook.report.console.state import ConsolePod, ConsoleState
 from webhook.report.console.usage_band import UsageBand, band_chart
 from webhook.report.costs import cost_text, gpus_lower_bound
+from webhook.report.node_topology import ALLOCATED_DEVICES, AllocatedDeviceRow
 from webhook.report.recommendations import ContainerRow, container_rows, risk_text, savings_text
 from webhook.report.results import LocatedFinding
 from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
@@ -20,7 +24,7 @@ from webhook.report.workload_report import usage_text, wasted_cost_text, wasted_
 from webhook.report.workloads import WorkloadReport
 
 MAX_PODS, MAX_FINDINGS = 200, 200
-"""Pods and findings of a workload that its page lists."""
+"""Pods, also devices of their claims, and findings of a workload that its page lists."""
 
 SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
     "wasted": ("Wasting GPUs", lambda row: row.waste.milli > 0),
@@ -111,6 +115,10 @@ FOUND = Table[tuple[LocatedFinding, int]](
     )
 )
 
+CLAIMED_DEVICES = Table[AllocatedDeviceRow](
+    tuple(column for column in ALLOCATED_DEVICES.columns if column.header != "Card")
+)
+
 PODS = Table[ConsolePod](
     (
         Column("", lambda pod: pod.name, "Pod"),
@@ -172,11 +180,18 @@ def _is_named(state: ConsoleState, row: WorkloadReport, text: str) -> bool:
     )
 
 
-def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[UsageBand] = (), problem: str = "") -> str:
+def workload_page(
+    state: ConsoleState,
+    row: WorkloadReport,
+    bands: Sequence[UsageBand] = (),
+    holders: Sequence[DeviceHolder] = (),
+    problem: str = "",
+) -> str:
     """Return the page of one workload as HTML.
 
     Args:
         bands: GPU memory in use over time, one for each container with recorded usage.
+        holders: Devices of ResourceSlices that claims of its pods have.
     """
     currency = state.prices.currency if state.prices else ""
     pods = state.pods[row.namespace, row.name]
@@ -199,6 +214,18 @@ def workload_page(state: ConsoleState, row: WorkloadReport, bands: Sequence[Usag
         "hidden_findings": max(0, len(row.findings) - MAX_FINDINGS),
         "pods": table_markup(PODS, pods[:MAX_PODS], "pod", {"Node": lambda pod: node_address(pod.node)}),
         "hidden_pods": max(0, len(pods) - MAX_PODS),
+        "claimed": _claimed_markup(pods, holders[:MAX_PODS]) if holders else "",
+        "hidden_claimed": max(0, len(holders) - MAX_PODS),
         "requested": format_gpus(row.gpu_milli_before),
     }
     return render_console_page("workload.html", state, WORKLOADS_ENTRY, context, problem=problem)
+
+
+def _claimed_markup(pods: Iterable[ConsolePod], holders: Iterable[DeviceHolder]) -> Markup:
+    nodes = {pod.name: pod.node for pod in pods if pod.node}
+
+    def link_node(row: AllocatedDeviceRow) -> str:
+        return node_address(next((nodes[pod] for pod in row.holder.pods if pod in nodes), ""))
+
+    rows = [AllocatedDeviceRow("", holder) for holder in holders]
+    return table_markup(CLAIMED_DEVICES, rows, "device", {"Device": link_node})
