@@ -175,7 +175,7 @@ def test_the_file_on_the_page_can_be_read(rightslice: Run, tmp_path: Path) -> No
     pod.write_text(json.dumps({**built, "metadata": metadata}))
     result = rightslice("rightsize", str(pod), "--usage", str(file), "--now", JUNE)
     assert result.code == 0, result.err
-    assert "its usage history is too short" in result.out
+    assert "keep: ShortHistory" in result.out
 
 
 def test_the_page_names_every_field_of_the_file() -> None:
