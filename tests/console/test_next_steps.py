@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
+from tests.builders import make_namespace
 from tests.console.conftest import Client, demo_flags
+from tests.placement.clusters import gpu_node, running_gpu_pod
 from webhook.cli.console_inputs import ConsoleReader
 from webhook.console.listener import serve_console
 from webhook.console.reading import ClusterReading, NewestReading
+from webhook.report.console.layout import LayoutOutcome
 from webhook.report.console.next_steps import NextStep, next_steps
 from webhook.report.console.state import ConsoleState
 from webhook.report.workloads import WorkloadReport
@@ -56,16 +60,64 @@ def test_layouts_are_not_advised_for_a_need_that_no_part_of_a_card_covers(demo: 
     assert steps_about(with_need(demo, most + 1), "rightslice layout") == []
     [step] = steps_about(with_need(demo, most, most + 1), "rightslice layout")
     assert step.worth_text.startswith("up to 1 GPU")
-    assert step.action.startswith("For 2 workloads: ")
+    assert step.action.startswith("2 workloads keep their GPUs, each because no slice or share")
     assert step.action.endswith("No layout helps 1 of them: the need is more than any slice or share has.")
     [step] = steps_about(with_need(demo, most), "rightslice layout")
     assert "No layout helps" not in step.action
 
 
-def test_the_step_to_the_layouts_says_that_their_figure_counts_other_cards(demo: ClusterReading) -> None:
-    [step] = [each for each in next_steps(demo.state) if each.link == "/layout"]
+def layout_steps(state: ConsoleState, plan: LayoutOutcome | None = None) -> list[NextStep]:
+    return [each for each in next_steps(state, plan) if each.link == "/layout"]
 
-    assert "The plan's figure counts other cards too" in step.action
+
+def test_before_a_plan_layouts_are_worth_at_most_what_pods_do_not_use_of_partitioned_and_shared_cards(
+    demo: ClusterReading,
+) -> None:
+    [step] = layout_steps(demo.state)
+    unused = {node.name: node.unused_part_milli for node in demo.state.nodes if node.unused_part_milli}
+
+    assert step.worth_text.startswith("up to 15.54 GPUs")
+    assert list(unused) == ["a100-mixed-1", "a100-mixed-2", "l40s-sliced-1", "l4-mps-1"]
+    assert unused["l40s-sliced-1"] == 3250
+
+
+def test_a_plan_is_worth_the_cards_that_it_frees(demo: ClusterReading) -> None:
+    layout = demo.plan()
+    [step] = layout_steps(demo.state, LayoutOutcome("2026-06-01 00:00:00 UTC", layout))
+
+    assert step.worth == layout.freed()
+    assert step.worth_text.startswith(f"{layout.used_today - layout.used_planned} GPUs")
+    assert "as of 2026-06-01 00:00:00 UTC: 13 cards on 4 nodes; 4 nodes must be drained." in step.action
+
+
+def test_a_plan_that_failed_leaves_the_upper_bound(demo: ClusterReading) -> None:
+    [step] = layout_steps(demo.state, LayoutOutcome("2026-06-01 00:00:00 UTC", problem="no solver"))
+
+    assert step.at_most
+
+
+async def test_the_overview_shows_the_figure_of_the_plan_that_the_page_of_layouts_shows(client: Client) -> None:
+    overview, layout = (await client.get("/")).words, (await client.get("/layout")).words
+
+    assert "12 GPUs, 52.41 USD/h Apply the layouts planned as of" in overview
+    assert "12 cards freed, 52.41 USD/h" in layout
+
+
+def test_whole_gpus_that_are_too_few_for_a_pod_are_no_saving_of_layouts(tmp_path: Path) -> None:
+    """No card is partitioned or shared; a third of the pods need four GPUs, and two are free on each node."""
+    nodes = [gpu_node(f"n{i}", 8, "NVIDIA-H100-80GB-HBM3") for i in range(4)]
+    counts = {"a": 4, "b": 1, "c": 1}
+    pods = [running_gpu_pod(f"{name}{i}", f"n{i}", count=count) for i in range(4) for name, count in counts.items()]
+    objects = [make_namespace("default"), *nodes, *pods]
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    reading = ConsoleReader(demo_flags(cluster=str(tmp_path))).read()
+    plan = LayoutOutcome(reading.state.moment, reading.plan())
+    [step] = steps_about(reading.state, "scheduler extender")
+
+    assert layout_steps(reading.state) == layout_steps(reading.state, plan) == []
+    assert [each.action for each in next_steps(reading.state) if not each.at_most] == []
+    assert step.worth_text.startswith("up to 2.67 GPUs")
+    assert "on 4 nodes they are too few" in step.action
 
 
 DENYING = """

@@ -11,7 +11,8 @@ from tests.builders import make_node
 from tests.console.conftest import page_words
 from tests.placement.clusters import gpu_node_report, placement_input, running_gpu_pod, with_gpu_conditions
 from webhook.console.reading import ClusterReading
-from webhook.report.capacity import node_capacities
+from webhook.report.capacity import capacity_table, node_capacities
+from webhook.report.console.next_steps import next_steps
 from webhook.report.console.nodes import node_page, nodes_page
 from webhook.report.console.query import PageQuery
 from webhook.report.node_topology import node_lines
@@ -47,6 +48,30 @@ def test_a_node_whose_gpus_are_healthy_is_not_listed(demo: ClusterReading) -> No
 
     assert "unhealthy" not in page
     assert "0 nodes" in listed
+
+
+def test_a_node_whose_labels_state_gpus_that_are_not_allocatable_says_so_on_its_page_and_in_the_list(
+    demo: ClusterReading,
+) -> None:
+    """The device plugin does not run: nothing is installed, and no link of a GPU is assumed."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
+    found = placement_input(make_node("gpu-1", labels, **{"nvidia.com/gpu": 0}))
+    nodes = tuple(node_capacities(found.snapshot, found.mix))
+    state = msgspec.structs.replace(demo.state, nodes=nodes)
+    page = page_words(node_page(state, found.snapshot, 0, (), ()))
+    listed = page_words(nodes_page(state, PageQuery({"show": "missing"})))
+    step = next(each for each in next_steps(state) if each.link.endswith("show=missing"))
+    sentence = "gpu-1: its labels state 8 GPUs, and none is allocatable: the device plugin does not run"
+
+    assert sentence in page
+    assert "Installed 0 physical GPUs" in page
+    assert "NVLink connects" not in page
+    assert "has no GPUs" not in page
+    assert "1 node " in listed
+    assert "8 GPUs not allocatable" in listed
+    assert sentence in capacity_table(nodes)[-1]
+    assert sentence in node_lines(found.snapshot, 0, ())[0]
+    assert (step.at_most, step.worth.milli) == (True, 8000)
 
 
 A100 = "NVIDIA-A100-SXM4-80GB"

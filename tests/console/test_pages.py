@@ -16,8 +16,6 @@ from tests.console.conftest import Client, page_words
 from tests.placement.clusters import placement_input
 from webhook.console.reading import ClusterReading
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.report.capacity import NodeCapacity
-from webhook.report.console.next_steps import next_steps
 from webhook.report.console.nodes import node_page
 from webhook.report.console.query import PageQuery
 from webhook.report.console.state import ConsoleState
@@ -311,20 +309,6 @@ def test_hostile_names_change_nothing(demo: ClusterReading, name: str) -> None:
         assert "\u202e" not in text
         assert "\0" not in text
         assert not [address for address in re.findall(r'href="([^"]*)"', text) if not address.startswith(("/", "#"))]
-
-
-def test_other_layouts_are_advised_only_for_products_with_mig(demo: ClusterReading) -> None:
-    def advised(*nodes: NodeCapacity) -> list[int]:
-        steps = next_steps(msgspec.structs.replace(demo.state, nodes=nodes))
-        return [each.worth.milli for each in steps if each.link == "/layout"]
-
-    fragmented = [node for node in demo.state.nodes if node.fragmented_milli]
-    with_mig = [node for node in fragmented if node.product.startswith(("A100", "H100"))]
-    without = [node for node in fragmented if node not in with_mig]
-
-    assert {node.product for node in without} >= {"L4-SHARED", "L40S", "Tesla-V100-SXM2-32GB"}
-    assert advised(*without) == []
-    assert advised(*fragmented) == advised(*with_mig) == [sum(node.fragmented_milli for node in with_mig)]
 
 
 async def test_a_card_lists_the_gpus_to_which_it_has_a_link_of_its_own(client: Client) -> None:

@@ -148,6 +148,54 @@ def test_ranking_mix_includes_all_pods() -> None:
     assert placement_input(node(), *plain(3)).mix == FLAT_MIX
 
 
+def labeled(count: int, allocatable: int = 0) -> Json:
+    return make_node("n", {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": str(count)}, **{GPU: allocatable})
+
+
+KARPENTER = "karpenter.k8s.aws/instance-gpu"
+MISSING: dict[str, tuple[Json, int | None]] = {
+    "labels state eight GPUs, and none is allocatable": (labeled(8), 8),
+    "labels of Karpenter": (make_node("n", {f"{KARPENTER}-name": "h100", f"{KARPENTER}-count": "4"}), 4),
+    "the node is cordoned": (labeled(8) | {"spec": {"unschedulable": True}}, 8),
+    "one GPU is allocatable": (labeled(8, allocatable=1), 0),
+    "labels state no GPU": (labeled(0), None),
+    "no labels": (make_node("n"), None),
+}
+
+
+@pytest.mark.parametrize(("machine", "missing"), MISSING.values(), ids=MISSING)
+def test_gpus_in_labels_that_are_not_allocatable_are_missing_and_not_installed(
+    machine: Json, missing: int | None
+) -> None:
+    found = of(machine)
+    total = total_capacity(found)
+
+    assert [each.missing_gpus for each in found] == ([] if missing is None else [missing])
+    assert total.missing_gpus == (missing or 0)
+    assert not missing or (total.installed_gpus, total.total_milli) == (0, 0)
+
+
+SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
+UNUSED: dict[str, tuple[list[Json], int]] = {
+    "whole cards": ([node(), ONE], 0),
+    "shares": ([shared_node(), running_gpu_pod("a", "n", "nvidia.com/gpu.shared", 3)], 250),
+    "slices": (
+        [make_node("cut", CARD | {"nvidia.com/gpu.count": "1"}, **{LARGE: 2}), running_gpu_pod("a", "cut", LARGE)],
+        500,
+    ),
+    "slices named as whole GPUs": (
+        [make_node("cut", SINGLE, **{GPU: 7})],
+        0,
+    ),
+    "on a cordoned node": ([shared_node() | {"spec": {"unschedulable": True}}], 0),
+}
+
+
+@pytest.mark.parametrize(("objects", "unused"), UNUSED.values(), ids=UNUSED)
+def test_unused_parts_are_those_of_partitioned_and_shared_cards(objects: list[Json], unused: int) -> None:
+    assert total_capacity(of(*objects)).unused_part_milli == unused
+
+
 def test_cluster_without_gpus_has_no_unknown_ones() -> None:
     assert total_capacity(()).largest_island == 0
 

@@ -353,6 +353,13 @@ def test_the_parts_are_all_gpus_and_never_overlap(
     assert found.pods_on_missing_nodes == len(nodes[0][0])
 
 
+def test_nothing_is_allocated_on_a_node_whose_gpus_are_only_in_labels() -> None:
+    capacities = [NodeCapacity("n1", "X", 0, 0, 0, 0, (), 0, missing_gpus=8)]
+    found = compute_utilization(capacities, rows_of([audited_pod("a", milli=1000)], nodes=capacities))
+
+    assert (found.installed, found.pods_on_missing_nodes, found.overcommitted_milli) == (0, 1, 0)
+
+
 def test_requests_beyond_the_nodes_are_reported_apart() -> None:
     capacities = [NodeCapacity("n1", "X", 2, 2000, 0, 0, (), 0)]
     pods = [

@@ -182,7 +182,7 @@ def _query(request: web.Request, fields: Sequence[FilterField] = (), columns: Se
 
 def _overview(request: web.Request, reading: NewestReading) -> str:
     _query(request)
-    return overview_page(reading.current.state, reading.problem)
+    return overview_page(reading.current.state, request.app[PLANNER].outcome, reading.problem)
 
 
 def _workloads(request: web.Request, reading: NewestReading) -> str:

@@ -17,8 +17,8 @@ from webhook.model.dra.gpu_devices import GPU_DRIVERS
 from webhook.model.dra.pool_kinds import NodeCards, cards_by_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import FleetNode
-from webhook.model.gpu_resources import CARD_MILLI, parse_gpu_resource
-from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count
+from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count, read_cloud_labels
 from webhook.model.node_masks import bit_positions
 from webhook.model.offers import GpuOffer
 from webhook.placement.devices import GPU_COUNT_LABEL, NodeDevices
@@ -58,6 +58,8 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         from_slices: True if its GPUs are those of ResourceSlices.
         note: Which of its GPUs other nodes share and do not count; "" for none.
         health: How many of its GPUs are unhealthy or degraded, by its agent; "" for none.
+        missing_gpus: GPUs that its labels state while none is allocatable; they do not count as installed.
+        unused_part_milli: What pods do not use of its partitioned and shared cards, on nodes that take pods.
     """
 
     name: str
@@ -75,6 +77,8 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     from_slices: bool = False
     note: str = ""
     health: str = ""
+    missing_gpus: int = 0
+    unused_part_milli: int = 0
 
     @property
     def product_text(self) -> str:
@@ -109,7 +113,47 @@ def node_capacities(
             capacities.append(_advertised_twice(capacity, of_slices) if of_slices else capacity)
         elif of_slices is not None:
             capacities.append(of_slices)
+        elif missing := count_missing_gpus(node):
+            capacities.append(_capacity_without_gpus(node, missing))
     return capacities
+
+
+def count_missing_gpus(node: FleetNode) -> int:
+    """Return the GPUs that the labels of a node state, if it has none to allocate; 0 if it has."""
+    if node.gpus or node.implausible_gpus:
+        return 0
+    stated = parse_count(node.labels.get(GPU_COUNT_LABEL)) or read_cloud_labels(node.labels).gpus or 0
+    return min(stated, MAX_ISLAND_GPUS)
+
+
+def missing_gpus_text(missing: int) -> str:
+    """Return what is known about a node whose labels state GPUs of which none is allocatable.
+
+    >>> missing_gpus_text(8)
+    'its labels state 8 GPUs, and none is allocatable: the device plugin does not run, or the node is being prepared'
+    """
+    stated = f"its labels state {pluralize(missing, 'GPU')}, and none is allocatable"
+    return f"{stated}: the device plugin does not run, or the node is being prepared"
+
+
+def _capacity_without_gpus(node: FleetNode, missing: int) -> NodeCapacity:
+    return NodeCapacity(
+        name=node.name,
+        product=_short_product(node),
+        installed_gpus=0,
+        allocated_milli=0,
+        free_milli=0,
+        largest_island=0,
+        mig_fits=(),
+        fragmented_milli=0,
+        warning=missing_gpus_text(missing),
+        schedulable=node.usable,
+        missing_gpus=missing,
+    )
+
+
+def _short_product(node: FleetNode) -> str:
+    return node.labels.get(PRODUCT_LABEL, "").removeprefix("NVIDIA-")
 
 
 def _advertised_twice(capacity: NodeCapacity, of_slices: NodeCapacity) -> NodeCapacity:
@@ -180,6 +224,7 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
     largest = max((island or 0 for island in islands), default=0)
     summed = (
         "installed_gpus", "allocated_milli", "free_milli", "fragmented_milli", "unschedulable_milli", "tainted_milli",
+        "missing_gpus", "unused_part_milli",
     )  # fmt: skip
     return NodeCapacity(
         name="*",
@@ -200,7 +245,7 @@ def _node_capacity(snapshot: SchedulingSnapshot, index: int, fragmented: int) ->
     total = unpartitioned + sum(node.gpus[offer.resource] * offer.gpu_milli for offer in offers)
     capacity = NodeCapacity(
         name=node.name,
-        product=node.labels.get(PRODUCT_LABEL, "").removeprefix("NVIDIA-"),
+        product=_short_product(node),
         installed_gpus=_count_installed_gpus(node.labels, total),
         allocated_milli=sum(snapshot.used_units(index, offer.resource) * offer.gpu_milli for offer in offers),
         free_milli=free,
@@ -210,6 +255,7 @@ def _node_capacity(snapshot: SchedulingSnapshot, index: int, fragmented: int) ->
         warning="; ".join(_capacity_warnings(snapshot, index)),
         unschedulable_milli=sum(left.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers),
         health=_health_text(snapshot.devices[index]),
+        unused_part_milli=_unused_part_milli(snapshot, index, offers, total),
     )
     if node.usable and not left.full:
         return capacity
@@ -221,7 +267,23 @@ def _node_capacity(snapshot: SchedulingSnapshot, index: int, fragmented: int) ->
         mig_fits=(),
         fragmented_milli=0,
         schedulable=False,
+        unused_part_milli=0,
     )
+
+
+def _unused_part_milli(snapshot: SchedulingSnapshot, index: int, offers: Iterable[GpuOffer], total_milli: int) -> int:
+    """Return what pods do not use of the partitioned and shared cards of a node, whose layouts can be planned."""
+    node, parts = snapshot.fleet.nodes[index], [offer for offer in offers if _is_part(offer)]
+    if not parts:
+        return 0
+    whole = sum(node.gpus[offer.resource] * offer.gpu_milli for offer in offers if not _is_part(offer))
+    used = sum(snapshot.used_units(index, offer.resource) * offer.gpu_milli for offer in parts)
+    return max(0, CARD_MILLI * _count_installed_gpus(node.labels, total_milli) - whole - used)
+
+
+def _is_part(offer: GpuOffer) -> bool:
+    """Return whether an offer is a part of a card that a plan can change: slices named as whole GPUs stay."""
+    return offer.form is not GpuForm.WHOLE and (offer.form is not GpuForm.MIG or offer.resource != WHOLE_GPU)
 
 
 def _unpartitioned_milli(geometry: MigGeometry, card: MigCard) -> int:
@@ -311,7 +373,8 @@ def _island_cell(node: NodeCapacity) -> str:
 
 
 def _state_cell(node: NodeCapacity) -> str:
-    return ", ".join(filter(None, (_scheduling_state(node), node.health, "warning" if node.warning else "")))
+    missing = f"{pluralize(node.missing_gpus, 'GPU')} not allocatable" if node.missing_gpus else ""
+    return ", ".join(filter(None, (_scheduling_state(node), missing, node.health, "warning" if node.warning else "")))
 
 
 def _scheduling_state(node: NodeCapacity) -> str:
@@ -348,6 +411,7 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
             Column("taintedMilli", lambda node: node.tainted_milli),
             Column("schedulable", lambda node: node.schedulable),
             Column("fromSlices", lambda node: node.from_slices),
+            Column("missingGpus", lambda node: node.missing_gpus),
         )
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +20,16 @@ from webhook.placement.best_effort_policy import best_effort_policy
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
-from webhook.report.capacity import AGENT_DISAGREES, CAPACITY, NO_AGENT, UNKNOWN_CELL, UNKNOWN_FREE, NodeCapacity
+from webhook.report.capacity import (
+    AGENT_DISAGREES,
+    CAPACITY,
+    NO_AGENT,
+    UNKNOWN_CELL,
+    UNKNOWN_FREE,
+    NodeCapacity,
+    count_missing_gpus,
+    missing_gpus_text,
+)
 from webhook.report.tables import Column, Table, gpu_column
 from webhook.report.text import align_columns, sanitize
 
@@ -98,6 +107,9 @@ def node_lines(
         wide: Whether the table of these cards has all columns.
     """
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
+    missing = 0 if cards else count_missing_gpus(snapshot.fleet.nodes[node])
+    if missing:
+        return [f"{sanitize(snapshot.fleet.nodes[node].name)}: {missing_gpus_text(missing)}", *_pod_lines(pods)]
     if cards and not topology.gpu_count:
         allocated = allocated_device_rows(cards, holders)
         return [*CARDS.to_lines(cards, wide=wide), *(["", *ALLOCATED_DEVICES.to_lines(allocated)] if allocated else [])]
@@ -117,11 +129,13 @@ def node_lines(
     note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
     if UNKNOWN_CELL in states:
         note = [f"{UNKNOWN_CELL} {AGENT_DISAGREES if devices.whole_gpus else NO_AGENT}: {UNKNOWN_FREE}", *note]
-    pod_lines = []
+    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *_pod_lines(pods)]
+
+
+def _pod_lines(pods: Sequence[NodePodGpus]) -> Iterator[str]:
     for pod in pods:
         units = ", ".join(f"{count} {name}" for name, count in pod.gpus.items())
-        pod_lines.append(f"{sanitize(pod.namespace)}/{sanitize(pod.name)}  {units}")
-    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *pod_lines]
+        yield f"{sanitize(pod.namespace)}/{sanitize(pod.name)}  {units}"
 
 
 CARDS: Table[PublishedCard] = Table(

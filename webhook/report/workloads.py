@@ -311,7 +311,7 @@ def pod_allocations(results: Iterable[CheckResult], nodes: Sequence[NodeCapacity
     Args:
         nodes: Every node with GPUs; None if unknown: each pod then has what it requests.
     """
-    left = {node.name: node.allocated_milli for node in nodes or ()}
+    left = {node.name: node.allocated_milli for node in nodes or () if not node.missing_gpus}
     for pod in results:
         node = pod.node or ""
         requested = pod.decision.gpu_milli_before if node else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -9,10 +10,12 @@ from typing import NamedTuple
 from webhook.errors import abbreviate_names
 from webhook.model.decisions import KeepReason
 from webhook.model.enums import PolicyMode
-from webhook.model.mig_catalog import mig_card_spec
+from webhook.model.gpu_resources import CARD_MILLI
+from webhook.report.console.layout import LayoutOutcome
 from webhook.report.console.query import page_address
 from webhook.report.console.state import ConsoleState
 from webhook.report.costs import NO_COST, GpuCost, cost_text, gpu_cost
+from webhook.report.layout_text import changes_text
 from webhook.report.text import LABELS, format_gpus_with_unit, pluralize
 from webhook.report.workloads import WorkloadReport
 
@@ -41,9 +44,14 @@ class NextStep(NamedTuple):
     worth_text: str
 
 
-def next_steps(state: ConsoleState) -> list[NextStep]:
-    """Return what is denied, then the steps that free GPUs: those of known worth, then those of at most some."""
-    steps = [each for each in _freeing_steps(state) if each.worth.milli > 0]
+def next_steps(state: ConsoleState, plan: LayoutOutcome | None = None) -> list[NextStep]:
+    """Return what is denied, then the steps that free GPUs: those of known worth, then those of at most some.
+
+    Args:
+        plan: The newest plan of MIG layouts; None before the first.
+    """
+    found = itertools.chain(_freeing_steps(state), _layout_step(state, plan))
+    steps = [each for each in found if each.worth.milli > 0]
     steps.sort(key=lambda each: (each.at_most, -each.worth.milli, each.action))
     return [*_denial_step(state), *steps][:MAX_STEPS]
 
@@ -100,7 +108,8 @@ def _reason_steps(state: ConsoleState) -> Iterator[NextStep]:
     for reason, rows in groups.items():
         served = [row for row in rows if reason is not KeepReason.NO_OFFER or row.needed_mib <= state.largest_part_mib]
         worth = _sum_costs(row.allocated - row.waste for row in served)
-        action = f"For {pluralize(len(rows), 'workload')}: {reason.sentence}. {reason.fix}"
+        keep = "keeps its GPUs," if len(rows) == 1 else "keep their GPUs, each"
+        action = f"{pluralize(len(rows), 'workload')} {keep} because {reason.sentence}. {reason.fix}"
         if len(served) < len(rows):
             action += (
                 f" No layout helps {len(rows) - len(served)} of them: the need is more than any slice or share has."
@@ -118,17 +127,44 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
     worth = _sum_costs(gpu_cost(name, milli, state.prices) for name, milli in nodes.items())
     action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
     yield _step(state, worth, action, page_address("/nodes", show="unschedulable"), "These nodes")
+    yield _missing_step(state)
+    yield _fragmented_step(state)
+
+
+def _missing_step(state: ConsoleState) -> NextStep:
+    missing = {node.name: CARD_MILLI * node.missing_gpus for node in state.nodes if node.missing_gpus}
+    worth = _sum_costs(gpu_cost(name, milli, state.prices) for name, milli in missing.items())
+    nodes = f"{pluralize(len(missing), 'node')} {'states' if len(missing) == 1 else 'state'}"
+    action = f"Look at the device plugin: {nodes} GPUs in labels, and none is allocatable."
+    return _step(state, worth, action, page_address("/nodes", show="missing"), "These nodes", at_most=True)
+
+
+def _fragmented_step(state: ConsoleState) -> NextStep:
+    """Return what lets pods use fragmented GPUs. No MIG layout does: cards that it changes are never fragmented."""
+    nodes = {node.name: node.fragmented_milli for node in state.nodes if node.fragmented_milli}
+    worth = _sum_costs(gpu_cost(name, milli, state.prices) for name, milli in nodes.items())
     action = (
-        "Plan other MIG layouts: a typical pod of this cluster cannot use these free GPUs. The plan's figure counts "
-        "other cards too: those that running pods leave, and partitioned or shared ones that no pod uses."
+        f"Keep free GPUs together with the scheduler extender: on {pluralize(len(nodes), 'node')} they are too few, "
+        "too small or beside too little free CPU for a typical pod of this cluster."
     )
-    yield _step(state, _fragmented_with_mig(state), action, page_address("/layout"), "The planned layouts")
+    return _step(state, worth, action, page_address("/nodes", show="fragmented"), "Fragmented GPUs", at_most=True)
 
 
-def _fragmented_with_mig(state: ConsoleState) -> GpuCost:
-    """Return the fragmented GPUs of products that have MIG: no layout changes the others."""
-    nodes = (node for node in state.nodes if mig_card_spec(node.product) is not None)
-    return _sum_costs(gpu_cost(node.name, node.fragmented_milli, state.prices) for node in nodes)
+def _layout_step(state: ConsoleState, plan: LayoutOutcome | None) -> Iterator[NextStep]:
+    """Yield what the newest plan of layouts frees; before the first, the most that other layouts could."""
+    if plan is None or plan.layout is None:
+        worth = _sum_costs(gpu_cost(node.name, node.unused_part_milli, state.prices) for node in state.nodes)
+        action = (
+            "Plan other MIG layouts and shares: pods do not use this much of the cards that are partitioned or shared. "
+            "The plan says how many cards become free, and counts those too that smaller requests leave."
+        )
+        yield _step(state, worth, action, page_address("/layout"), "Plan layouts", at_most=True)
+        return
+    action = (
+        f"Apply the layouts planned as of {plan.moment}: {changes_text(plan.layout)}. The figure counts what "
+        "right-sizing frees too, if its policies are enforced and the pods are created again."
+    )
+    yield _step(state, plan.layout.freed(), action, page_address("/layout"), "The planned layouts")
 
 
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:

@@ -47,6 +47,7 @@ NODE_STATES: Mapping[str, tuple[str, Callable[[NodeCapacity], bool]]] = {
     "fragmented": ("With fragmented GPUs", lambda node: node.fragmented_milli > 0),
     "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > node.tainted_milli),
     "warning": ("With a warning, or GPUs that are not healthy", lambda node: bool(node.warning or node.health)),
+    "missing": ("With GPUs in labels, and none allocatable", lambda node: node.missing_gpus > 0),
     "unknown": ("With unknown islands", lambda node: node.largest_island is None),
     "slices": ("With GPUs of ResourceSlices (DRA)", lambda node: node.from_slices),
 }
@@ -219,6 +220,8 @@ def node_page(
     context = {
         "name": name,
         "capacity": capacity,
+        "is_missing": capacity is not None and capacity.missing_gpus > 0,
+        "advertises": capacity is not None and not (capacity.from_slices or capacity.missing_gpus),
         "island": _free_island_text(capacity),
         "notes": capacity_notes([capacity]) if capacity else [],
         "cards": cards_of_node,
