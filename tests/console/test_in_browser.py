@@ -108,6 +108,17 @@ def test_the_name_of_an_instance_is_inside_its_slots(browser: BrowserProcess, ad
             assert tight == []
 
 
+def test_a_cut_text_has_the_shadow_of_a_cut_table(browser: BrowserProcess, address: str) -> None:
+    """It shows that there is more to the side."""
+    shadow = "return getComputedStyle(document.querySelector('pre')).boxShadow"
+    with browser.open() as page:
+        page.go(f"{address}/policy?name=right-sizing-trial")
+        page.show(width=390)
+        page.wait(f"{shadow}.includes('inset')")
+        page.show(width=1920)
+        page.wait(f"{shadow} === 'none'")
+
+
 SCROLLED_TABLES = """
 const tables = [...document.querySelectorAll(".scroll")];
 return tables.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.getAttribute("aria-label"));

@@ -131,6 +131,50 @@ async def test_a_name_that_nothing_contains_has_no_links(client: Client) -> None
     assert "must be a whole name" not in (await client.get("/workloads?namespace=search&q=none-such")).words
 
 
+async def test_a_list_of_idle_workloads_that_is_empty_without_usage_data_says_so(demo: ClusterReading) -> None:
+    rows = [row for row in demo.state.workloads if row.idle_unknown.milli]
+    state = msgspec.structs.replace(demo.state, workloads=tuple(rows))
+    empty = page_words(workloads_page(state, PageQuery({"show": "wasted"})))
+
+    assert not [row for row in rows if row.waste.milli]
+    assert f"without usage data, which {len(rows)} workloads with GPUs now lack. Workloads without usage data" in empty
+    assert "without usage data, which" not in page_words(workloads_page(state, PageQuery({"show": "denied"})))
+    assert "without usage data, which" not in page_words(workloads_page(demo.state, PageQuery({"show": "wasted"})))
+
+
+async def test_links_to_islands_count_the_nodes_whose_islands_are_unknown(client: Client) -> None:
+    words = (await client.get("/nodes")).words
+
+    assert "2 GPUs or more: 2 nodes, 2 unknown 4 GPUs or more: 1 node, 1 unknown 8 GPUs or more: 0 nodes Name" in words
+
+
+async def test_cards_without_an_agent_say_how_many_are_free(client: Client) -> None:
+    whole, shares = (await client.get("/node?name=h100-2")).words, (await client.get("/node?name=l4-mps-1")).words
+
+    assert whole.count("6 of 8 GPUs of the node are free; which is unknown without the node agent") == 8
+    assert "shares of the node are free; which is unknown without the node agent" in shares
+
+
+MISSING_OBJECTS = {
+    "/workload?namespace=a&name=b": "This reading has no workload 'a/b' with GPUs.",
+    "/node?name=a": "This reading has no node 'a'.",
+    "/policy?name=a": "This reading has no policy 'a'.",
+    "/quota?namespace=a&kind=ResourceQuota&name=b": "This reading has no quota or range 'a/ResourceQuota/b'.",
+}
+
+
+@pytest.mark.parametrize(("path", "sentence"), MISSING_OBJECTS.items())
+async def test_a_page_of_an_object_that_is_missing_names_it(client: Client, path: str, sentence: str) -> None:
+    assert sentence in (await client.get(path)).words
+
+
+async def test_the_page_of_layouts_says_what_its_reasons_mean(client: Client) -> None:
+    words = (await client.get("/layout")).words
+
+    assert "SavingTooSmall: the GPUs that cover the need save less than the policy requires" in words
+    assert "rightslice layout --quantile plans for them" in words
+
+
 async def test_the_filter_of_islands_says_which_nodes_are_left_out(client: Client) -> None:
     """Without an agent it is unknown which four of the eight GPUs are free, and not all of them are connected."""
     found = (await client.get("/nodes?island=4")).text

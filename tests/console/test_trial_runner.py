@@ -141,7 +141,7 @@ async def test_a_trial_that_is_no_longer_kept_says_so(client: Client) -> None:
     pages = [await ended_page(client, each) for each in locations]
 
     assert [each.status for each in pages] == [404, *[200] * KEPT_TRIALS]
-    assert "is no trial that this console keeps" in pages[0].words
+    assert "This console keeps no trial" in pages[0].words
 
 
 async def test_an_error_that_is_found_late_is_shown_in_the_form(

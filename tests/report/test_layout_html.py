@@ -106,6 +106,20 @@ def test_the_plan_without_drains_is_said() -> None:
     assert "Without drains" not in layout_page(sample, NOW, "")
 
 
+def test_freed_cards_below_zero_are_said_to_be_used_in_addition() -> None:
+    sample = planned_layout()
+    more = sample._replace(demand=sample.demand._replace(allocated_cards={}))
+    sentence = "Freed below zero: so many more cards are used than today"
+
+    assert more.freed().milli < 0
+    assert sentence in layout_page(more, NOW, "")
+    assert sentence not in layout_page(sample, NOW, "")
+
+
+def test_the_reasons_for_whole_cards_are_explained() -> None:
+    assert "Reasons for whole cards: MultipleGPUs: MIG instances and shares" in layout_page(planned_layout(), NOW, "")
+
+
 def test_a_large_cluster_of_different_nodes_stays_small() -> None:
     """Each of 5,000 nodes has cards that no other has, and a card count that no server has."""
     sample = planned_layout()

@@ -204,7 +204,7 @@ class KeepReason(StrEnum):
     NO_OFFER = (
         "NoOffer",
         "no slice or share in this cluster covers the need",
-        "For admins: rightslice layout plans the slices and shares that pods need.",
+        "For admins: rightslice layout shows whether other MIG layouts or shares would cover it.",
     )
     NEED_TOO_LARGE = (
         "NeedTooLarge",

@@ -88,7 +88,7 @@ def find_missing_slices(policy: Policy, view: ClusterView) -> Iterator[str]:
         return  # claims may get slices of a device class
     if not any(fleet.offers_by_form(rules.forms, rules.isolation, CARD_MILLI - 1) for fleet in fleets):
         missing = f"no node offers {', '.join(rules.forms)} with isolation {rules.isolation} or more"
-        yield f"policy {policy.name} right-sizes no pod: {missing}. rightslice layout plans what pods need"
+        yield f"policy {policy.name} right-sizes no pod: {missing}. rightslice layout shows whether other layouts would"
 
 
 def _contradictions(match: MatchSpec) -> Iterator[str]:

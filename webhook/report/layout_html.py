@@ -33,6 +33,7 @@ from webhook.report.layout_text import (
     layout_text,
     note_lines,
     proof_text,
+    reason_meanings,
 )
 from webhook.report.tables import Table
 from webhook.report.text import pluralize, sanitize
@@ -95,6 +96,7 @@ def layout_context(layout: ClusterLayout, render: RenderTable) -> dict[str, obje
         "changes": changes_text(layout),
         "requests": sum(layout.demand.needs.values()),
         "notes": [re.sub(" {2,}", ": ", line, count=1) for line in (*drain_lines(layout), *note_lines(layout))],
+        "reasons": reason_meanings(layout),
         "waterfall": _freed_waterfall(layout),
         "groups": groups[:MAX_GROUPS],
         "all_groups": len(groups),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from webhook.errors import abbreviate_names
+from webhook.model.decisions import KeepReason
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
 from webhook.placement.layout_plan import CardUnit, share_of
@@ -289,6 +290,9 @@ def note_lines(layout: ClusterLayout) -> Iterator[str]:
         yield f"Too little {each.resource:<12}{_shortage_text(each)}"
     yield from _blocked_lines(layout)
     yield from _unplanned_lines(layout)
+    freed = [*(use.freed for use in layout.product_uses()), *(step.freed for step in layout.steps)]
+    if any(each.milli < 0 for each in freed):
+        yield "Freed below zero       so many more cards are used than today"
     if layout.policies:
         names = abbreviate_names([policy["metadata"]["name"] for policy in layout.policies])
         yield f"Not enforced           {names}: pods keep whole cards until rightSizing.mode is enforce"
@@ -317,7 +321,14 @@ def _waiting_text(layout: ClusterLayout) -> str:
 def _recorded_text(recorded: RecordedService) -> str:
     served, pods = _share_text(recorded.served, recorded.requests), pluralize(recorded.pods, "recorded pod")
     period = f"from {_time_text(recorded.start)} to {_time_text(recorded.end)}"
-    return f"the planned cards would serve {served} of what {pods} needed {period}; see --quantile"
+    advice = "rightslice layout --quantile plans for them"
+    return f"the planned cards would serve {served} of what {pods} needed {period}; {advice}"
+
+
+def reason_meanings(layout: ClusterLayout) -> list[str]:
+    """Return what the reasons mean for which pods keep whole cards, or wait for them."""
+    named = {*layout.demand.kept_whole, *layout.demand.waiting_whole}
+    return [f"{reason.value}: {reason.sentence}" for reason in KeepReason if reason.value in named]
 
 
 def _reasons_text(cards: Mapping[str, int]) -> str:

@@ -170,7 +170,7 @@ def _layout_step(state: ConsoleState, plan: LayoutOutcome | None) -> Iterator[Ne
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
     rows = [row for row in state.workloads if row.idle_unknown.milli]
     worth = _sum_costs(row.idle_unknown for row in rows)
-    unknown = f"nothing is known about the GPU activity of {pluralize(len(rows), 'workload')}"
+    unknown = f"nothing is known about the GPU activity of {pluralize(len(rows), 'workload')} with GPUs now"
     problem = state.usage_problem
     action = f"Make usage readable: {unknown}, because {problem}." if problem else f"Run DCGM exporter: {unknown}."
     address = page_address("/workloads", show="unmeasured")

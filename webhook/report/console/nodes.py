@@ -97,7 +97,9 @@ def nodes_page(state: ConsoleState, query: PageQuery, problem: str = "") -> str:
 def _island_link(state: ConsoleState, size: str) -> PageLink:
     """Return the link to the nodes with a free NVLink island of at least this size, with their number."""
     number = sum(_has_island(node, int(size)) for node in state.nodes)
-    return PageLink(f"{size} GPUs or more: {pluralize(number, 'node')}", page_address(NODES_ENTRY.path, island=size))
+    unknown = sum(_may_have_island(node, PageQuery({"island": size})) for node in state.nodes)
+    nodes = f"{pluralize(number, 'node')}{f', {unknown} unknown' if unknown else ''}"
+    return PageLink(f"{size} GPUs or more: {nodes}", page_address(NODES_ENTRY.path, island=size))
 
 
 def _is_selected(node: NodeCapacity, query: PageQuery) -> bool:
@@ -331,7 +333,16 @@ def _holders_text(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
         return state
     if all(row.free == row.units for row in rows):
         return "free"
-    return "in use" if all(row.free == 0 for row in rows) else "unknown which pods have it, without the node agent"
+    return "in use" if all(row.free == 0 for row in rows) else _unknown_holder_text(rows)
+
+
+def _unknown_holder_text(rows: Sequence[OfferRow]) -> str:
+    """Return how many units of the node are free, if only the node agent could say which cards have them."""
+    if len(rows) != 1:
+        return "unknown whether it is free, without the node agent"
+    [row] = rows
+    unit = "shares" if row.offer.replicas > 1 else "GPUs"
+    return f"{row.free} of {row.units} {unit} of the node are free; which is unknown without the node agent"
 
 
 def _unlinked_card(product: str, card: MigCard) -> CardRow:

@@ -10,7 +10,14 @@ from webhook.model.decisions import KeepReason
 from webhook.model.dra.device_holders import DeviceHolder
 from webhook.report.check import finding_sentence, resource_with_meaning
 from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
-from webhook.report.console.query import NAMESPACE_FILTER, FilterField, PageQuery, node_address, workload_address
+from webhook.report.console.query import (
+    NAMESPACE_FILTER,
+    FilterField,
+    PageQuery,
+    node_address,
+    page_address,
+    workload_address,
+)
 from webhook.report.console.rows import LONG_TEXT, sort_keys, table_markup, table_page
 from webhook.report.console.state import ConsolePod, ConsoleState
 from webhook.report.console.usage_band import UsageBand, band_chart
@@ -150,8 +157,22 @@ def workloads_page(state: ConsoleState, query: PageQuery, problem: str = "") -> 
         field._replace(choices=tuple((each, each) for each in sorted(reasons))) if field.name == "reason" else field
         for field in WORKLOAD_FILTERS
     ]
-    context = {"page": page, "query": query, "fields": fields, "path": WORKLOADS_ENTRY.path}
+    context = {
+        "page": page,
+        "query": query,
+        "fields": fields,
+        "path": WORKLOADS_ENTRY.path,
+        "unmeasured": 0 if rows else _count_unmeasured(state, query),
+        "unmeasured_link": page_address(WORKLOADS_ENTRY.path, show="unmeasured"),
+    }
     return render_console_page("workloads.html", state, WORKLOADS_ENTRY, context, problem=problem)
+
+
+def _count_unmeasured(state: ConsoleState, query: PageQuery) -> int:
+    """Return how many workloads lack the usage data that would select them, if the query asks for idle ones."""
+    if query.value("show") not in ("wasted", "idle"):
+        return 0
+    return sum(SHOWN["unmeasured"][1](row) for row in state.workloads)
 
 
 def _is_selected(state: ConsoleState, row: WorkloadReport, query: PageQuery) -> bool:
