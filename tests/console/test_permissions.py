@@ -136,7 +136,7 @@ def test_overview_says_that_prometheus_was_not_read_and_why(tmp_path: Path) -> N
 
     [step] = [each for each in next_steps(reading.state) if "GPU activity" in each.action]
     assert step.action.startswith(
-        "Make usage readable: nothing is known about the GPU activity of 1 workload, because "
+        "Make usage readable: nothing is known about the GPU activity of 1 workload with GPUs now, because "
     )
     assert "no Prometheus was searched" in step.action
     assert "cannot list resource" in step.action
