@@ -117,7 +117,11 @@ def test_freed_cards_below_zero_are_said_to_be_used_in_addition() -> None:
 
 
 def test_the_reasons_for_whole_cards_are_explained() -> None:
-    assert "Reasons for whole cards: MultipleGPUs: MIG instances and shares" in layout_page(planned_layout(), NOW, "")
+    sample = planned_layout()
+    denied = sample._replace(demand=sample.demand._replace(waiting_whole={"Denied": 1}))
+    text = layout_page(denied, NOW, "")
+
+    assert "Reasons for whole cards: Denied: its policies would deny it now; MultipleGPUs: MIG instances and" in text
 
 
 def test_a_large_cluster_of_different_nodes_stays_small() -> None:

@@ -245,7 +245,8 @@ def test_the_summary_has_each_figure_with_its_parts() -> None:
         "Prices                 a list of ours (2026-06-01, USD per card-hour)",
         "                       8 x 4 USD: H100-80GB-HBM3",
         "                       4 x 1 USD: L40S",
-        "No usage data for 4 of 7 GPU workloads; 3 of these 4 have GPUs now; it is unknown whether they are idle.",
+        "No usage data for 4 of 7 GPU workloads; 3 workloads with GPUs now have pods without it; it is unknown whether "
+        "they are idle.",
         "2 GPUs are without a price; the cost does not include them.",
         "1 pod with GPUs is pending.",
         "2 GPUs are requested beyond what the pods' nodes have; not allocated.",
@@ -582,7 +583,7 @@ def test_the_summary_counts_workloads_without_usage_data() -> None:
 
     assert caveats(audited_pod("a", compute=60)) == []
     assert caveats(audited_pod("b"), audited_pod("c", node="")) == [
-        "No usage data for 2 of 2 GPU workloads; 1 of these 2 has GPUs now; idle is unknown."
+        "No usage data for 2 of 2 GPU workloads; 1 workload with GPUs now has pods without it; idle is unknown."
     ]
     assert caveats(audited_pod("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
     assert caveats(audited_pod("a", compute=60), audited_pod("b")) == [

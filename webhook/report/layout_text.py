@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from webhook.errors import abbreviate_names
-from webhook.model.decisions import KeepReason
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
 from webhook.placement.layout_plan import CardUnit, share_of
 from webhook.placement.mig import MigLayout
 from webhook.placement.node_layouts import NodeChange
+from webhook.report.code_pages import REASON_TEXTS
 from webhook.report.costs import NO_PRICE, GpuCost, money_text
 from webhook.report.layout import (
     ChangeStep,
@@ -327,8 +327,8 @@ def _recorded_text(recorded: RecordedService) -> str:
 
 def reason_meanings(layout: ClusterLayout) -> list[str]:
     """Return what the reasons mean for which pods keep whole cards, or wait for them."""
-    named = {*layout.demand.kept_whole, *layout.demand.waiting_whole}
-    return [f"{reason.value}: {reason.sentence}" for reason in KeepReason if reason.value in named]
+    words = {*layout.demand.kept_whole, *layout.demand.waiting_whole}
+    return [f"{word}: {REASON_TEXTS[word][0]}" for word in sorted(words)]
 
 
 def _reasons_text(cards: Mapping[str, int]) -> str:

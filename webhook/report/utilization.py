@@ -44,7 +44,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         pods_on_missing_nodes: Pods with GPUs whose node does not exist or has none; nothing is allocated to them.
         overcommitted_milli: What pods request beyond what their nodes have; not allocated.
         usage_coverage: Workloads with GPUs that have usage data, and all workloads with GPUs.
-        unmeasured_on_nodes: The workloads without usage data to which GPUs are allocated; the others have none yet.
+        unmeasured_now: The workloads with GPUs, also of claims, that have pods without usage data on nodes.
         prices: Prices behind the money; None if there are none.
         rates: The prices by product, most GPUs first.
     """
@@ -61,7 +61,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     pods_on_missing_nodes: int
     overcommitted_milli: int
     usage_coverage: tuple[int, int]
-    unmeasured_on_nodes: int = 0
+    unmeasured_now: int = 0
     prices: NodePrices | None = None
     rates: tuple[ProductPrice, ...] = ()
 
@@ -168,7 +168,7 @@ def compute_utilization(
         pods_on_missing_nodes=sum(row.pods_on_missing_nodes for row in workloads),
         overcommitted_milli=sum(row.overcommitted_milli for row in workloads),
         usage_coverage=(sum(map(_is_measured, gpu_workloads)), len(gpu_workloads)),
-        unmeasured_on_nodes=sum(bool(row.idle_unknown.milli and not _is_measured(row)) for row in gpu_workloads),
+        unmeasured_now=sum(row.idle_unknown.milli > 0 for row in workloads),
         prices=prices,
         rates=product_prices(nodes, prices) if prices is not None else (),
     )
@@ -237,8 +237,9 @@ def utilization_caveats(figures: ClusterUtilization) -> Iterator[str]:
     measured, workloads = figures.usage_coverage
     if measured < workloads:
         which = "it is unknown whether they are idle" if measured else "idle is unknown"
-        unmeasured, now = workloads - measured, figures.unmeasured_on_nodes
-        scope = f"{now} of these {unmeasured} {_have(now)} GPUs now; " if now < unmeasured else ""
+        unmeasured, now = workloads - measured, figures.unmeasured_now
+        with_gpus = f"{pluralize(now, 'workload')} with GPUs now {'has' if now == 1 else 'have'} pods without it; "
+        scope = with_gpus if now != unmeasured else ""
         yield f"No usage data for {unmeasured} of {pluralize(workloads, 'GPU workload')}; {scope}{which}."
     if figures.prices is not None and figures.allocatable.unpriced_milli:
         yield f"{_gpus_are(figures.allocatable.unpriced_milli)} without a price; the cost does not include them."
@@ -271,10 +272,6 @@ def _rounded_parts_add_up(figures: ClusterUtilization) -> bool:
 
 def _gpus_are(milli: int) -> str:
     return f"{format_gpus_with_unit(milli)} {'is' if milli == 1000 else 'are'}"
-
-
-def _have(number: int) -> str:
-    return "has" if number == 1 else "have"
 
 
 def _pods_are(number: int) -> str:
