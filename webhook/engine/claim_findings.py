@@ -125,7 +125,10 @@ def claim_findings(
 
 def _findings_on_nodes(spec: ClaimSpec, view: ClusterView, nodes: int) -> list[PolicyFinding]:
     """Return the findings about devices, without those that follow from devices of other nodes alone."""
-    found, published = _known_device_findings(spec, view, ALL_NODES), nodes_of_slices(view.devices.pools, view.fleet)
+    found = _known_device_findings(spec, view, ALL_NODES)
+    if not found:
+        return found
+    published = nodes_of_slices(view.devices.pools, view.fleet)
     codes = OF_SOME_NODES | ({"GPU-D104"} if _requests_all(spec) else set())
     if nodes & published == published or codes.isdisjoint(one.code for one in found):
         return found
