@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 
 import msgspec
 
@@ -80,9 +80,10 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
     """
     pod, view, namespace = context.pod, context.view, context.request.namespace
     is_reviewed = bool(pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view))
-    nodes = _usable_nodes(pod, view, added) if pod.spec.resource_claims else view.fleet.all_nodes
+    find_nodes = cache(partial(_usable_nodes, pod, view, added))
+    nodes = find_nodes() if pod.spec.resource_claims else view.fleet.all_nodes
     found = list(_pod_claim_findings(pod, view, namespace, nodes)) if is_reviewed else []
-    found += _class_resource_findings(pod, view, namespace, partial(_usable_nodes, pod, view, added))
+    found += _class_resource_findings(pod, view, namespace, find_nodes)
     if pod.spec.resource_claims:
         found += _unused_claims(pod, context.claimed)
         for index, of_claim in _nodes_of_claims_in_use(pod, view, namespace):
