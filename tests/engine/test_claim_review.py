@@ -1043,6 +1043,33 @@ def test_devices_of_nodes_that_the_pod_may_not_use_are_not_reported(
     assert [each.code for each in findings(deployment, *cluster)] == codes
 
 
+EQUAL_UUIDS = [{"matchAttribute": "gpu.nvidia.com/uuid"}]
+BEHIND_A_KEY: dict[str, tuple[Json, str, str]] = {
+    "a bound just above a slice": (
+        claim(request(NEWER, at_least("10Gi"), name="mig")), "GPU-D103", "If 9850Mi is enough, write ",
+    ),
+    "a constraint that no two devices satisfy": (
+        claim(request(NEWER, count=2), constraints=EQUAL_UUIDS), "GPU-D105", "Remove the constraint, or ",
+    ),
+    "more devices than a node has": (claim(request(NEWER, count=3)), "GPU-D104", "Request fewer devices."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of_template", "code", "fix"), BEHIND_A_KEY.values(), ids=BEHIND_A_KEY)
+def test_a_key_that_devices_of_other_nodes_lack_hides_no_finding(of_template: Json, code: str, fix: str) -> None:
+    made = of_template | {"kind": "ResourceClaimTemplate", "spec": {"spec": of_template["spec"]}}
+    lacking = [without_version("gpu-0"), without_version("gpu-1") | {"attributes": {"type": {"string": "mig"}}}]
+    cluster = [
+        *(each for each in GOOD_AND_BAD if each["kind"] != "ResourceSlice"),
+        *partitionable_gpus("good", 2),
+        resource_slice("bad", NVIDIA, "bad", nodeName="bad", devices=lacking),
+    ]
+    found = findings(claiming("a", **SELECTED).build(), *cluster, made)
+    assert [each.code for each in found] == [code]
+    assert found[0].fix.startswith(fix)
+    assert "of this cluster" not in found[0].message
+
+
 def test_the_nearest_device_is_one_of_a_node_that_the_pod_may_use() -> None:
     cluster = [*GOOD_AND_BAD, template(request(NEWER, at_least("200Gi")))]
     [found] = findings(claiming("a", **SELECTED).build(), *cluster)

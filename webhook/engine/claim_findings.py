@@ -7,7 +7,7 @@ publishes devices, those that new nodes will publish count.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from hashlib import sha256
@@ -134,10 +134,14 @@ def _findings_on_nodes(spec: ClaimSpec, view: ClusterView, nodes: int) -> list[P
         return found
     on_nodes = _known_device_findings(spec, view, nodes & published)
     places = {(one.code, one.path) for one in found if one.code in codes}
-    # A finding about an unguarded key hides that no other device matches.
-    hidden = {NO_MATCH} if {one.code for one in found} & {UNGUARDED, NO_MATCH} == {UNGUARDED} else set()
+    if not _unguarded_paths(found) <= _unguarded_paths(on_nodes):
+        return on_nodes  # the key of another node's device hid the other findings of its request, and of allocation
     kept = [one for one in found if one.code not in codes]
-    return kept + [one for one in on_nodes if one.code in hidden or (one.code, one.path) in places]
+    return kept + [one for one in on_nodes if (one.code, one.path) in places]
+
+
+def _unguarded_paths(findings: Iterable[PolicyFinding]) -> set[FieldPath]:
+    return {one.path for one in findings if one.code == UNGUARDED}
 
 
 def _requests_all(spec: ClaimSpec) -> bool:
@@ -312,7 +316,8 @@ def _allocation_findings(
         message = f"must be devices that can be allocated; those that match are not: {pools}"
         fix = "Request other devices, or wait until the driver has published them."
         return [claim_warning("GPU-D104", (*path, "requests"), message, fix)]
-    message = "must be devices that one node has, found no node of this cluster that has all of them"
+    place = "of this cluster" if nodes == ALL_NODES else "that the pod may use"
+    message = f"must be devices that one node has, found no node {place} that has all of them"
     return [claim_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
 
 
