@@ -105,6 +105,6 @@ async def test_a_pod_with_a_claim_leads_to_its_workload_and_from_there_to_the_no
     assert links == [workload_address("team", name) for name in names]
     for link, device, claim in ((links[0], "gpu-0", "whole"), (links[1], "gpu-4-mig-1", "part")):
         answer = await console.get(link)
-        [row] = cells(answer.text, "devices")
+        [row] = cells(answer.text, "allocated devices")
         assert (row[0].rpartition("/")[2], row[4]) == (device, f"team/{claim}")
         assert f'<a href="/node?name=dra">{NVIDIA}/dra/{device}</a>' in answer.text

@@ -18,7 +18,7 @@ from tests.device_builders import (
 )
 from tests.placement.clusters import gpu_node, placement_input
 from webhook.audit.device_filter import published_cards
-from webhook.model.dra.device_holders import holders_in_pools
+from webhook.model.dra.device_allocations import allocated_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
 from webhook.report.node_topology import node_document, node_lines
@@ -208,8 +208,8 @@ def tables(*objects: Json) -> Json:
     """Return what `capacity NODE -o json` prints of the first node."""
     placement = placement_input(*objects)
     cards = cards_on_node(placement.devices, 0)
-    holders = holders_in_pools(placement.devices, {card.pool for card in cards})
-    return node_document(placement.snapshot, 0, None, [], cards, holders)
+    allocated = allocated_in_pools(placement.devices, {card.pool for card in cards})
+    return node_document(placement.snapshot, 0, None, [], cards, allocated)
 
 
 @pytest.mark.parametrize(("objects", "amounts"), [case[:2] for case in FOUND.values()], ids=FOUND)

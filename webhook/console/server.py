@@ -23,7 +23,7 @@ from webhook.console.trial import TrialCluster, evaluate_trial
 from webhook.console.trial_runner import KEPT_TRIALS, TrialRunner
 from webhook.console.usage_bands import usage_bands
 from webhook.errors import PageQueryError, quote_text
-from webhook.model.dra.device_holders import holders_for_pods, holders_in_pools
+from webhook.model.dra.device_allocations import allocated_for_pods, allocated_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.report.console.findings import FINDING_COLUMNS, FINDING_FILTERS, findings_page
 from webhook.report.console.layout import layout_plan_page
@@ -199,9 +199,9 @@ def _workload(request: web.Request, reading: NewestReading) -> str:
             f"This reading has no workload {quote_text('/'.join(key))} with GPUs. It may have ended"
         )
     pods = {pod.name for pod in current.state.pods[key]}
-    holders = holders_for_pods(current.context.view.devices, row.namespace, pods)
+    allocated = allocated_for_pods(current.context.view.devices, row.namespace, pods)
     bands = usage_bands(current.histories.get(key, ()))
-    return workload_page(current.state, row, bands, holders, reading.problem)
+    return workload_page(current.state, row, bands, allocated, reading.problem)
 
 
 def _nodes(request: web.Request, reading: NewestReading) -> str:
@@ -215,8 +215,8 @@ def _node(request: web.Request, reading: NewestReading) -> str:
     if snapshot is None or position is None:
         raise _MissingObjectError(f"This reading has no node {quote_text(name)}. It may have been removed")
     pods, cards = current.pods_by_node.get(name, ()), cards_on_node(current.context.view.devices, position)
-    holders = holders_in_pools(current.context.view.devices, {card.pool for card in cards})
-    return node_page(current.state, snapshot, position, pods, cards, holders, reading.problem)
+    allocated = allocated_in_pools(current.context.view.devices, {card.pool for card in cards})
+    return node_page(current.state, snapshot, position, pods, cards, allocated, reading.problem)
 
 
 def _layout(request: web.Request, reading: NewestReading) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.model.dra.device_holders import DeviceHolder
+from webhook.model.dra.device_allocations import AllocatedDevice
 from webhook.model.dra.device_pools import DeviceId
 from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.dra.pool_kinds import PublishedCard
@@ -71,19 +71,21 @@ class AllocatedDeviceRow(NamedTuple):
     """A device of ResourceSlices that a claim has, and the name of its card."""
 
     card: str
-    holder: DeviceHolder
+    device: AllocatedDevice
 
 
-def allocated_device_rows(cards: Iterable[PublishedCard], holders: Iterable[DeviceHolder]) -> list[AllocatedDeviceRow]:
+def allocated_device_rows(
+    cards: Iterable[PublishedCard], allocated: Iterable[AllocatedDevice]
+) -> list[AllocatedDeviceRow]:
     """Return the allocated devices of some cards, in the order of these."""
-    by_device: defaultdict[DeviceId, list[DeviceHolder]] = defaultdict(list)
-    for holder in holders:
-        by_device[holder.device].append(holder)
+    by_device: defaultdict[DeviceId, list[AllocatedDevice]] = defaultdict(list)
+    for each in allocated:
+        by_device[each.id].append(each)
     return [
-        AllocatedDeviceRow(card.name, holder)
+        AllocatedDeviceRow(card.name, each)
         for card in cards
-        for device in card.usage.devices
-        for holder in by_device.get(DeviceId(*card.pool, device), ())
+        for name in card.usage.devices
+        for each in by_device.get(DeviceId(*card.pool, name), ())
     ]
 
 
@@ -92,7 +94,7 @@ def node_lines(
     node: int,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard] = (),
-    holders: Iterable[DeviceHolder] = (),
+    allocated: Iterable[AllocatedDevice] = (),
     *,
     wide: bool = False,
 ) -> list[str]:
@@ -103,7 +105,7 @@ def node_lines(
         node: Index of the node.
         pods: Pods that hold GPUs of the device plugin.
         cards: GPUs of ResourceSlices.
-        holders: Claims that have devices of these.
+        allocated: Devices of these that claims have.
         wide: Whether the table of these cards has all columns.
     """
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
@@ -111,8 +113,8 @@ def node_lines(
     if missing:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)}: {missing_gpus_text(missing)}", *_pod_lines(pods)]
     if cards and not topology.gpu_count:
-        allocated = allocated_device_rows(cards, holders)
-        return [*CARDS.to_lines(cards, wide=wide), *(["", *ALLOCATED_DEVICES.to_lines(allocated)] if allocated else [])]
+        rows = allocated_device_rows(cards, allocated)
+        return [*CARDS.to_lines(cards, wide=wide), *(["", *ALLOCATED_DEVICES.to_lines(rows)] if rows else [])]
     if not topology.gpu_count and not pods:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
     states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
@@ -162,18 +164,18 @@ CARDS: Table[PublishedCard] = Table(
 
 ALLOCATED_DEVICES: Table[AllocatedDeviceRow] = Table(
     (
-        Column("device", lambda row: row.holder.device.device, "Device", lambda row: "/".join(row.holder.device)),
-        Column("driver", lambda row: row.holder.device.driver),
-        Column("pool", lambda row: row.holder.device.pool),
+        Column("device", lambda row: row.device.id.device, "Device", lambda row: "/".join(row.device.id)),
+        Column("driver", lambda row: row.device.id.driver),
+        Column("pool", lambda row: row.device.id.pool),
         Column("card", lambda row: row.card, "Card"),
-        Column("profile", lambda row: row.holder.profile, "Profile", empty="whole card"),
-        Column("memory", lambda row: _memory_cell(row.holder.memory_mib), "Memory"),
-        gpu_column("allocatedMilli", lambda row: row.holder.milli, "Allocated"),
-        Column("namespace", lambda row: row.holder.namespace),
+        Column("profile", lambda row: row.device.profile, "Profile", empty="whole card"),
+        Column("memory", lambda row: _memory_cell(row.device.memory_mib), "Memory"),
+        gpu_column("allocatedMilli", lambda row: row.device.milli, "Allocated"),
+        Column("namespace", lambda row: row.device.namespace),
         Column(
-            "claim", lambda row: row.holder.claim, "Claim", lambda row: f"{row.holder.namespace}/{row.holder.claim}"
+            "claim", lambda row: row.device.claim, "Claim", lambda row: f"{row.device.namespace}/{row.device.claim}"
         ),
-        Column("pods", lambda row: list(row.holder.pods), "Pods", lambda row: ", ".join(row.holder.pods), empty="none"),
+        Column("pods", lambda row: list(row.device.pods), "Pods", lambda row: ", ".join(row.device.pods), empty="none"),
     )
 )
 """Devices of ResourceSlices and the claims that have them, with the pods for which these are reserved."""
@@ -204,7 +206,7 @@ def node_document(
     capacity: NodeCapacity | None,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard] = (),
-    holders: Iterable[DeviceHolder] = (),
+    allocated: Iterable[AllocatedDevice] = (),
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
     topology = snapshot.devices[node].topology
@@ -222,7 +224,7 @@ def node_document(
             for card in snapshot.devices[node].mig_cards
         ],
         "publishedCards": [CARDS.to_document(card) for card in cards],
-        "allocatedDevices": list(map(ALLOCATED_DEVICES.to_document, allocated_device_rows(cards, holders))),
+        "allocatedDevices": list(map(ALLOCATED_DEVICES.to_document, allocated_device_rows(cards, allocated))),
         "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in pods],
     }
 

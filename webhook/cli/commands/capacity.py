@@ -26,7 +26,7 @@ from webhook.cli.output import (
 from webhook.cli.placement_inputs import read_placement_input
 from webhook.cli.selection import select_objects
 from webhook.errors import TopologyError
-from webhook.model.dra.device_holders import holders_in_pools
+from webhook.model.dra.device_allocations import allocated_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
 from webhook.report.capacity import (
@@ -171,13 +171,13 @@ def _node_reports(
     pods = gpu_pods_by_node(placement.pods).get(name, [])
     capacity = next((each for each in capacities if each.name == name), None)
     cards = cards_on_node(placement.devices, position)
-    holders = holders_in_pools(placement.devices, {card.pool for card in cards})
-    document = node_document(cluster, position, capacity, pods, cards, holders)
+    allocated = allocated_in_pools(placement.devices, {card.pool for card in cards})
+    document = node_document(cluster, position, capacity, pods, cards, allocated)
     topology = cluster.devices[position].topology
     states = [gpu_state(cluster, position, gpu) for gpu in range(topology.gpu_count)]
     return {
-        "table": lambda: join_lines(node_lines(cluster, position, pods, cards, holders)),
-        "wide": lambda: join_lines(node_lines(cluster, position, pods, cards, holders, wide=True)),
+        "table": lambda: join_lines(node_lines(cluster, position, pods, cards, allocated)),
+        "wide": lambda: join_lines(node_lines(cluster, position, pods, cards, allocated, wide=True)),
         "name": lambda: f"node/{name}\n",
         **document_reports(lambda: document),
         "svg": lambda: node_links_svg(name, topology, states),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from webhook.model.dra.device_holders import DeviceHolder
+from webhook.model.dra.device_allocations import AllocatedDevice
 from webhook.model.dra.pool_kinds import PublishedCard
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import CARD_MILLI
@@ -179,7 +179,7 @@ OFFERS = Table[OfferRow](
     )
 )
 
-HOLDERS = Table[NodePodGpus](
+NODE_PODS = Table[NodePodGpus](
     (
         Column("", lambda pod: pod.name, "Pod"),
         Column("", lambda pod: pod.namespace, "Namespace"),
@@ -203,7 +203,7 @@ def node_page(
     node: int,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard],
-    holders: Iterable[DeviceHolder] = (),
+    allocated: Iterable[AllocatedDevice] = (),
     problem: str = "",
 ) -> str:
     """Return the page of one node as HTML.
@@ -212,13 +212,13 @@ def node_page(
         node: Its position in the snapshot.
         pods: Pods that hold GPUs of the device plugin.
         cards: GPUs of ResourceSlices.
-        holders: Claims that have devices of these.
+        allocated: Devices of these that claims have.
     """
     name, topology = snapshot.fleet.nodes[node].name, snapshot.devices[node].topology
     capacity = next((each for each in state.nodes if each.name == name), None)
     cards_of_node = list(_card_rows(snapshot, node))
     drawn = "".join(each.drawing for each in cards_of_node)
-    allocated = allocated_device_rows(cards, holders)
+    rows = allocated_device_rows(cards, allocated)
     context = {
         "name": name,
         "capacity": capacity,
@@ -234,8 +234,8 @@ def node_page(
         "largest_set": gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1) if topology.gpu_count else 0,
         "offers": table_markup(OFFERS, list(_offer_rows(snapshot, node)), "resource"),
         "published": table_markup(CARDS, cards, "card") if cards else "",
-        "allocated": _allocated_markup(state, allocated[:MAX_NODE_PODS]) if allocated else "",
-        "hidden_allocated": max(0, len(allocated) - MAX_NODE_PODS),
+        "allocated": _allocated_markup(state, rows[:MAX_NODE_PODS]) if rows else "",
+        "hidden_allocated": max(0, len(rows) - MAX_NODE_PODS),
         "pods": _pods_markup(state, pods[:MAX_NODE_PODS]) if pods else "",
         "hidden_pods": max(0, len(pods) - MAX_NODE_PODS),
     }
@@ -243,13 +243,13 @@ def node_page(
 
 
 def _pods_markup(state: ConsoleState, pods: Sequence[NodePodGpus]) -> Markup:
-    return table_markup(HOLDERS, pods, "pod", {"Pod": lambda pod: _pod_address(state, pod.namespace, pod.name)})
+    return table_markup(NODE_PODS, pods, "pod", {"Pod": lambda pod: _pod_address(state, pod.namespace, pod.name)})
 
 
 def _allocated_markup(state: ConsoleState, devices: Sequence[AllocatedDeviceRow]) -> Markup:
     def link_pods(row: AllocatedDeviceRow) -> list[PageLink]:
-        namespace = row.holder.namespace
-        return [PageLink(pod, _pod_address(state, namespace, pod)) for pod in row.holder.pods]
+        namespace = row.device.namespace
+        return [PageLink(pod, _pod_address(state, namespace, pod)) for pod in row.device.pods]
 
     return table_markup(ALLOCATED_DEVICES, devices, "allocated device", {"Pods": link_pods})
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from markupsafe import Markup
 
 from webhook.model.decisions import KeepReason
-from webhook.model.dra.device_holders import DeviceHolder
+from webhook.model.dra.device_allocations import AllocatedDevice
 from webhook.report.check import finding_sentence, resource_with_meaning
 from webhook.report.console.page import WORKLOADS_ENTRY, render_console_page
 from webhook.report.console.query import (
@@ -122,7 +122,7 @@ FOUND = Table[tuple[LocatedFinding, int]](
     )
 )
 
-CLAIMED_DEVICES = Table[AllocatedDeviceRow](
+ALLOCATED_TO_PODS = Table[AllocatedDeviceRow](
     tuple(column for column in ALLOCATED_DEVICES.columns if column.header != "Card")
 )
 
@@ -205,14 +205,14 @@ def workload_page(
     state: ConsoleState,
     row: WorkloadReport,
     bands: Sequence[UsageBand] = (),
-    holders: Sequence[DeviceHolder] = (),
+    allocated: Sequence[AllocatedDevice] = (),
     problem: str = "",
 ) -> str:
     """Return the page of one workload as HTML.
 
     Args:
         bands: GPU memory in use over time, one for each container with recorded usage.
-        holders: Devices of ResourceSlices that claims of its pods have.
+        allocated: Devices of ResourceSlices that claims of its pods have.
     """
     currency = state.prices.currency if state.prices else ""
     pods = state.pods[row.namespace, row.name]
@@ -235,18 +235,18 @@ def workload_page(
         "hidden_findings": max(0, len(row.findings) - MAX_FINDINGS),
         "pods": table_markup(PODS, pods[:MAX_PODS], "pod", {"Node": lambda pod: node_address(pod.node)}),
         "hidden_pods": max(0, len(pods) - MAX_PODS),
-        "claimed": _claimed_markup(pods, holders[:MAX_PODS]) if holders else "",
-        "hidden_claimed": max(0, len(holders) - MAX_PODS),
+        "allocated": _allocated_markup(pods, allocated[:MAX_PODS]) if allocated else "",
+        "hidden_allocated": max(0, len(allocated) - MAX_PODS),
         "requested": format_gpus(row.gpu_milli_before),
     }
     return render_console_page("workload.html", state, WORKLOADS_ENTRY, context, problem=problem)
 
 
-def _claimed_markup(pods: Iterable[ConsolePod], holders: Iterable[DeviceHolder]) -> Markup:
+def _allocated_markup(pods: Iterable[ConsolePod], allocated: Iterable[AllocatedDevice]) -> Markup:
     nodes = {pod.name: pod.node for pod in pods if pod.node}
 
     def link_node(row: AllocatedDeviceRow) -> str:
-        return node_address(next((nodes[pod] for pod in row.holder.pods if pod in nodes), ""))
+        return node_address(next((nodes[pod] for pod in row.device.pods if pod in nodes), ""))
 
-    rows = [AllocatedDeviceRow("", holder) for holder in holders]
-    return table_markup(CLAIMED_DEVICES, rows, "device", {"Device": link_node})
+    rows = [AllocatedDeviceRow("", each) for each in allocated]
+    return table_markup(ALLOCATED_TO_PODS, rows, "allocated device", {"Device": link_node})

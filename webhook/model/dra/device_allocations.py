@@ -1,4 +1,4 @@
-"""The claims that have the GPUs of ResourceSlices, and the pods for which these are reserved."""
+"""GPUs of ResourceSlices that claims have, and the pods for which these are reserved."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from webhook.model.dra.device_view import DeviceView, allocation_results
 from webhook.model.dra.pool_kinds import gpu_parts
 
 
-class DeviceHolder(NamedTuple):
+class AllocatedDevice(NamedTuple):
     """A GPU or a part of one, and a claim that has it or a share of it.
 
     Attributes:
+        id: The device.
         profile: Size of a part; "" for a whole card.
         memory_mib: Memory of the device in MiB; None if unknown.
         milli: Thousandths of the card that the claim has.
@@ -23,7 +24,7 @@ class DeviceHolder(NamedTuple):
         pods: Pods of the namespace for which it is reserved.
     """
 
-    device: DeviceId
+    id: DeviceId
     profile: str
     memory_mib: int | None
     milli: int
@@ -32,38 +33,38 @@ class DeviceHolder(NamedTuple):
     pods: tuple[str, ...]
 
 
-def holders_in_pools(devices: DeviceView, pools: Collection[PoolId]) -> list[DeviceHolder]:
-    """Return the claims that have GPUs of some pools, once for each device."""
+def allocated_in_pools(devices: DeviceView, pools: Collection[PoolId]) -> list[AllocatedDevice]:
+    """Return the GPUs of some pools that claims have, once for each claim."""
     return [
-        holder
+        device
         for namespace, claims in devices.claims.items()
         for claim in claims.values()
         for result in allocation_results(claim)
-        if (result.driver, result.pool) in pools and (holder := _read_holder(devices, namespace, claim, result))
+        if (result.driver, result.pool) in pools and (device := _read_allocated(devices, namespace, claim, result))
     ]
 
 
-def holders_for_pods(devices: DeviceView, namespace: str, pods: Collection[str]) -> list[DeviceHolder]:
-    """Return the claims with GPUs that are reserved for some pods of a namespace, once for each device."""
+def allocated_for_pods(devices: DeviceView, namespace: str, pods: Collection[str]) -> list[AllocatedDevice]:
+    """Return the GPUs of claims that are reserved for some pods of a namespace, once for each claim."""
     return [
-        holder
+        device
         for claim in devices.claims.get(namespace, {}).values()
         if any(each.name in pods for each in claim.status.reserved_for if each.is_pod)
         for result in allocation_results(claim)
-        if (holder := _read_holder(devices, namespace, claim, result))
+        if (device := _read_allocated(devices, namespace, claim, result))
     ]
 
 
-def _read_holder(
+def _read_allocated(
     devices: DeviceView, namespace: str, claim: ResourceClaim, result: DeviceAllocation
-) -> DeviceHolder | None:
-    """Return the holder of a device; None if that is no GPU, or is not published any more."""
+) -> AllocatedDevice | None:
+    """Return a device that a claim has; None if it is no GPU, or is not published any more."""
     pool = PoolId(result.driver, result.pool)
     part = gpu_parts(devices.pools, pool).get(result.device)
     if part is None:
         return None
-    return DeviceHolder(
-        device=DeviceId(*pool, result.device),
+    return AllocatedDevice(
+        id=DeviceId(*pool, result.device),
         profile=part.profile,
         memory_mib=part.memory_mib,
         milli=allocation_milli(part, result),
