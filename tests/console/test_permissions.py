@@ -10,29 +10,39 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import web
 
 from tests.builders import make_node, make_pod
 from tests.cluster.accounts import documented_role
 from tests.console.conftest import demo_flags
+from tests.device_builders import NVIDIA, card, resource_slice
 from tests.usage.hostile_servers import serve_answer
 from webhook.audit.cluster_reader import ClusterReader
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.console_inputs import WITHOUT_USAGE, ConsoleReader
 from webhook.console.reading import ClusterReading
+from webhook.model.dra.device_allocations import allocated_in_pools
+from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.pods import TopologySpreadConstraint
 from webhook.model.schedulers import DEFAULT_SCHEDULER, USUAL_RULES
 from webhook.report.console.next_steps import next_steps
+from webhook.report.console.nodes import node_page
+from webhook.report.node_topology import node_lines
 
 ITEMS: Mapping[str, Sequence[Any]] = {
-    "nodes": [make_node("h100-1", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 8})],
+    "nodes": [
+        make_node("h100-1", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 8}),
+        make_node("dra", {}),
+    ],
     "pods": [make_pod("train").namespace("a").gpus(1).spec(nodeName="h100-1").build()],
     "clusterqueues": [{"metadata": {"name": "gpus"}, "spec": {}}],
     "resourceslices": [
         {
             "metadata": {"name": "slice"},
             "spec": {"driver": "gpu.nvidia.com", "nodeName": "h100-1", "pool": {"name": "h100-1"}, "devices": []},
-        }
+        },
+        resource_slice("dra", NVIDIA, "dra", nodeName="dra", devices=[card("gpu-0")]),
     ],
 }
 DISCOVERY = re.compile("/apis/[^/]+/[^/]+")
@@ -148,3 +158,27 @@ def test_overview_of_a_snapshot_without_usage_asks_for_it(demo: ClusterReading) 
 
     [step] = [each for each in next_steps(state) if "GPU activity" in each.action]
     assert step.action.endswith("no usage was read. Start rightslice ui with --usage FILE or --prometheus URL.")
+
+
+ALLOCATED = {
+    "of claims that may be read": ((), "No claim has one of them."),
+    "of claims that may not": (["resourceclaims"], "Unknown: resource claims cannot be read."),
+}
+
+
+@pytest.mark.parametrize(("denied", "words"), ALLOCATED.values(), ids=ALLOCATED)
+def test_no_device_counts_as_not_allocated_while_claims_may_not_be_read(
+    denied: Sequence[str], words: str, tmp_path: Path
+) -> None:
+    with serve_cluster(ApiServer(denied), tmp_path) as access:
+        reading = ConsoleReader(demo_flags(cluster="live", access=access)).read()
+        with ClusterReader(*access) as cluster:
+            placed = cluster.placement_objects().devices
+
+    assert reading.snapshot is not None
+    node, devices = reading.snapshot.fleet.by_name["dra"], reading.context.view.devices
+    cards = cards_on_node(devices, node)
+    allocated = allocated_in_pools(devices, {each.pool for each in cards})
+    assert words in node_page(reading.state, reading.snapshot, node, [], cards, allocated)
+    lines = "\n".join(node_lines(reading.snapshot, node, [], cards, allocated_in_pools(placed, {cards[0].pool})))
+    assert ("Allocated devices are unknown: resource claims cannot be read." in lines) == bool(denied)

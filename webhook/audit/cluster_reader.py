@@ -51,9 +51,9 @@ from webhook.kube.api import KubeClient, find_object, read_api_minor
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.installation import find_installed_namespace
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
-from webhook.model.claims import DeviceClass, device_classes_by_name
+from webhook.model.claims import DeviceClass, ResourceClaim, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
-from webhook.model.dra.device_view import DeviceView, build_device_view
+from webhook.model.dra.device_view import NO_DEVICES, DeviceView, build_device_view
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet
 from webhook.model.free_resources import FreeResources
@@ -354,9 +354,19 @@ class ClusterReader:
     async def _device_view(self, fleet: Fleet, classes: Sequence[DeviceClass]) -> DeviceView:
         """Return the devices and claims; none of a kind that the cluster does not have or permit listing."""
         slices = await self._list_optional(RESOURCE_SLICES, HTTPStatus.FORBIDDEN)
-        claims = await self._list_optional(RESOURCE_CLAIMS, HTTPStatus.FORBIDDEN)
+        claims = await self._list_claims()
         rules = await self._list_optional(TAINT_RULES, HTTPStatus.FORBIDDEN) if slices else []
-        return build_device_view(slices, claims, classes, fleet, rules)
+        view = build_device_view(slices, claims or (), classes, fleet, rules)
+        return view if claims is not None or view is NO_DEVICES else view._replace(knows_claims=False)
+
+    async def _list_claims(self) -> list[ResourceClaim] | None:
+        """Return the claims; None if the cluster does not permit listing them."""
+        try:
+            return await self._list_optional(RESOURCE_CLAIMS)
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return None
 
     async def _all_storage_objects(self) -> list[SnapshotObject]:
         """Return the objects about storage; none if the cluster does not permit listing one kind of them."""

@@ -94,7 +94,7 @@ def node_lines(
     node: int,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard] = (),
-    allocated: Iterable[AllocatedDevice] = (),
+    allocated: Iterable[AllocatedDevice] | None = (),
     *,
     wide: bool = False,
 ) -> list[str]:
@@ -105,7 +105,7 @@ def node_lines(
         node: Index of the node.
         pods: Pods that hold GPUs of the device plugin.
         cards: GPUs of ResourceSlices.
-        allocated: Devices of these that claims have.
+        allocated: Devices of these that claims have; None if claims may not be read.
         wide: Whether the table of these cards has all columns.
     """
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
@@ -113,8 +113,7 @@ def node_lines(
     if missing:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)}: {missing_gpus_text(missing)}", *_pod_lines(pods)]
     if cards and not topology.gpu_count:
-        rows = allocated_device_rows(cards, allocated)
-        return [*CARDS.to_lines(cards, wide=wide), *(["", *ALLOCATED_DEVICES.to_lines(rows)] if rows else [])]
+        return [*CARDS.to_lines(cards, wide=wide), *_allocated_lines(cards, allocated)]
     if not topology.gpu_count and not pods:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
     states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
@@ -132,6 +131,13 @@ def node_lines(
     if UNKNOWN_CELL in states:
         note = [f"{UNKNOWN_CELL} {AGENT_DISAGREES if devices.whole_gpus else NO_AGENT}: {UNKNOWN_FREE}", *note]
     return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *_pod_lines(pods)]
+
+
+def _allocated_lines(cards: Iterable[PublishedCard], allocated: Iterable[AllocatedDevice] | None) -> list[str]:
+    if allocated is None:
+        return ["", "Allocated devices are unknown: resource claims cannot be read."]
+    rows = allocated_device_rows(cards, allocated)
+    return ["", *ALLOCATED_DEVICES.to_lines(rows)] if rows else []
 
 
 def _pod_lines(pods: Sequence[NodePodGpus]) -> Iterator[str]:
@@ -206,7 +212,7 @@ def node_document(
     capacity: NodeCapacity | None,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard] = (),
-    allocated: Iterable[AllocatedDevice] = (),
+    allocated: Iterable[AllocatedDevice] | None = (),
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
     topology = snapshot.devices[node].topology
@@ -224,9 +230,13 @@ def node_document(
             for card in snapshot.devices[node].mig_cards
         ],
         "publishedCards": [CARDS.to_document(card) for card in cards],
-        "allocatedDevices": list(map(ALLOCATED_DEVICES.to_document, allocated_device_rows(cards, allocated))),
+        "allocatedDevices": None if allocated is None else _allocated_documents(cards, allocated),
         "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in pods],
     }
+
+
+def _allocated_documents(cards: Iterable[PublishedCard], allocated: Iterable[AllocatedDevice]) -> list[dict[str, Any]]:
+    return list(map(ALLOCATED_DEVICES.to_document, allocated_device_rows(cards, allocated)))
 
 
 def _gpu_document(topology: GpuTopology, gpu: int) -> dict[str, Any]:

@@ -33,8 +33,10 @@ class AllocatedDevice(NamedTuple):
     pods: tuple[str, ...]
 
 
-def allocated_in_pools(devices: DeviceView, pools: Collection[PoolId]) -> list[AllocatedDevice]:
-    """Return the GPUs of some pools that claims have, once for each claim."""
+def allocated_in_pools(devices: DeviceView, pools: Collection[PoolId]) -> list[AllocatedDevice] | None:
+    """Return the GPUs of some pools that claims have, once for each claim; None if claims may not be read."""
+    if not devices.knows_claims:
+        return None
     return [
         device
         for namespace, claims in devices.claims.items()

@@ -203,7 +203,7 @@ def node_page(
     node: int,
     pods: Sequence[NodePodGpus],
     cards: Sequence[PublishedCard],
-    allocated: Iterable[AllocatedDevice] = (),
+    allocated: Iterable[AllocatedDevice] | None = (),
     problem: str = "",
 ) -> str:
     """Return the page of one node as HTML.
@@ -212,13 +212,13 @@ def node_page(
         node: Its position in the snapshot.
         pods: Pods that hold GPUs of the device plugin.
         cards: GPUs of ResourceSlices.
-        allocated: Devices of these that claims have.
+        allocated: Devices of these that claims have; None if claims may not be read.
     """
     name, topology = snapshot.fleet.nodes[node].name, snapshot.devices[node].topology
     capacity = next((each for each in state.nodes if each.name == name), None)
     cards_of_node = list(_card_rows(snapshot, node))
     drawn = "".join(each.drawing for each in cards_of_node)
-    rows = allocated_device_rows(cards, allocated)
+    rows = allocated_device_rows(cards, allocated or ())
     context = {
         "name": name,
         "capacity": capacity,
@@ -235,6 +235,7 @@ def node_page(
         "offers": table_markup(OFFERS, list(_offer_rows(snapshot, node)), "resource"),
         "published": table_markup(CARDS, cards, "card") if cards else "",
         "allocated": _allocated_markup(state, rows[:MAX_NODE_PODS]) if rows else "",
+        "knows_claims": allocated is not None,
         "hidden_allocated": max(0, len(rows) - MAX_NODE_PODS),
         "pods": _pods_markup(state, pods[:MAX_NODE_PODS]) if pods else "",
         "hidden_pods": max(0, len(pods) - MAX_NODE_PODS),
