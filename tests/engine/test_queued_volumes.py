@@ -101,6 +101,9 @@ CASES = {
         stateful_set(ordinals={"start": 5}), (make_class(), *existing(6, "a")), KeepReason.NO_FLAVOR_NODES
     ),
     "claims of more pods than are looked up": Case(stateful_set(201), (make_class(),), KeepReason.VOLUME_UNKNOWN),
+    "the claim of an earlier first pod where the slices are, of more pods than are looked up": Case(
+        stateful_set(201), (make_class(), *existing(0, "b")), KeepReason.VOLUME_UNKNOWN
+    ),
     "local volumes for all pods": Case(stateful_set(3), local_volumes(9)),
     "local volumes for some of the pods": Case(stateful_set(7), local_volumes(6), KeepReason.NO_FLAVOR_NODES),
     "local volumes for some of the pods, each of which creates its claim": Case(

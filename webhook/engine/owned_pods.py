@@ -46,6 +46,9 @@ MAX_STATEFUL_PODS = 200
 MAX_CLAIM_NAME = 253
 """Letters of the name of a claim in the API; longer ones are not looked up for each pod."""
 
+UNKNOWN_CLAIM = Volume(persistent_volume_claim={"claimName": ""})
+"""Stands for claims that are not looked up."""
+
 
 def complete_template(template: PodTemplate, workload: Any, fleet: Fleet) -> PodTemplate:
     """Return a template with what its controller adds to each pod, and with the number of pods."""
@@ -120,17 +123,27 @@ def _claims_by_pod(workload: Any, template: PodTemplate) -> Iterator[dict[str, A
 def with_claims_of_all_pods(pod: Pod, workload: Any, template: PodTemplate, exists: Callable[[str], bool]) -> Pod:
     """Return a pod of a StatefulSet with the claims of all its pods, which shall be able to run on the same nodes.
 
-    Of claims that do not exist yet, it gets one of each template.
+    Of claims that do not exist yet, it gets one of each template; instead of too many, one that is not known.
 
     Args:
         exists: Returns whether there is a claim by a name.
     """
     first = claims_of_first_pod(workload, template)
-    if template.owner.kind != "StatefulSet" or not first or template.replicas > MAX_STATEFUL_PODS:
+    if template.owner.kind != "StatefulSet" or not first:
         return pod
-    if len(first) > MAX_POD_CLAIMS or any(len(name) > MAX_CLAIM_NAME for name in first):
-        return pod
-    volumes = [each for each in pod.spec.volumes if _claim_of_volume(each) not in first]
+    claims = _claims_of_all_pods(workload, template, exists) if _are_looked_up(first, template) else (UNKNOWN_CLAIM,)
+    others = (each for each in pod.spec.volumes if _claim_of_volume(each) not in first)
+    return replace(pod, spec=replace(pod.spec, volumes=(*others, *claims)))
+
+
+def _are_looked_up(first: Mapping[str, Any], template: PodTemplate) -> bool:
+    if template.replicas > MAX_STATEFUL_PODS or len(first) > MAX_POD_CLAIMS:
+        return False
+    return all(len(name) <= MAX_CLAIM_NAME for name in first)
+
+
+def _claims_of_all_pods(workload: Any, template: PodTemplate, exists: Callable[[str], bool]) -> list[Volume]:
+    volumes: list[Volume] = []
     new: dict[str, Volume] = {}
     for claims in _claims_by_pod(workload, template):
         for name, claim in claims.items():
@@ -138,7 +151,7 @@ def with_claims_of_all_pods(pod: Pod, workload: Any, template: PodTemplate, exis
                 volumes.append(Volume(persistent_volume_claim={"claimName": name}))
             else:
                 new[_claim_name(claim)] = Volume(ephemeral={"volumeClaimTemplate": claim})
-    return replace(pod, spec=replace(pod.spec, volumes=(*volumes, *new.values())))
+    return [*volumes, *new.values()]
 
 
 def _claimed_volumes(workload: Any, template: PodTemplate) -> list[Json]:
