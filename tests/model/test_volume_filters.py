@@ -22,7 +22,7 @@ from tests.storage_builders import (
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.filters.volume_rejections import VolumeProblem
-from webhook.model.filters.volumes import VolumeFit, filter_volumes
+from webhook.model.filters.volumes import VolumeFit, filter_volumes, fit_volumes
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import parse_pod
@@ -444,3 +444,55 @@ def test_nodes_remain_whatever_other_pods_take(case: PendingCase) -> None:
     fit = fit_of(view, case.pod)
     takers = fit.takers if fit.exclusive else 0
     assert (names_of(fit.nodes, view), fit.blocker and fit.blocker.problem, takers) == case[2:]
+
+
+class SiblingCase(NamedTuple):
+    """Templates, pods of each, claims of each pod, and the volumes that all of them together need on a node."""
+
+    templates: int
+    pods: int
+    claims: int
+    volumes: int
+
+
+SIBLINGS = {
+    "a pod alone": SiblingCase(1, 1, 1, 1),
+    "a pod alone, with two claims": SiblingCase(1, 1, 2, 2),
+    "the pods of a template": SiblingCase(1, 3, 1, 3),
+    "the pods of a template, each with two claims": SiblingCase(1, 3, 2, 6),
+    "pods that others admit at the same time": SiblingCase(4, 1, 1, 4),
+    "templates that others admit at the same time, each with its pods": SiblingCase(2, 3, 1, 6),
+    "templates that others admit at the same time, each with pods with two claims": SiblingCase(2, 3, 2, 12),
+}
+
+
+@pytest.mark.parametrize("case", SIBLINGS.values(), ids=SIBLINGS)
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_zone_needs_volumes_for_all_pods_of_all_templates(case: SiblingCase, spare: int) -> None:
+    volumes = [make_volume(f"v{number}", zones=("a",)) for number in range(case.volumes + spare)]
+
+    assert nodes_of_siblings(case, LOCAL, *volumes) == (NOWHERE if spare else {"a1", "a2"})
+
+
+@pytest.mark.parametrize("case", SIBLINGS.values(), ids=SIBLINGS)
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_node_can_attach_the_volumes_of_all_pods_of_all_templates(case: SiblingCase, spare: int) -> None:
+    limits = [make_csi_node(name, limit=case.volumes + spare if name == "a1" else 0) for name in NODES]
+
+    assert nodes_of_siblings(case, make_class(), *limits) == (NOWHERE if spare else {"a1"})
+
+
+@pytest.mark.parametrize("case", SIBLINGS.values(), ids=SIBLINGS)
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_zone_has_capacity_for_the_volumes_of_all_pods_of_all_templates(case: SiblingCase, spare: int) -> None:
+    capacity = make_capacity("one", f"{10 * case.volumes + spare}Gi", zone="a")
+
+    assert nodes_of_siblings(case, make_class(), make_driver(), capacity) == (NOWHERE if spare else {"a1", "a2"})
+
+
+def nodes_of_siblings(case: SiblingCase, *objects: Json) -> set[str]:
+    """Return the nodes that remain for a pod of a template, whatever all other pods of the case take."""
+    view = view_of(*zoned_nodes(), *objects)
+    uses = pod_volumes(parse_pod(pod_with(*(ephemeral_volume(f"v{number}") for number in range(case.claims)))))
+    fit = fit_volumes("team", uses, view.storage, unseen=case.templates - 1, siblings=case.pods - 1)
+    return names_of(fit.nodes, view)

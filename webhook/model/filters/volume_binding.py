@@ -184,14 +184,15 @@ def nodes_for_claims(
     waiting = sorted(claims, key=lambda claim: claim.size)
     allowed, exclusive, rejections = storage.fleet.all_nodes, 0, []
     shares = [_Share(storage.fleet.all_nodes, frozenset())]
-    for place, claim in enumerate(waiting):
+    for claim in waiting:
         others = (taken or {}).get(claim.class_name, NOTHING_TAKEN)
         candidates = () if claim.selected_node is not None else _candidates(claim, storage)
         shares, unmatched = _split_shares(shares, candidates)
         nodes, message = _nodes_to_provision(claim, storage, others, (claim,) if taken is None else waiting)
         found = storage.fleet.all_nodes & ~(unmatched & ~nodes)
         if others.claims or others.pods:
-            sure, alone = _nodes_left(candidates, place + 1 + others.claims + others.pods)
+            own = sum(each.class_name == claim.class_name for each in waiting)
+            sure, alone = _nodes_left(candidates, own * (1 + others.pods) + others.claims)
             exclusive |= found & alone & ~(sure | nodes)
             found &= sure | alone | nodes
         if rejected := storage.fleet.all_nodes & ~found:

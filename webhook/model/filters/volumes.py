@@ -127,7 +127,7 @@ def fit_volumes(
 
     Args:
         assumed: Numbers of pods that were admitted a moment ago, by their claims.
-        unseen: Pods like this one that may be admitted at the same time.
+        unseen: Pods like this one that may be admitted at the same time, each with as many siblings.
         siblings: Pods of its template that start together with it, each with claims of its own from templates.
     """
     claims = _PodClaims(namespace, uses, storage)
@@ -158,7 +158,7 @@ def fit_volumes_on_new_nodes(
     Args:
         storage: With the new nodes as its fleet, and all else of the cluster.
         assumed: Numbers of pods that were admitted a moment ago, by their claims.
-        unseen: Pods like this one that may be admitted at the same time.
+        unseen: Pods like this one that may be admitted at the same time, each with as many siblings.
         siblings: Pods of its template that start together with it, each with claims of its own from templates.
         zoned: True if nodes of the cluster have zones, so a new node without one will have an unknown one.
     """
@@ -221,11 +221,11 @@ def _fit_on_nodes(claims: _PodClaims, pending: PendingStorage, unseen: int, sibl
     namespace, uses, storage = claims
     attaching = Counter(dict(pending.by_driver))
     created = tuple([use for use in uses if use.template])
-    for used, pods in ((uses, unseen), (created, siblings)):
+    others = unseen * (1 + siblings) + siblings if created else unseen
+    for used, pods in ((uses, unseen), (created, others - unseen)):
         for volume, _ in new_volumes(namespace, used, storage) if pods else ():
             attaching[volume.driver] += pods
     unbound = [claim for _, claim in claims.unbound()]
-    others = unseen + (siblings if created else 0)
     taken = {
         claim.class_name: pending.by_class.get(claim.class_name, TakenStorage())._replace(pods=others)
         for claim in unbound
