@@ -90,6 +90,13 @@ def test_a_plan_is_worth_the_cards_that_it_frees(demo: ClusterReading) -> None:
     assert "as of 2026-06-01 00:00:00 UTC: 13 cards on 4 nodes; 4 nodes must be drained." in step.action
 
 
+def test_a_plan_without_changes_is_no_step_though_right_sizing_frees_cards(demo: ClusterReading) -> None:
+    layout = demo.plan()._replace(changes=())
+
+    assert layout.freed().milli > 0
+    assert layout_steps(demo.state, LayoutOutcome(demo.state.moment, layout)) == []
+
+
 def test_a_plan_that_failed_leaves_the_upper_bound(demo: ClusterReading) -> None:
     [step] = layout_steps(demo.state, LayoutOutcome("2026-06-01 00:00:00 UTC", problem="no solver"))
 

@@ -90,6 +90,11 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         """Allocatable thousandths, allocated or not."""
         return self.allocated_milli + self.free_milli + self.unschedulable_milli
 
+    @property
+    def unschedulable_node_milli(self) -> int:
+        """Unallocated thousandths on nodes that take no pods."""
+        return self.unschedulable_milli - self.tainted_milli
+
 
 def node_capacities(
     snapshot: SchedulingSnapshot, mix: WorkloadMix, devices: DeviceView = NO_DEVICES
@@ -382,7 +387,7 @@ def _scheduling_state(node: NodeCapacity) -> str:
         unused = f", {format_gpus(node.unschedulable_milli)} unused" if node.unschedulable_milli else ""
         return f"unschedulable{unused}"
     parts = {
-        "on unschedulable nodes": node.unschedulable_milli - node.tainted_milli,
+        "on unschedulable nodes": node.unschedulable_node_milli,
         "on tainted devices": node.tainted_milli,
     }
     return ", ".join(f"{format_gpus(milli)} unused {where}" for where, milli in parts.items() if milli)

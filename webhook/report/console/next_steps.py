@@ -122,10 +122,10 @@ def _node_steps(state: ConsoleState) -> Iterator[NextStep]:
     figures = state.utilization
     if figures is None:
         return
-    unused = {node.name: node.unschedulable_milli - node.tainted_milli for node in state.nodes}
-    nodes = {name: milli for name, milli in unused.items() if milli}
+    nodes = {node.name: node.unschedulable_node_milli for node in state.nodes if node.unschedulable_node_milli}
     worth = _sum_costs(gpu_cost(name, milli, state.prices) for name, milli in nodes.items())
-    action = f"Return {pluralize(len(nodes), 'node')} to service: unused GPUs are where no pod is scheduled."
+    why = "it takes no pods, and has unused GPUs" if len(nodes) == 1 else "they take no pods, and have unused GPUs"
+    action = f"Return {pluralize(len(nodes), 'node')} to service: {why}."
     yield _step(state, worth, action, page_address("/nodes", show="unschedulable"), "These nodes")
     yield _missing_step(state)
     yield _fragmented_step(state)
@@ -151,7 +151,7 @@ def _fragmented_step(state: ConsoleState) -> NextStep:
 
 
 def _layout_step(state: ConsoleState, plan: LayoutOutcome | None) -> Iterator[NextStep]:
-    """Yield what the newest plan of layouts frees; before the first, the most that other layouts could."""
+    """Yield what the newest plan frees if it changes layouts; without a plan, the most that other layouts could."""
     if plan is None or plan.layout is None:
         worth = _sum_costs(gpu_cost(node.name, node.unused_part_milli, state.prices) for node in state.nodes)
         action = (
@@ -159,12 +159,12 @@ def _layout_step(state: ConsoleState, plan: LayoutOutcome | None) -> Iterator[Ne
             "The plan says how many cards become free, and counts those too that smaller requests leave."
         )
         yield _step(state, worth, action, page_address("/layout"), "Plan layouts", at_most=True)
-        return
-    action = (
-        f"Apply the layouts planned as of {plan.moment}: {changes_text(plan.layout)}. The figure counts what "
-        "right-sizing frees too, if its policies are enforced and the pods are created again."
-    )
-    yield _step(state, plan.layout.freed(), action, page_address("/layout"), "The planned layouts")
+    elif plan.layout.changes:
+        action = (
+            f"Apply the layouts planned as of {plan.moment}: {changes_text(plan.layout)}. The figure counts what "
+            "right-sizing frees too, if its policies are enforced and the pods are created again."
+        )
+        yield _step(state, plan.layout.freed(), action, page_address("/layout"), "The planned layouts")
 
 
 def _usage_step(state: ConsoleState) -> Iterator[NextStep]:
