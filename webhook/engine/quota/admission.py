@@ -164,7 +164,7 @@ def find_refused_claim(
 
 
 def charge_by_names(pod: Pod, quotas: Iterable[ResourceQuota]) -> ClaimCharges:
-    """Return what a pod itself is charged for extended resources, by key of these quotas."""
+    """Return what a pod itself requests of each resource, in whole units, by key of these quotas: CPU too."""
     return _charge_by_keys(pod, {key for quota in quotas for key in (quota.status.hard or quota.spec.hard)})
 
 

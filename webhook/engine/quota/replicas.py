@@ -120,7 +120,7 @@ def count_within_claims(view: ClusterView, charge: ReplicaCharge, replicas: int)
 
 
 def _own_charge(charge: ReplicaCharge, quotas: Sequence[ResourceQuota]) -> ClaimCharges:
-    """Return what a pod itself is charged under the keys that claims are charged under, too."""
+    """Return what a pod itself requests by key of its quotas, before its claims; nothing for a right-sized one."""
     return NO_CLAIM_CHARGES if charge.mutation.applied_choice else charge_by_names(charge.mutation.pod, quotas)
 
 
