@@ -277,15 +277,15 @@ def is_charged_as_one_gpu(resource: str) -> bool:
     return re.fullmatch(r"nvidia\.com/mig-1g\.\d+gb", resource) is not None
 
 
-def queueing_sign(pod: Pod, *but: QueueingSystem) -> str:
+def queueing_sign(pod: Pod, *ignored: QueueingSystem) -> str:
     """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none.
 
     Args:
-        but: Systems whose signs do not count.
+        ignored: Systems whose signs do not count.
     """
     schedulers: Collection[str] = QUEUEING_SCHEDULERS
     prefixes: tuple[str, ...] = QUEUEING_PREFIXES
-    for system in but:
+    for system in ignored:
         schedulers = [each for each in schedulers if each not in system.schedulers]
         prefixes = tuple([each for each in prefixes if each not in system.prefixes])
     return _find_sign(pod, schedulers, prefixes)
