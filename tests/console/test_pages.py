@@ -137,9 +137,10 @@ async def test_a_list_of_idle_workloads_that_is_empty_without_usage_data_says_so
     empty = page_words(workloads_page(state, PageQuery({"show": "wasted"})))
 
     assert not [row for row in rows if row.waste.milli]
-    assert f"without usage data, which {len(rows)} workloads with GPUs now lack. Workloads without usage data" in empty
-    assert "without usage data, which" not in page_words(workloads_page(state, PageQuery({"show": "denied"})))
-    assert "without usage data, which" not in page_words(workloads_page(demo.state, PageQuery({"show": "wasted"})))
+    unknown = f"Idle GPUs are unknown for {len(rows)} workloads: they have no usage data."
+    assert f"{unknown} Workloads without usage data" in empty
+    assert "Idle GPUs are unknown" not in page_words(workloads_page(state, PageQuery({"show": "denied"})))
+    assert "Idle GPUs are unknown" not in page_words(workloads_page(demo.state, PageQuery({"show": "wasted"})))
 
 
 async def test_links_to_islands_count_the_nodes_whose_islands_are_unknown(client: Client) -> None:

@@ -422,7 +422,7 @@ def gpus() -> Dashboard:
                '(sum(increase(rightslice_right_sizing_outcomes_total{outcome="RightSized"}[$__range])) or vector(0))'
                " / sum(increase(rightslice_right_sizing_outcomes_total[$__range]))"),
         number("Need without a slice", "Share of the need for slices for which no card is partitioned. "
-               "`rightslice layout` plans the slices.", "percentunit",
+               "`rightslice layout` shows whether other MIG layouts would serve it.", "percentunit",
                'sum(increase(rightslice_right_sizable_need_bytes_total{slice="missing"}[$__range]))'
                " / sum(increase(rightslice_right_sizable_need_bytes_total[$__range]))",
                ((0, GREEN), (0.25, ORANGE))),

@@ -27,7 +27,7 @@ from webhook.well_known import AGENT_NAMESPACE, Json
 SILENT_AFTER = timedelta(minutes=6)
 """Three missed renewals of a Lease."""
 
-LAYOUT_ADVICE = "rightslice layout --cluster live plans slices for what pods need"
+LAYOUT_ADVICE = "rightslice layout --cluster live shows whether other MIG layouts would serve these pods"
 IGNORE_ADVICE = (
     "configure the scheduler to ignore it (an extender's managedResources), "
     "or let the agents of all GPU nodes advertise it (--gpu-milli)"

@@ -110,7 +110,8 @@ class KeepReason(StrEnum):
     ALREADY_CHARGED = (
         "AlreadyCharged",
         "a queue has charged its workload, and a template is right-sized only before that",
-        "Create the workload again, or the one that owns it. The response says whether its template is right-sized.",
+        "Create the workload again, or the one that owns it. kubectl apply prints a warning that says whether its "
+        "template is right-sized.",
     )
     QUEUED_POD = (
         "QueuedPod",
@@ -126,7 +127,7 @@ class KeepReason(StrEnum):
     )
     NO_EQUAL_CHARGE = (
         "NoEqualCharge",
-        "its scheduler charges no slice or share that covers the need as one GPU, like a whole card",
+        "its scheduler would charge every slice or share that covers the need differently from one GPU",
         "Declare a smaller need if that is enough. For admins: offer slices of one compute slice that cover it.",
     )
     SCHEDULER_SHARD = (

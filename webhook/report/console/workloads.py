@@ -37,7 +37,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[WorkloadReport], bool]]] = {
     "wasted": ("Wasting GPUs", lambda row: row.waste.milli > 0),
     "idle": ("Idle", lambda row: row.idle.milli > 0),
     "saved": ("Saving when created again", lambda row: row.gpu_milli_saved > 0),
-    "audit": ("Saving if audit mode ends", lambda row: row.gpu_milli_audit_saved > 0),
+    "audit": ("Saving if audit and warn mode end", lambda row: row.gpu_milli_audit_saved > 0),
     "kept": ("Keeping their GPUs", lambda row: bool(row.keep_reason)),
     "denied": ("Denied now", lambda row: row.denied > 0),
     "pending": ("Pending", lambda row: row.pending > 0),
