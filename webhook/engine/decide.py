@@ -52,8 +52,8 @@ from webhook.engine.queued_templates import (
 from webhook.engine.settle import settle
 from webhook.engine.workload_review import (
     ReplicaDecision,
+    ReplicaReview,
     TemplateDecision,
-    admit_replicas,
     combine_template_decisions,
     existing_replicas,
     pods_of_workload,
@@ -219,7 +219,7 @@ def decide_replicas(
     def decide_one(view: ClusterView) -> PodDecision:
         return decide_pod(request, pod, policies, view, usage, now)
 
-    return admit_replicas(decide_one, request.namespace, replicas, policies, view)
+    return ReplicaReview(decide_one, request.namespace, policies, view, replicas).decide()
 
 
 def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:

@@ -6,7 +6,7 @@ No workload is denied, because its pods are what is admitted. Users learn at `ku
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -179,46 +179,60 @@ def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: Clu
     return view.pod_classes.add_to_data(data)
 
 
-def admit_replicas(
-    decide_one: Callable[[ClusterView], PodDecision],
-    namespace: str,
-    replicas: int,
-    policies: PolicySet,
-    view: ClusterView,
-    switches: int = MAX_RESOURCE_SWITCHES,
-) -> ReplicaDecision:
-    """Decide about the replicas of a template one after another, as quotas count them.
+class ReplicaReview(NamedTuple):
+    """The replicas of a template that are decided about one after another, as quotas count them.
 
-    Args:
+    Attributes:
         decide_one: Decides about the next replica under a view that counts those before.
+        view: Counts the replicas before these.
         switches: How often later replicas may still switch to another resource.
     """
-    decision, mutation = decide_one(view)
-    if not view.quotas(namespace) and not decision.quota_charge:
-        return ReplicaDecision(decision, 0 if decision.denials else replicas, (), None)
-    charge = ReplicaCharge(namespace, mutation, view.ranges(namespace), decision.quota_charge, decision.shared_charges)
-    sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
-    counts = {
-        "GPU-Q301": count_within_quotas(view, charge, replicas),
-        "GPU-Q303": count_within_shared(sections, charge, view, replicas),
-    }
 
-    def later_findings(code: str, count: int, most: int) -> Iterator[tuple[int, Finding]]:
-        if 0 < count < most and switches:
-            charged = charge_replicas(view, charge, count)
-            later = admit_replicas(decide_one, namespace, replicas - count, policies, charged, switches - 1)
-            # Without a finding, the later replicas get another resource.
-            found = [(0, finding) for finding in later.decision.findings]
-            found += later.partial
-            yield from ((count + admitted, finding) for admitted, finding in found if finding.code == code)
+    decide_one: Callable[[ClusterView], PodDecision]
+    namespace: str
+    policies: PolicySet
+    view: ClusterView
+    replicas: int
+    switches: int = MAX_RESOURCE_SWITCHES
 
-    partial = [each for code, count in counts.items() for each in later_findings(code, count, replicas)]
-    # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
-    limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
-    admitted = 0 if decision.denials else min(limits)
-    # Only admitted pods get claims.
-    partial += later_findings("GPU-Q306", count_within_claims(view, charge, admitted), admitted)
-    return ReplicaDecision(decision, admitted, tuple(partial), charge)
+    def decide(self) -> ReplicaDecision:
+        """Decide about the first replica, and return how many quotas admit like it."""
+        decision, mutation = self.decide_one(self.view)
+        if not self.view.quotas(self.namespace) and not decision.quota_charge:
+            return ReplicaDecision(decision, 0 if decision.denials else self.replicas, (), None)
+        ranges = self.view.ranges(self.namespace)
+        charge = ReplicaCharge(self.namespace, mutation, ranges, decision.quota_charge, decision.shared_charges)
+        within = count_within_quotas(self.view, charge, self.replicas)
+        partial = [*self._findings_after("GPU-Q301", within, self.replicas, charge)]
+        within_shared = self._count_within_shared(decision.policies, charge)
+        partial += self._findings_after("GPU-Q303", within_shared, self.replicas, charge)
+        # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
+        limits = [within, *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
+        admitted = 0 if decision.denials else min(limits)
+        # Only admitted pods get claims.
+        partial += self._findings_after("GPU-Q306", count_within_claims(self.view, charge, admitted), admitted, charge)
+        return ReplicaDecision(decision, admitted, tuple(partial), charge)
+
+    def _count_within_shared(self, policies: Collection[str], charge: ReplicaCharge) -> int:
+        sections = [one.quotas for one in self.policies.policies if one.quotas and one.name in policies]
+        return count_within_shared(sections, charge, self.view, self.replicas)
+
+    def _findings_after(self, code: str, count: int, most: int, charge: ReplicaCharge) -> Iterator[tuple[int, Finding]]:
+        """Yield the findings by a code about the replicas after the first `count`, each with the number before it.
+
+        Args:
+            most: How many there are; after all of them comes none.
+        """
+        if not 0 < count < most or not self.switches:
+            return
+        later = self._review_after(count, charge).decide()
+        # Without a finding, the later replicas get another resource.
+        found = [*((0, finding) for finding in later.decision.findings), *later.partial]
+        yield from ((count + admitted, finding) for admitted, finding in found if finding.code == code)
+
+    def _review_after(self, count: int, charge: ReplicaCharge) -> ReplicaReview:
+        view = charge_replicas(self.view, charge, count)
+        return self._replace(view=view, replicas=self.replicas - count, switches=self.switches - 1)
 
 
 def combine_template_decisions(
