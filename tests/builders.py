@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from typing import Any, Self
 
+from webhook.policy.workload_kinds import GROUPS_BY_KIND
+
 Json = dict[str, Any]
 
 
@@ -94,8 +96,9 @@ class PodMaker:
         self.main.setdefault("resources", {})["claims"] = [{"name": each["name"]} for each in claims]
         return self.spec(resourceClaims=list(claims))
 
-    def owned_by(self, kind: str, name: str, version: str = "apps/v1") -> Self:
-        """Set the controller."""
+    def owned_by(self, kind: str, name: str, version: str = "") -> Self:
+        """Set the controller; without a version it is of the first known group with this kind."""
+        version = version or f"{GROUPS_BY_KIND.get(kind, 'apps')}/v1".removeprefix("/")
         owner = {"apiVersion": version, "kind": kind, "name": name, "controller": True, "uid": "u"}
         self.data["metadata"]["ownerReferences"] = [owner]
         return self

@@ -343,6 +343,21 @@ OF_TEMPLATES: dict[str, tuple[PodMaker, KeepReason, str]] = {
         KeepReason.ALREADY_CHARGED,
         QUEUED_TOO,
     ),
+    "of a Job of a group that no queue charges": (
+        small().label("kueue.x-k8s.io/podset", "main").owned_by("Job", "w", "foo.io/v1"),
+        KeepReason.QUEUED_POD,
+        QUEUED_TOO,
+    ),
+    "of such a Job with the name of one of a CronJob": (
+        small().label("kueue.x-k8s.io/podset", "main").owned_by("Job", "w-29912345", "foo.io/v1"),
+        KeepReason.QUEUED_POD,
+        QUEUED_TOO,
+    ),
+    "of a CronJob": (
+        small().label("kueue.x-k8s.io/podset", "main").owned_by("Job", "w-29912345"),
+        KeepReason.ALREADY_CHARGED,
+        QUEUED_TOO,
+    ),
     "of a Kubernetes Job that Volcano schedules": (
         small().spec(schedulerName="volcano").owned_by("Job", "w"),
         KeepReason.QUEUED_POD,

@@ -43,7 +43,7 @@ from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
 from webhook.model.volcano_queues import VOLCANO_GROUP, UnknownQueue
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import RightSizingRules
-from webhook.policy.workload_kinds import CHARGED_KINDS, GROUPS_BY_KIND
+from webhook.policy.workload_kinds import CHARGED_KINDS, GROUPS_BY_KIND, WORKLOAD_KINDS
 
 NO_EVIDENCE = KeepRequest(KeepReason.NO_EVIDENCE)
 UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "its declared need cannot be read")
@@ -198,10 +198,13 @@ def _charging_reason(context: GpuPodContext, templates: PolicyMode | None, sign:
 def charging_system_of_pod(pod: Pod) -> QueueingSystem:
     """Return the system that charges the template of a pod's workload, by its owner; `NO_SYSTEM` if none does."""
     owner = next((each for each in pod.metadata.owner_references if each.controller), None)
-    kind = workload_of(pod).partition("/")[0]
-    if owner is None or (GROUPS_BY_KIND.get(kind, ""), kind) not in CHARGED_KINDS:
+    if owner is None:
         return NO_SYSTEM
-    return VOLCANO if owner.api_version.startswith(f"{VOLCANO_GROUP}/") else KUEUE
+    kind, owner_group = workload_of(pod).partition("/")[0], owner.api_version.rpartition("/")[0]
+    group = owner_group if kind == owner.kind else GROUPS_BY_KIND.get(kind, "")
+    if (group, kind) not in CHARGED_KINDS or (owner_group, owner.kind) not in WORKLOAD_KINDS:
+        return NO_SYSTEM
+    return VOLCANO if owner_group == VOLCANO_GROUP else KUEUE
 
 
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
