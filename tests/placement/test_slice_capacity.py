@@ -225,6 +225,10 @@ def test_the_tables_of_a_node_add_up_to_its_capacity(objects: list[Json], amount
     assert sorted(name for each in cards for name in each["devices"]) == sorted(published)
 
 
+def without_profile(part: Json) -> Json:
+    return part | {"attributes": {name: value for name, value in part["attributes"].items() if name != "profile"}}
+
+
 STATIC = [mig_device("gpu-2-mig-9-0-4", "3g.40gb", "GPU-x", memory=40192), *(
     mig_device(name, "1g.10gb", "GPU-x") for name in ("gpu-2-mig-19-4-1", "gpu-2-mig-19-5-1")
 )]  # fmt: skip
@@ -238,6 +242,7 @@ OWN_NAMES: dict[str, tuple[list[Json], tuple[str, str, str]]] = {
         on_node(*(mig_device(each["name"], "1g.10gb", "GPU-x", "NVIDIA Z900") for each in STATIC[:1])),
         ("gpu-2", "GPU-x", ""),
     ),
+    "of a MIG device without a profile": (on_node(without_profile(STATIC[1])), ("gpu-2", "GPU-x", "81559Mi")),
     "of MIG devices that could be made": ([make_node("n", {}), *partitionable_gpus("n")], ("gpu-0", "", "81559Mi")),
     "of AMD": (on_node(*EIGHTHS, driver=AMD), ("0000:75:00.0", "0000:75:00.0", "196512Mi")),
     "without parts": (on_node(card("gpu-0", uuid="GPU-y")), ("gpu-0", "GPU-y", "81559Mi")),
@@ -275,6 +280,20 @@ def test_the_card_of_an_allocated_device_has_the_allocation_and_the_device_has_t
     (row,) = found["allocatedDevices"]
     assert (row["device"], row["card"], row["profile"]) == ("gpu-2-mig-19-4-1", "gpu-2", "1g.10gb")
     assert (row["namespace"], row["claim"], row["pods"]) == ("team", "c", ["trainer-0", "trainer-1"])
+
+
+@pytest.mark.parametrize(
+    ("device", "profile", "cell"),
+    [(STATIC[1], "1g.10gb", "1g.10gb"), (without_profile(STATIC[1]), None, "unknown"), (card("gpu-0"), "", "whole")],
+)
+def test_the_profile_of_an_allocated_part_is_shown_or_unknown(device: Json, profile: str | None, cell: str) -> None:
+    objects = *on_node(device), resource_claim("c", allocated("n", device["name"]))
+    (row,) = tables(*objects)["allocatedDevices"]
+    assert row["profile"] == profile
+    placement = placement_input(*objects)
+    cards = cards_on_node(placement.devices, 0)
+    found = allocated_in_pools(placement.devices, {cards[0].pool})
+    assert node_lines(placement.snapshot, 0, [], cards, found)[-1].split()[2] == cell
 
 
 def test_only_allocated_gpus_that_are_published_have_a_claim_in_the_table() -> None:

@@ -168,13 +168,18 @@ CARDS: Table[PublishedCard] = Table(
 )
 """GPUs of ResourceSlices, with the number of devices that each is published as."""
 
+
+def _profile_cell(row: AllocatedDeviceRow) -> str:
+    return "unknown" if row.device.profile is None else row.device.profile or "whole card"
+
+
 ALLOCATED_DEVICES: Table[AllocatedDeviceRow] = Table(
     (
         Column("device", lambda row: row.device.id.device, "Device", lambda row: "/".join(row.device.id)),
         Column("driver", lambda row: row.device.id.driver),
         Column("pool", lambda row: row.device.id.pool),
         Column("card", lambda row: row.card, "Card"),
-        Column("profile", lambda row: row.device.profile, "Profile", empty="whole card"),
+        Column("profile", lambda row: row.device.profile, "Profile", _profile_cell),
         Column("memory", lambda row: _memory_cell(row.device.memory_mib), "Memory"),
         gpu_column("allocatedMilli", lambda row: row.device.milli, "Allocated"),
         Column("namespace", lambda row: row.device.namespace),

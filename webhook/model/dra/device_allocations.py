@@ -17,7 +17,7 @@ class AllocatedDevice(NamedTuple):
 
     Attributes:
         id: The device.
-        profile: Size of a part; "" for a whole card.
+        profile: Size of a part, None if unknown; "" for a whole card.
         memory_mib: Memory of the device in MiB; None if unknown.
         milli: Thousandths of the card that the claim has.
         claim: Its name, in the namespace.
@@ -25,7 +25,7 @@ class AllocatedDevice(NamedTuple):
     """
 
     id: DeviceId
-    profile: str
+    profile: str | None
     memory_mib: int | None
     milli: int
     namespace: str
@@ -67,7 +67,7 @@ def _read_allocated(
         return None
     return AllocatedDevice(
         id=DeviceId(*pool, result.device),
-        profile=part.profile,
+        profile=part.profile or (None if part.is_partition else ""),
         memory_mib=part.memory_mib,
         milli=allocation_milli(part, result),
         namespace=namespace,

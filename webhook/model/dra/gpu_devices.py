@@ -68,7 +68,8 @@ class PublishedGpu(NamedTuple):
         id: The device.
         card: Identity of the card: the device itself where the driver names none.
         product: Product of the card, with hyphens as in node labels; "" if unknown.
-        profile: Size of a part, for example "1g.10gb"; "" for a whole card.
+        is_partition: Whether it is a part of a card, by its type.
+        profile: Size of a part, for example "1g.10gb"; "" for a whole card, or if unknown.
         memory_mib: Memory in MiB; None if unknown.
         milli: Thousandths of the card.
         tainted: True if a taint keeps claims from it.
@@ -77,6 +78,7 @@ class PublishedGpu(NamedTuple):
     id: DeviceId
     card: str
     product: str
+    is_partition: bool
     profile: str
     memory_mib: int | None
     milli: int
@@ -94,7 +96,8 @@ class GpuPart(NamedTuple):
         resource: Resource under which a device plugin would advertise it.
         memory_mib: Its memory in MiB; None if unknown.
         card_memory_mib: Memory of the largest device of its card; None if unknown.
-        profile: Size of a part; "" for a whole card.
+        profile: Size of a part; "" for a whole card, or if unknown.
+        is_partition: Whether it is a part of a card, by its type.
     """
 
     product: str
@@ -105,6 +108,7 @@ class GpuPart(NamedTuple):
     memory_mib: int | None = None
     card_memory_mib: int | None = None
     profile: str = ""
+    is_partition: bool = False
 
 
 class CardUsage(NamedTuple):
@@ -160,6 +164,7 @@ def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
             *(gpu.product, gpu.milli, devices[name], gpu.card, _resource_of_gpu(driver, gpu), gpu.memory_mib),
             largest.get(gpu.card),
             gpu.profile,
+            gpu.is_partition,
         )
         for name, gpu in gpus.items()
     }
@@ -179,6 +184,7 @@ def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) 
         DeviceId(*pool.id, device.name),
         _card_of(pool, device),
         product,
+        partition,
         profile,
         None if memory is None else parse_mebibytes(memory.value),
         _share_of_card(product, profile, device, pool.counters, siblings) if partition else CARD_MILLI,
@@ -275,18 +281,17 @@ def _card_usage(
 
 
 def _card_name(gpus: Sequence[PublishedGpu]) -> str:
-    whole, starts = [], set()
-    for gpu in gpus:
-        start, mark, _ = gpu.id.device.partition(_PART_MARK)
-        if not gpu.profile:
-            whole.append(gpu.id.device)
-        starts.add(start if mark else "")
-    return whole[0] if whole else starts.pop() if len(starts) == 1 else ""
+    """Return the name that a card has as a device, or that the names of its parts start with; "" without one."""
+    whole = [gpu.id.device for gpu in gpus if not gpu.is_partition]
+    if whole:
+        return whole[0]
+    starts = {gpu.id.device.rpartition(_PART_MARK)[0] for gpu in gpus}  # "" for a name without the mark
+    return starts.pop() if len(starts) == 1 else ""
 
 
 def _card_memory_mib(gpus: Sequence[PublishedGpu]) -> int | None:
     """Return the memory of a whole card: as published, by its product, or that of its parts."""
-    whole = max((gpu.memory_mib or 0 for gpu in gpus if not gpu.profile), default=0)
+    whole = max((gpu.memory_mib or 0 for gpu in gpus if not gpu.is_partition), default=0)
     known = whole or card_memory_mib(gpus[0].product)
     if known or gpus[0].id.driver == NVIDIA_DRIVER:  # whose MIG instances need not take up all of a card
         return known
