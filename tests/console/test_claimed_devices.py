@@ -45,7 +45,7 @@ CLUSTER = [
     make_node("dra", {}),
     resource_slice("dra", NVIDIA, "dra", nodeName="dra", devices=DEVICES),
     claim_of("whole", "gpu-0", "trainer"),
-    claim_of("part", "gpu-4-mig-1", "server-0", "server-1", "<b>gone"),
+    claim_of("part", "gpu-4-mig-1", "server-0", "server-1", "<b>gone", *(f"gone-{i}" for i in range(253))),
     claim_of("unused", "gpu-4-mig-2"),
     pod_with_claim("trainer", "whole"),
     pod_with_claim("server-0", "part"),
@@ -79,7 +79,7 @@ async def test_the_page_of_a_node_has_the_claims_and_pods_of_its_devices(console
     assert [row[0].rpartition("/")[2] for row in cells(page, "cards")] == ["gpu-0", "gpu-1", "gpu-4"]
     assert [[row[0].rpartition("/")[2], *row[5:]] for row in cells(page, "allocated devices")] == [
         ["gpu-0", "team/whole", "trainer"],
-        ["gpu-4-mig-1", "team/part", "server-0, server-1, &lt;b&gt;gone"],
+        ["gpu-4-mig-1", "team/part", "server-0, server-1, &lt;b&gt;gone, and 253 more"],
         ["gpu-4-mig-2", "team/unused", "none"],
     ]
 

@@ -296,6 +296,16 @@ def test_the_profile_of_an_allocated_part_is_shown_or_unknown(device: Json, prof
     assert node_lines(placement.snapshot, 0, [], cards, found)[-1].split()[2] == cell
 
 
+def test_a_row_names_some_of_the_pods_that_share_a_claim() -> None:
+    claim, pods = resource_claim("c", allocated("n", "gpu-0")), [f"trainer-{i}" for i in range(256)]
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": name} for name in pods]
+    placement = placement_input(*on_node(card("gpu-0")), claim)
+    cards = cards_on_node(placement.devices, 0)
+    lines = node_lines(placement.snapshot, 0, [], cards, allocated_in_pools(placement.devices, {cards[0].pool}))
+    assert lines[-1].endswith("  trainer-0, trainer-1, trainer-2 and 253 more")
+    assert tables(*on_node(card("gpu-0")), claim)["allocatedDevices"][0]["pods"] == pods
+
+
 def test_only_allocated_gpus_that_are_published_have_a_claim_in_the_table() -> None:
     port = resource_slice("p", "dra.net", "n", nodeName="n", devices=[{"name": "port-0"}])
     claim = resource_claim("c", allocated("n", "gone"), allocated("n", "port-0", "dra.net"))

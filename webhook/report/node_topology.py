@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.errors import abbreviate_names
 from webhook.model.dra.device_allocations import AllocatedDevice
 from webhook.model.dra.device_pools import DeviceId
 from webhook.model.dra.gpu_devices import CardUsage
@@ -186,7 +187,13 @@ ALLOCATED_DEVICES: Table[AllocatedDeviceRow] = Table(
         Column(
             "claim", lambda row: row.device.claim, "Claim", lambda row: f"{row.device.namespace}/{row.device.claim}"
         ),
-        Column("pods", lambda row: list(row.device.pods), "Pods", lambda row: ", ".join(row.device.pods), empty="none"),
+        Column(
+            "pods",
+            lambda row: list(row.device.pods),
+            "Pods",
+            lambda row: abbreviate_names(row.device.pods),
+            empty="none",
+        ),
     )
 )
 """Devices of ResourceSlices and the claims that have them, with the pods for which these are reserved."""

@@ -39,6 +39,9 @@ from webhook.report.text import pluralize, sanitize
 MAX_NODE_PODS = 500
 """Pods of a node, and its allocated devices, that its page lists."""
 
+MAX_POD_LINKS = 3
+"""Pods of an allocated device that its row names: up to 256 may use one claim."""
+
 ISLAND_SIZES = ("2", "4", "8")
 UNHEALTHY = "unhealthy"
 
@@ -249,8 +252,10 @@ def _pods_markup(state: ConsoleState, pods: Sequence[NodePodGpus]) -> Markup:
 
 def _allocated_markup(state: ConsoleState, devices: Sequence[AllocatedDeviceRow]) -> Markup:
     def link_pods(row: AllocatedDeviceRow) -> list[PageLink]:
-        namespace = row.device.namespace
-        return [PageLink(pod, _pod_address(state, namespace, pod)) for pod in row.device.pods]
+        namespace, pods = row.device.namespace, row.device.pods
+        links = [PageLink(pod, _pod_address(state, namespace, pod)) for pod in pods[:MAX_POD_LINKS]]
+        hidden = len(pods) - MAX_POD_LINKS
+        return [*links, PageLink(f"and {hidden} more", "")] if hidden > 0 else links
 
     return table_markup(ALLOCATED_DEVICES, devices, "allocated device", {"Pods": link_pods})
 
