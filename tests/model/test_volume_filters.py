@@ -388,6 +388,15 @@ PENDING = {
         OWN,
         {"a1", "a2"},
     ),
+    "a waiting pod takes no volume of another class": PendingCase(
+        (
+            *(make_claim("other"), LOCAL, make_class("slow", provisioner="kubernetes.io/no-provisioner"), WAITING),
+            *(make_volume("v", zones=("a",)), make_volume("w", zones=("a",))),
+            make_volume("s", storage_class="slow", zones=("a",)),
+        ),
+        pod_with(ephemeral_volume("first", "slow"), ephemeral_volume("second")),
+        {"a1", "a2"},
+    ),
     "a waiting pod may fill the storage": PendingCase(
         (
             *(make_claim("other", size="60Gi"), make_class(), make_driver(), WAITING),
