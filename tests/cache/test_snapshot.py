@@ -231,6 +231,26 @@ def test_a_quota_that_is_no_quantity_is_an_error() -> None:
     assert "'lots'" in str(caught.value)
 
 
+OPTIONAL: dict[str, tuple[Json, str]] = {
+    "a text": (
+        {"constraints": [{"matchAttribute": 5}]},
+        'constraints[0].matchAttribute: must be text, found a whole number. Write it in quotes, as in "8"',
+    ),
+    "a map": (
+        {"requests": [{"name": "g", "exactly": 5}]},
+        "requests[0].exactly: must be a map, found a whole number. Write a map",
+    ),
+}
+
+
+@pytest.mark.parametrize(("devices", "message"), OPTIONAL.values(), ids=OPTIONAL)
+def test_a_field_that_may_be_absent_is_no_amount(devices: Json, message: str) -> None:
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": devices}}
+    with pytest.raises(SnapshotError) as caught:
+        _view({"apiVersion": "resource.k8s.io/v1", **claim})
+    assert f"ResourceClaim c: spec.devices.{message}" in str(caught.value)
+
+
 BAD = {
     "a boolean amount": (
         "status:\n  allocatable:\n    cpu: 8\n    memory: yes\n",

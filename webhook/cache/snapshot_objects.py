@@ -343,7 +343,7 @@ def _mismatch_in_words(sentence: str) -> str:
     match = _TYPE_MISMATCH.match(sentence)
     if match is None:
         return f"{sentence}. Write what kubectl get -o yaml prints"
-    expected, got = match.groups()
+    expected, got = match[1].removesuffix(" | null"), match[2]
     wanted = _YAML_TYPES.get(expected, "text or a number")  # an amount is the one field of several types
     fix = 'it in quotes, as in "8"' if expected == "str" else wanted
     return f"must be {wanted}, found {_YAML_TYPES.get(got, got)}. Write {fix}"
