@@ -24,7 +24,7 @@ from webhook.engine.claim_allocation import (
     requests_of,
     size_of_selectors,
 )
-from webhook.engine.claim_matches import MAX_NAMES, RequestMatch, match_request
+from webhook.engine.claim_matches import MAX_NAMES, NODES_OF_POD, DevicePlace, RequestMatch, match_request
 from webhook.engine.matched_devices import RequestSelector, claim_warning, compile_selector
 from webhook.engine.new_nodes import publishing_view
 from webhook.engine.policy_findings import PolicyFinding
@@ -248,11 +248,13 @@ def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, m
         if not view.devices.pools:
             return RequestMatch()
         keys = keys_told_apart(one.program.expression for one in selectors)
-        published = published_devices(view.devices.pools, view.fleet, keys).on_nodes(nodes)
+        published = published_devices(view.devices.pools, view.fleet, keys)
         if published.values > most:
             return RequestMatch()
-        amounts, place = request.capacity.requests, (*path, "capacity", "requests")
-        found = match_request(selectors, published, amounts, place, view.classes, view.devices.pools)
+        place = DevicePlace("this cluster", f"its {published.total} devices") if nodes == ALL_NODES else NODES_OF_POD
+        amounts, where = request.capacity.requests, (*path, "capacity", "requests")
+        of_nodes = published.on_nodes(nodes)
+        found = match_request(selectors, of_nodes, place, amounts, where, view.classes, view.devices.pools)
         return found._replace(is_known=name in view.classes)
     except _RejectedSelectorError as error:
         return RequestMatch([error.finding])

@@ -94,9 +94,25 @@ class RequestMatch(NamedTuple):
     is_known: bool = False
 
 
+class DevicePlace(NamedTuple):
+    """Where the devices are that are compared with a request, in words.
+
+    Attributes:
+        name: The place.
+        devices: All devices there.
+    """
+
+    name: str
+    devices: str
+
+
+NODES_OF_POD = DevicePlace("the nodes that the pod may use", "their devices")
+
+
 def match_request(
     selectors: Sequence[RequestSelector],
     devices: PublishedDevices,
+    place: DevicePlace,
     amounts: Mapping[str, QuantityText],
     path: FieldPath,
     classes: DeviceClasses,
@@ -107,6 +123,7 @@ def match_request(
     Args:
         selectors: The selectors of its class, and its own.
         devices: The devices.
+        place: Where they are.
         amounts: What it requests of the capacity of each device.
         path: Where that stands.
         classes: All classes, to name another one to request.
@@ -131,7 +148,7 @@ def match_request(
         return RequestMatch(findings, found, True)
     if not excluded:
         return RequestMatch(is_known=True)
-    unmatched = _no_match(excluded, devices.total, _advise(selectors, groups, classes, pools))
+    unmatched = _no_match(excluded, place, _advise(selectors, groups, classes, pools))
     return RequestMatch([unmatched], is_known=True)
 
 
@@ -249,12 +266,12 @@ def _selects_all(expressions: Sequence[str], device: EvaluatedDevice) -> bool:
     return matches_all(expressions, device.published.pool.driver, device.published.device)
 
 
-def _no_match(excluded: Sequence[ExcludedDevice], count: int | None, advice: _SelectorAdvice) -> PolicyFinding:
+def _no_match(excluded: Sequence[ExcludedDevice], place: DevicePlace, advice: _SelectorAdvice) -> PolicyFinding:
     """Report that no device matches, with the first condition that the nearest device fails.
 
     Args:
         excluded: The devices.
-        count: How many there are; None if they are those of the nodes that a pod may use.
+        place: Where they are.
         advice: What to write instead.
     """
     nearest = min(excluded, key=_distance)
@@ -262,10 +279,8 @@ def _no_match(excluded: Sequence[ExcludedDevice], count: int | None, advice: _Se
     subject = f"class {selector.class_name} excludes all" if selector.class_name else "none"
     verb = "" if selector.class_name else " matches"
     failed = shorten_text(on_one_line(condition.text), MAX_TEXT)
-    place = "the nodes that the pod may use" if count is None else "this cluster"
-    devices = "their devices" if count is None else f"its {count} devices"
     message = (
-        f"must match a device of {place}, and {subject} of {devices}{verb}; "
+        f"must match a device of {place.name}, and {subject} of {place.devices}{verb}; "
         f"the nearest, {describe_device(nearest.published)}, fails {failed}"
     )
     return claim_warning("GPU-D101", selector.path, message, _fix_of_no_match(nearest, excluded, advice))

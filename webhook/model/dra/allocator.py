@@ -25,8 +25,6 @@ from webhook.model.objects import HARD_EFFECTS, tolerates_all
 from webhook.model.pods import Toleration
 from webhook.model.quantity import parse_nano
 
-"""The end of the scheduler's message about a claim for more devices than it can get."""
-
 MAX_STEPS = 20_000
 """Devices and requests that are looked at for one node: about 50 ms. The scheduler stops after 10 seconds."""
 

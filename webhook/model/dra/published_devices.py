@@ -66,13 +66,13 @@ class PublishedDevices(NamedTuple):
 
     Attributes:
         kinds: The devices.
-        total: How many devices there are; None if only some nodes count.
+        total: How many devices the cluster has.
         values: How many attributes and capacities the kinds have.
         nodes: A node of each kind, by index; None if slices without the name of a node belong to many of them.
     """
 
     kinds: tuple[PublishedDevice, ...]
-    total: int | None
+    total: int
     values: int
     nodes: tuple[int, ...] | None
 
@@ -80,7 +80,7 @@ class PublishedDevices(NamedTuple):
         """Return these with only the kinds that nodes of a mask have, or that slices without a node have."""
         if mask == ALL_NODES:
             return self
-        return self._replace(kinds=tuple(one for one in self.kinds if one.nodes & mask or not one.nodes), total=None)
+        return self._replace(kinds=tuple(one for one in self.kinds if one.nodes & mask or not one.nodes))
 
 
 SliceKind = tuple[object, ...]
