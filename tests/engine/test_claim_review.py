@@ -1030,6 +1030,7 @@ OF_OTHER_NODES: dict[str, tuple[Json, Json, list[str]]] = {
     "all devices, without it": (request(**EVERY), SELECTED, []),
     "a selector that matches nothing on the others": (request(NEWER, at_least("200Gi")), SELECTED, ["GPU-D101"]),
     "more of them than the others have": (request(NEWER, count=2), SELECTED, ["GPU-D104"]),
+    "devices of a node that is not selected": (request(NEWER), {"nodeSelector": {"cards": "none"}}, ["GPU-D104"]),
 }
 
 
@@ -1068,6 +1069,11 @@ def test_a_key_that_devices_of_other_nodes_lack_hides_no_finding(of_template: Js
     assert [each.code for each in found] == [code]
     assert found[0].fix.startswith(fix)
     assert "of this cluster" not in found[0].message
+
+
+def test_a_pod_whose_nodes_have_no_devices_is_advised_to_use_others() -> None:
+    [found] = findings(claiming("a", nodeSelector={"cards": "none"}).build(), *GOOD_AND_BAD, template(request(NEWER)))
+    assert found.fix == "Change its node selector, affinity, tolerations or claims."
 
 
 def test_the_nearest_device_is_one_of_a_node_that_the_pod_may_use() -> None:

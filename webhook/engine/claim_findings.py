@@ -318,8 +318,9 @@ def _allocation_findings(
         message = f"must be devices that can be allocated; those that match are not: {pools}"
         fix = "Request other devices, or wait until the driver has published them."
         return [claim_warning("GPU-D104", (*path, "requests"), message, fix)]
-    place = "of this cluster" if nodes == ALL_NODES else "that the pod may use"
-    message = f"must be devices that one node has, found no node {place} that has all of them"
+    if nodes != ALL_NODES:
+        return []  # that other nodes may have the devices is said of the pod
+    message = "must be devices that one node has, found no node of this cluster that has all of them"
     return [claim_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
 
 
