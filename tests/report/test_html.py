@@ -326,3 +326,11 @@ def test_a_finding_has_the_word_that_check_and_the_console_print(mode: PolicyMod
     report = html_report(msgspec.structs.replace(audited_page(), workloads=tuple(workloads)))
     [findings] = re.findall(r"<th[^>]*><button[^>]*>Mode</button>.*?</table>", report, re.DOTALL)
     assert f">{LABELS[mode]}</td>" in findings
+
+
+def test_a_long_example_and_a_long_fix_of_a_finding_end_with_an_ellipsis() -> None:
+    finding = msgspec.structs.replace(DENIED, message="message " * 100, fix="fix " * 100)
+    report = html_report(
+        msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([audited_pod("a", findings=[finding])])))
+    )
+    assert len(re.findall("(?:message|fix)[^<]*…</td>", report)) == 2

@@ -196,7 +196,7 @@ def _workload(request: web.Request, reading: NewestReading) -> str:
     row = current.state.by_workload.get(key)
     if row is None:
         raise _MissingObjectError(
-            f"This reading has no workload {quote_text('/'.join(key))} with GPUs. It may have ended"
+            f"This reading has no workload {quote_text('/'.join(key))} with GPUs. It may have ended."
         )
     pods = {pod.name for pod in current.state.pods[key]}
     allocated = allocated_for_pods(current.context.view.devices, row.namespace, pods)
@@ -213,7 +213,7 @@ def _node(request: web.Request, reading: NewestReading) -> str:
     snapshot = current.snapshot
     position = snapshot.fleet.by_name.get(name) if snapshot is not None else None
     if snapshot is None or position is None:
-        raise _MissingObjectError(f"This reading has no node {quote_text(name)}. It may have been removed")
+        raise _MissingObjectError(f"This reading has no node {quote_text(name)}. It may have been removed.")
     pods, cards = current.pods_by_node.get(name, ()), cards_on_node(current.context.view.devices, position)
     allocated = allocated_in_pools(current.context.view.devices, {card.pool for card in cards})
     return node_page(current.state, snapshot, position, pods, cards, allocated, reading.problem)
@@ -260,7 +260,7 @@ def _find_trial(trials: TrialRunner, key: str) -> TrialReport:
     trial = trials.find(key)
     if trial is None:
         raise _MissingObjectError(
-            f"This console keeps no trial {quote_text(key)}; it keeps {KEPT_TRIALS}. Evaluate it again"
+            f"This console keeps no trial {quote_text(key)}; it keeps {KEPT_TRIALS}. Evaluate it again."
         )
     return trial.report
 
@@ -268,7 +268,7 @@ def _find_trial(trials: TrialRunner, key: str) -> TrialReport:
 def _find_policy(current: ClusterReading, name: str) -> PolicyReach:
     row = next((each for each in current.policies if each.policy.name == name), None)
     if row is None:
-        raise _MissingObjectError(f"This reading has no policy {quote_text(name)}. It may have been removed")
+        raise _MissingObjectError(f"This reading has no policy {quote_text(name)}. It may have been removed.")
     return row
 
 
@@ -283,7 +283,7 @@ def _quota(request: web.Request, reading: NewestReading) -> str:
     row = next((each for each in current.limits if (each.namespace, each.kind, each.name) == key), None)
     if row is None:
         raise _MissingObjectError(
-            f"This reading has no quota or range {quote_text('/'.join(key))}. It may have been removed"
+            f"This reading has no quota or range {quote_text('/'.join(key))}. It may have been removed."
         )
     return quota_page(current.state, row, reading.problem)
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from webhook.errors import shorten_text
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
 from webhook.model.usage import IDLE_BELOW
@@ -85,8 +86,8 @@ FINDINGS = Table[FindingGroup](
         ),
         Column("", lambda row: CODES[row.first.code].title if row.first.code in CODES else "", "Meaning"),
         Column("", lambda row: row.pods, "Pods", lambda row: row.pods_text, numeric=True),
-        Column("", lambda row: finding_sentence(row.first)[:MAX_MESSAGE_LETTERS], "Example"),
-        Column("", lambda row: row.first.fix[:MAX_MESSAGE_LETTERS], "Fix"),
+        Column("", lambda row: shorten_text(finding_sentence(row.first), MAX_MESSAGE_LETTERS), "Example"),
+        Column("", lambda row: shorten_text(row.first.fix, MAX_MESSAGE_LETTERS), "Fix"),
     )
 )
 UNEVALUATED = Table[UnevaluatedPods](
