@@ -26,6 +26,7 @@ from webhook.report.text import format_gpus
 from webhook.report.utilization import compute_utilization, utilization_document, utilization_lines
 from webhook.report.workload_report import (
     WORKLOADS,
+    idle_text,
     listed_workloads,
     omitted_workloads_lines,
     unevaluated_lines,
@@ -134,6 +135,15 @@ def test_a_workload_is_described_by_all_of_its_gpu_pods(
     assert [(int(cells[3]), int(cells[2])) for cells in table] == [(count, pods) for count, pods, _ in requested]
     assert (found.pending, figures.pending_pods, figures.usage_coverage) == (pending, pending, (0, 1))
     assert found.outcome == NO_EVIDENCE
+
+
+def test_a_pod_without_a_node_whose_gpus_are_of_claims_is_pending() -> None:
+    pod = audited_pod("a", node="")
+    found = row(msgspec.structs.replace(pod, pod_details=ClusterPodDetails("Pod/a")))
+    figures = compute_utilization(NODES, [found], PRICES)
+
+    assert (found.pending, figures.pending_pods, figures.usage_coverage) == (1, 1, (0, 1))
+    assert idle_text(found) == "-"
 
 
 def test_measured_usage_counts_pods_on_nodes_by_their_own_amount() -> None:

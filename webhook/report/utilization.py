@@ -43,7 +43,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         pending_pods: Pods with GPUs that have no node.
         pods_on_missing_nodes: Pods with GPUs whose node does not exist or has none; nothing is allocated to them.
         overcommitted_milli: What pods request beyond what their nodes have; not allocated.
-        usage_coverage: Workloads with GPUs that have usage data, and all workloads with GPUs.
+        usage_coverage: Workloads with GPUs, also of claims, that have usage data, and all workloads with GPUs.
         unmeasured_now: The workloads with GPUs, also of claims, that have pods without usage data on nodes.
         prices: Prices behind the money; None if there are none.
         rates: The prices by product, most GPUs first.
@@ -154,7 +154,7 @@ def compute_utilization(
         nodes: Every node with GPUs.
         workloads: Every workload, summed up over these nodes.
     """
-    gpu_workloads = [row for row in workloads if row.usages]
+    gpu_workloads = [row for row in workloads if row.usages or row.gpu_milli_before]
     return ClusterUtilization(
         installed=sum(node.installed_gpus for node in nodes),
         allocatable=sum((gpu_cost(node.name, node.total_milli, prices) for node in nodes), NO_COST),

@@ -164,7 +164,7 @@ def _workload_report(
         namespace=namespace,
         name=name,
         pods=len(pods),
-        pending=sum(not pod.node for pod in gpu_pods),
+        pending=sum(not pod.node and (pod.decision.gpu_milli_before > 0 or bool(_pod_usages(pod))) for pod in pods),
         pods_on_missing_nodes=sum(
             bool(each.pod.node and each.pod.decision.gpu_milli_before and not each.node_exists) for each in group
         ),
