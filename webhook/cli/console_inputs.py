@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_fl
 from webhook.cli.commands.check import policies_source_text
 from webhook.cli.commands.layout import DemandOptions, LayoutFlags, plan_cluster_layout
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
-from webhook.cli.output import ErrorExit, show_progress
+from webhook.cli.output import ErrorExit, print_note, show_progress
 from webhook.cli.usage_inputs import estimate_view
 from webhook.console.compact_documents import CompactDocuments
 from webhook.console.limits import describe_limits
@@ -80,6 +80,23 @@ class UsageSchedule:
         self._retry = min(2 * self._retry, USAGE_SECONDS) if failed else RETRY_SECONDS
 
 
+class NewNotes:
+    """Prints the notes of each reading that the reading before did not have."""
+
+    def __init__(self) -> None:
+        self._before, self._now = frozenset[str](), set[str]()
+
+    def start_reading(self) -> None:
+        """Begin with the notes of the next reading."""
+        self._before, self._now = frozenset(self._now), set()
+
+    def print(self, line: str) -> None:
+        """Print a note of this reading, once."""
+        if line not in self._before | self._now:
+            print_note(line)
+        self._now.add(line)
+
+
 class ConsoleReader:
     """Reads and evaluates the cluster that the flags select, and keeps its usage for an hour."""
 
@@ -87,6 +104,7 @@ class ConsoleReader:
         self._flags = flags
         self._record: UsageRecord | None = None
         self._schedule = UsageSchedule()
+        self._notes = NewNotes()
         self._usage_problem = ""
 
     def read(self) -> ClusterReading:
@@ -96,7 +114,8 @@ class ConsoleReader:
             self._read_usage()
         usage = estimate_view(self._record, verbose=flags.verbose) if self._record is not None else UsageView()
         samples = PodSamples()
-        read_audit = _audit_live if flags.cluster == LIVE else _audit_files
+        self._notes.start_reading()
+        read_audit = partial(_audit_live, self._notes.print) if flags.cluster == LIVE else _audit_files
         audit, limits = read_audit(flags, usage, samples)
         audit.prices = price_nodes(flags.prices, audit.context.view)
         state = build_console_state(
@@ -157,9 +176,13 @@ def _exit_reason(error: typer.Exit) -> str:
     return error.message if isinstance(error, ErrorExit) else "its objects are invalid; the terminal shows which"
 
 
-def _audit_live(flags: AuditFlags, usage: UsageView, samples: PodSamples) -> AuditedCluster:
+def _audit_live(
+    note: Callable[[str], None], flags: AuditFlags, usage: UsageView, samples: PodSamples
+) -> AuditedCluster:
     with open_live_cluster(flags.access) as cluster:
-        policies = load_cluster_policies(cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose)
+        policies = load_cluster_policies(
+            cluster, flags.policies, flags.policy_namespace, verbose=flags.verbose, note=note
+        )
         audit = audit_live_cluster(
             cluster, policies, flags.labels, flags.now, usage, None, show_progress, choose=samples.observe
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,26 +168,31 @@ def policy_error_lines(loaded: LoadResult) -> Iterable[str]:
 
 
 def load_cluster_policies(
-    cluster: ClusterReader, paths: Sequence[str] | None, namespace: str, *, verbose: bool = False
+    cluster: ClusterReader,
+    paths: Sequence[str] | None,
+    namespace: str,
+    *,
+    verbose: bool = False,
+    note: Callable[[str], None] = print_note,
 ) -> PolicySet:
     """Load the policies of the files, if any are named; else those that a webhook in the cluster uses."""
     if paths:
         return load_policy_set(paths, verbose=verbose)
     sources = cluster.policies(namespace)
     if sources.unread_reason:
-        print_note(f"note: the cluster's policy files are unknown: {sanitize(sources.unread_reason)}")
+        note(f"note: the cluster's policy files are unknown: {sanitize(sources.unread_reason)}")
     combined = combine_sources(sources.files, sources.objects, LastLoaded(), load_policies)
-    for note in unused_policy_notes(combined.errors, sources.ready):
-        print_note(f"note: {sanitize(note)}")
+    for unused in unused_policy_notes(combined.errors, sources.ready):
+        note(f"note: {sanitize(unused)}")
     halted = {source.partition("/")[2] for source in sources.halted if source not in combined.unused}
     policies = halt_rollouts(combined.policies or PolicySet(), halted)
     for name in sorted(halted):
-        print_note(f"note: the rollout of policy {sanitize(name)} was halted, so it is in audit mode for all workloads")
+        note(f"note: the rollout of policy {sanitize(name)} was halted, so it is in audit mode for all workloads")
     if not policies.policies and not sources.ready:
         unseen = "Policy files of a server outside the cluster cannot be seen"
         hint = f"Name others: --policies {shipped_path('policies')}"
         places = "neither as objects nor in the ConfigMap rightslice-policies"
-        print_note(f"note: this cluster has no policies, {places}. {unseen}. {hint}")
+        note(f"note: this cluster has no policies, {places}. {unseen}. {hint}")
     if verbose:
         names = sanitize(", ".join(policy.name for policy in policies.policies))
         print_note(f"policies: {names or 'none'} (of the cluster, digest {policies.digest})")
