@@ -154,7 +154,7 @@ def compute_utilization(
         nodes: Every node with GPUs.
         workloads: Every workload, summed up over these nodes.
     """
-    gpu_workloads = [row for row in workloads if row.usages or row.gpu_milli_before]
+    gpu_workloads = [row for row in workloads if row.has_gpus]
     return ClusterUtilization(
         installed=sum(node.installed_gpus for node in nodes),
         allocatable=sum((gpu_cost(node.name, node.total_milli, prices) for node in nodes), NO_COST),

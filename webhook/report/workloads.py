@@ -114,6 +114,11 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         return self.gpu_milli_before - self.gpu_milli_after
 
     @property
+    def has_gpus(self) -> bool:
+        """True if one of its pods requests GPUs, by name or by claim."""
+        return bool(self.usages or self.gpu_milli_before)
+
+    @property
     def waste(self) -> GpuCost:
         """Idle and over-requested, as far as known: at least this. Fragmented GPUs belong to no workload."""
         return self.idle + self.over_requested
@@ -131,7 +136,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
     @property
     def touches_gpus(self) -> bool:
         """True if the workload requests GPUs, or has usage, findings or exemptions."""
-        return bool(self.usages or self.findings or self.exemptions or self.gpu_milli_before)
+        return bool(self.has_gpus or self.findings or self.exemptions)
 
 
 def workload_reports(
@@ -164,7 +169,7 @@ def _workload_report(
         namespace=namespace,
         name=name,
         pods=len(pods),
-        pending=sum(not pod.node and (pod.decision.gpu_milli_before > 0 or bool(_pod_usages(pod))) for pod in pods),
+        pending=sum(not pod.node and _has_gpus(pod) for pod in pods),
         pods_on_missing_nodes=sum(
             bool(each.pod.node and each.pod.decision.gpu_milli_before and not each.node_exists) for each in group
         ),
@@ -208,6 +213,10 @@ def _most_common_outcome(pods: Iterable[CheckResult]) -> tuple[tuple[str, str, s
     return max(groups.items(), key=lambda each: (len(each[1]), each[0]))
 
 
+def _has_gpus(result: CheckResult) -> bool:
+    return bool(_pod_usages(result) or result.decision.gpu_milli_before)
+
+
 def _pod_usages(result: CheckResult) -> tuple[ContainerUsage, ...]:
     return result.pod_details.usages if result.pod_details is not None else ()
 
@@ -240,8 +249,7 @@ def _workload_usages(pods: Sequence[CheckResult], alike: Iterable[CheckResult]) 
 
 def pod_touches_gpus(result: CheckResult) -> bool:
     """Return whether a pod requests GPUs, or has usage, findings or exemptions."""
-    decision = result.decision
-    return bool(_pod_usages(result) or result.findings or decision.exempted or decision.gpu_milli_before)
+    return bool(_has_gpus(result) or result.findings or result.decision.exempted)
 
 
 def is_idle_pod(result: CheckResult) -> bool:

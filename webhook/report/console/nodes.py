@@ -48,7 +48,7 @@ UNHEALTHY = "unhealthy"
 NODE_STATES: Mapping[str, tuple[str, Callable[[NodeCapacity], bool]]] = {
     "free": ("With free GPUs", lambda node: node.free_milli > 0),
     "fragmented": ("With fragmented GPUs", lambda node: node.fragmented_milli > 0),
-    "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_milli > node.tainted_milli),
+    "unschedulable": ("With GPUs on unschedulable nodes", lambda node: node.unschedulable_node_milli > 0),
     "warning": ("With a warning, or GPUs that are not healthy", lambda node: bool(node.warning or node.health)),
     "missing": ("With GPUs in labels, and none allocatable", lambda node: node.missing_gpus > 0),
     "unknown": ("With unknown islands", lambda node: node.largest_island is None),
