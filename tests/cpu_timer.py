@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import resource
+from collections.abc import Callable
 from time import process_time
 from types import TracebackType
 from typing import Self
@@ -37,6 +39,14 @@ class CpuTimer:
 def slowness() -> float:
     """Return how many times as long as on an idle machine a loop takes now, at least 1: no bound is tightened."""
     return max(1.0, sorted(_loop_seconds() for _ in range(5))[2] / IDLE_SECONDS)
+
+
+def cpu_seconds_of_processes(call: Callable[[], object]) -> float:
+    """Return the CPU time of the processes that a call starts and waits for, as this machine takes it."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    call()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _loop_seconds() -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import FILES, INPUTS
 from tests.conftest import ROOT
+from tests.cpu_timer import cpu_seconds_of_processes
 from webhook.cli.main import program_name
 
 COMMAND = [sys.executable, "-m", "webhook.cli"]
@@ -51,18 +51,17 @@ def start(
 
 def test_the_version_is_printed_fast() -> None:
     version, libraries = ["-m", "webhook.cli", "version"], ["-c", "import typer, pydantic, msgspec"]
-    tries = [(cpu_seconds(version), cpu_seconds(libraries)) for _ in range(3)]
+    tries = [
+        (cpu_seconds_of_processes(lambda: run_python(version)), cpu_seconds_of_processes(lambda: run_python(libraries)))
+        for _ in range(3)
+    ]
     controller, theirs = map(min, zip(*tries, strict=True))
     assert controller < theirs, "before what other commands need could even be imported"
 
 
-def cpu_seconds(arguments: list[str]) -> float:
-    """CPU time of a Python process, which does not depend on other processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def run_python(arguments: list[str]) -> None:
     out = subprocess.run([sys.executable, *arguments], capture_output=True, env=ENVIRONMENT, check=True).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert re.fullmatch(rb"(rightslice \d+\.\d+\.\d+\n)?", out)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_the_version_needs_neither_typer_nor_pydantic() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import resource
 import shutil
 import subprocess
 import tarfile
@@ -18,7 +17,7 @@ import pytest
 from tests.cluster.processes import mount_namespace
 from tests.conftest import ROOT
 from tests.controlplane.build import krew_program
-from tests.cpu_timer import slowness
+from tests.cpu_timer import cpu_seconds_of_processes, slowness
 from tests.release.conftest import SECONDS
 from tests.release.krew import ARCHIVE, MANIFEST, write_krew_files
 from tests.release.runtime import LOADER
@@ -135,15 +134,7 @@ def test_a_start_takes_about_the_cpu_time_that_the_page_states(run: Runner, argu
     command = ("rightslice", *arguments.split())
     run(*command)
 
-    assert min(cpu_seconds(lambda: run(*command)) / slowness() for _ in range(3)) < seconds
-
-
-def cpu_seconds(call: Callable[[], object]) -> float:
-    """Return the time that processes of a call computed, which other processes of this machine change little."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    call()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert min(cpu_seconds_of_processes(lambda: run(*command)) / slowness() for _ in range(3)) < seconds
 
 
 def test_a_manifest_is_checked_against_the_shipped_policies_and_the_shipped_cluster(run: Runner) -> None:

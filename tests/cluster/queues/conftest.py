@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.cluster.kueue import GPU, SLICE, run_jobset, run_kueue, serve_queue
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.queues.jobs import create_job, limits_of, queued_job
+from tests.cluster.queues.jobs import queued_job, wait_until_right_sized
 from tests.cluster.trainer import run_trainer
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
@@ -45,9 +44,7 @@ def team(site: Installation) -> Iterator[str]:
         plane.api.create(POLICIES, policy_of(name, "wait"))
         path = f"{POLICIES}/{name}"
         eventually(lambda: plane.api.get(path).get("status", {}).get("conditions"))
-        # The webhook learns of the queue by a watch.
-        tried = partial(create_job, plane, queued_job("tried", name), dryRun="All")
-        eventually(tried, until=lambda created: limits_of(created["spec"]["template"]) == {SLICE: "1"})
+        wait_until_right_sized(plane, queued_job("tried", name))
         yield name
         plane.api.delete(path)
         plane.api.delete(f"/api/v1/namespaces/{name}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.kueue import API
+from tests.cluster.kueue import API, SLICE
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 
 JOBS, JOBSETS = "/apis/batch/v1/namespaces/{}/jobs", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
@@ -71,3 +73,9 @@ def limits_of(pod: Json) -> Json:
     """Return the limits of the GPUs of a pod or of a template."""
     limits: Json = pod["spec"]["containers"][0]["resources"]["limits"]
     return {name: amount for name, amount in limits.items() if name.startswith("nvidia.com/")}
+
+
+def wait_until_right_sized(plane: Plane, job: Json) -> None:
+    """Wait until the webhook would give a Job a slice: it learns of nodes, queues and policies by watches."""
+    tried = partial(create_job, plane, job, dryRun="All")
+    eventually(tried, until=lambda created: limits_of(created["spec"]["template"]) == {SLICE: "1"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -18,7 +17,14 @@ from tests.cluster.kueue import API, GPU, SLICE, serve_queue
 from tests.cluster.nodes import NODES, add_nodes, demo_nodes, remove_nodes
 from tests.cluster.polling import eventually
 from tests.cluster.queues.conftest import POLICIES, policy_of
-from tests.cluster.queues.jobs import admitted_amounts, create_job, limits_of, pods_of_job, queued_job
+from tests.cluster.queues.jobs import (
+    admitted_amounts,
+    create_job,
+    limits_of,
+    pods_of_job,
+    queued_job,
+    wait_until_right_sized,
+)
 
 PODS, SLOTS = 4, 2
 """Pods of the Job, and slices of a node of the group."""
@@ -62,9 +68,7 @@ def test_a_job_gets_slices_of_nodes_that_its_group_adds(site: Installation, pool
         assert limits_of(create_job(plane, job)["spec"]["template"]) == {GPU: "1"}
         return
 
-    # The webhook learns of the node, the queue and the policy by watches.
-    tried = partial(create_job, plane, job, dryRun="All")
-    eventually(tried, until=lambda created: limits_of(created["spec"]["template"]) == {SLICE: "1"})
+    wait_until_right_sized(plane, job)
     assert limits_of(create_job(plane, job)["spec"]["template"]) == {SLICE: "1"}
     charged = eventually(lambda: admitted_amounts(plane, team), within=120)
     assert charged == {"many": {"cpu": str(PODS), SLICE: str(PODS)}}
