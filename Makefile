@@ -167,7 +167,7 @@ lock: $(VENV)/.dev ## Update the lock files from pyproject.toml (UPGRADE=--upgra
 	$(COMPILE) --constraint requirements/dev.txt --group docs --output-file requirements/docs.txt
 
 clean: ## Remove everything that make and the tools created
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
 	find webhook tests benchmarks -name __pycache__ -type d -exec rm -rf {} +
 
 # With every extra: a page of the console plans layouts with HiGHS.

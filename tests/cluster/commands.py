@@ -76,7 +76,7 @@ def apiserver(
         "--allow-privileged=true",
         "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",  # it converts claims of these
         "--shutdown-watch-termination-grace-period=2s",  # otherwise it waits a minute for watchers to disconnect
-        "--request-timeout=10m",  # a busy machine may need more than the usual minute to delete a thousand pods
+        "--request-timeout=5m",  # a busy machine may need more than the usual minute to delete a thousand pods
         "--delete-collection-workers=8",
         f"--audit-policy-file={folder / 'audit-policy.json'}",
         f"--audit-log-path={folder / 'audit.log'}",

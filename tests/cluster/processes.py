@@ -20,6 +20,9 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 START_SECONDS = 180
 """An API server starts in 5 s on an idle machine, and in more than 60 s on a busy one."""
 
+STOP_SECONDS = 360
+"""An API server that stops gracefully waits for the requests that run: up to its --request-timeout of 5 minutes."""
+
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
@@ -134,8 +137,12 @@ class Process:
         assert self._supervisor.stdin is not None
         self._supervisor.stdin.write(b"%d\n" % number)
 
-    def stop(self, within: float = 90) -> None:
-        """Stop it gracefully (SIGTERM), and wait until it has exited and its port is free."""
+    def stop(self, within: float = STOP_SECONDS) -> None:
+        """Stop it gracefully (SIGTERM), and wait until it has exited and its port is free.
+
+        Raises:
+            AssertionError: it had not ended in time, and was killed; the end of its log is in the message.
+        """
         self._stop_with(signal.SIGTERM, within)
 
     def kill(self) -> None:
@@ -159,6 +166,8 @@ class Process:
             with suppress(BrokenPipeError):  # it may have ended by itself
                 self.send(number)
             self._supervisor.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} has not ended after {within:g} s\n{self.tail()}") from None
         finally:
             self._close()
 

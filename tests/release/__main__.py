@@ -71,12 +71,12 @@ def write_bill(file: Path, time: datetime, system: Sequence[SystemPackage] = ())
     file.write_text(json_text(document), encoding="utf-8")
 
 
-def build_packages(folder: Path, time: datetime, *targets: str) -> None:
-    """Build the source distribution and the wheel, or only these targets."""
+def build_packages(folder: Path, time: datetime, *targets: str, checkout: Path = ROOT) -> None:
+    """Build the source distribution and the wheel of a checkout, or only these targets."""
     flags = [flag for target in targets for flag in ("--target", target)]
     hatchling = [sys.executable, "-m", "hatchling", "build", *flags, "--directory", str(folder)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": f"{time.timestamp():.0f}"}
-    done = subprocess.run(hatchling, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(hatchling, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"error: the wheel cannot be built:\n{done.stderr}")
 

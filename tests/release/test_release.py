@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
+import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.release.__main__ import BILL, RUNTIME_BILL, build_release
+from tests.release.__main__ import BILL, RUNTIME_BILL, build_packages, build_release
 from tests.release.krew import MANIFEST, write_krew_files
 from tests.release.lock_files import read_lock_file
 from tests.release.publisher import EXAMPLES, name_repository, repository_address
@@ -102,6 +104,22 @@ def test_the_files_of_a_release_match_their_checksums_and_can_be_built_again(tmp
     )
     assert [file.name for file in files if file.suffix == ".whl"]
     assert json.loads((tmp_path / "dist" / "rightslice-0.1.0.cdx.json").read_text())["components"]
+
+
+def test_a_file_that_lies_in_the_checkout_is_in_no_source_distribution(tmp_path: Path) -> None:
+    copy = tmp_path / "checkout"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist"), symlinks=True)
+    shutil.copyfile(ROOT / ".gitignore", copy / ".gitignore")
+    for name in ("notes.txt", ".coverage.host.1", "secret/key.pem"):
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_text("mine")
+
+    build_packages(tmp_path, TIME, "sdist", checkout=copy)
+
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        paths = {Path(*Path(name).parts[1:]).as_posix() for name in archive.getnames()}
+    assert not {path for path in paths if path.startswith((".coverage", "notes", "secret"))}
+    assert paths >= {"pyproject.toml", "README.md", "LICENSE", "webhook/__init__.py", "tests/release/test_release.py"}
 
 
 CONTROL = "Package: libstdc++6\nVersion: 1:12.2.0-14+deb12u1\nArchitecture: amd64\nDescription: library\n more\n"
