@@ -107,6 +107,12 @@ def mig_device(name: str, profile: str, parent: str, product: str = H100, memory
     return {"name": name, "attributes": attributes, "capacity": capacity}
 
 
+def without_profile(part: Json) -> Json:
+    """Return a part of a card whose driver does not publish its profile."""
+    left = {name: value for name, value in part["attributes"].items() if not name.lower().endswith("profile")}
+    return part | {"attributes": left}
+
+
 def amd_gpu(name: str, bus: str, profile: str = "spx_nps1", memory: str = "196592Mi") -> Json:
     """Return a GPU of AMD's driver, or a partition of one: in every profile but spx_nps1."""
     attributes = {

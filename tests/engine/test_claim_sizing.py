@@ -24,6 +24,7 @@ from tests.device_builders import (
     partitionable_gpus,
     resource_claim,
     resource_slice,
+    without_profile,
 )
 from tests.engine.test_claimed_gpus import claiming, limits
 from tests.engine.test_class_offers import CLASSES, IS_GPU, IS_MIG, NODE, device_node, slices
@@ -321,6 +322,7 @@ AMD = (
     device_class("nic", "device.driver == 'dra.net'"),
 )
 NIC = resource_slice("nic", "dra.net", "a", nodeName="a", devices=[{"name": "nic-0"}])
+ODD_SLICE = without_profile(mig_device("odd", "1g.10gb", "GPU-9"))
 KEPT: dict[str, tuple[Sequence[Json], Json, str, bool]] = {
     "a GPU of AMD": (AMD, claim(deviceClassName="amd"), "OtherDriver", True),
     "a device that is no GPU": ((*AMD, NIC), claim(deviceClassName="nic"), "NoGPURequest", False),
@@ -334,6 +336,11 @@ KEPT: dict[str, tuple[Sequence[Json], Json, str, bool]] = {
     "a selector that matches nothing": ((), claim(**selected_by(f"{PROFILE} == 'x'")), "NoDevice", True),
     "a class that does not exist": ((), claim(deviceClassName="gone"), "NoDevice", True),
     "the smallest slice that covers the need": ((), claim(deviceClassName="small"), "NothingSmaller", True),
+    "a slice whose profile is not published": (
+        (resource_slice("e", "gpu.nvidia.com", "e", nodeName="a", devices=[ODD_SLICE]),
+         device_class("odd", f"{TYPE} == 'mig' && !('profile' in {ATTRIBUTES})")),
+        claim(deviceClassName="odd"), "NothingSmaller", True,
+    ),
     "nodes of Karpenter": ((KARPENTER_POOL,), claim(), "Karpenter", True),
     "a queue of Kueue": ((LOCAL_QUEUE,), claim(), "QueueWithoutChoices", True),
     "a quota on the smaller class": (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
-from tests.device_builders import AMD, NVIDIA, amd_gpu, card, device_class, mig_device, resource_slice
+from tests.device_builders import AMD, NVIDIA, amd_gpu, card, device_class, mig_device, resource_slice, without_profile
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import review, view_of
 from webhook.model.decisions import Decision
@@ -127,6 +127,49 @@ def test_a_claim_counts_as_the_most_that_it_may_get(request_: Json, units: dict[
             assert codes(decide_on(pod, limits(rule), claim(kind, request_))) == ["GPU-L103"] * (
                 most < count and most >= 0
             )
+
+
+H100_SLICE = mig_device("part", "2g.20gb", "GPU-0", memory=19968)
+NO_MULTIPROCESSORS = {"capacity": {"memory": {"value": "19968Mi"}}}
+COUNTED_BY_SIZE: dict[str, tuple[Json, str, dict[str, int]]] = {
+    "a slice with memory of one profile": (
+        mig_device("part", "1g.10gb", "GPU-0"), "mig", {"nvidia.com/mig-1g.10gb": 1},
+    ),
+    "a slice with memory of several profiles": (
+        H100_SLICE | NO_MULTIPROCESSORS, "mig", {"nvidia.com/mig-1g.20gb": 1, "nvidia.com/mig-2g.20gb": 1},
+    ),
+    "a slice with memory and multiprocessors of one profile": (
+        H100_SLICE | {"capacity": H100_SLICE["capacity"] | {"multiprocessors": {"value": "26"}}},
+        "mig", {"nvidia.com/mig-1g.20gb": 1},
+    ),
+    "a slice without memory": (H100_SLICE | {"capacity": {}}, "mig", {"nvidia.com/mig-unknown": 1}),
+    "a slice with memory of no profile": (
+        mig_device("part", "1g.10gb", "GPU-0", memory=30000), "mig", {"nvidia.com/mig-unknown": 1},
+    ),
+    "a slice of an unknown product": (
+        mig_device("part", "1g.10gb", "GPU-0", "NVIDIA Z900"), "mig", {"nvidia.com/mig-unknown": 1},
+    ),
+    "a share of a slice": (
+        mig_device("part", "1g.10gb", "GPU-0") | SHARED | {
+            "capacity": {"memory": {"value": "9850Mi", "requestPolicy": {"default": "1Gi"}}},
+        },
+        "mig", {"nvidia.com/mig-1g.10gb.shared": 1},
+    ),
+    "a partition of AMD": (amd_gpu("part", "1", "cpx_nps1"), "amd", {"amd.com/unknown": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "class_name", "units"), COUNTED_BY_SIZE.values(), ids=COUNTED_BY_SIZE)
+def test_a_part_of_a_card_without_a_profile_counts_by_its_size_and_never_as_a_whole_gpu(
+    part: Json, class_name: str, units: dict[str, int]
+) -> None:
+    driver = AMD if class_name == "amd" else NVIDIA
+    slices = resource_slice("n", driver, "n", nodeName="n", devices=[without_profile(part)])
+    view = view_of(make_node("n"), slices, *CLASSES, claim("ResourceClaimTemplate", exactly(class_name)))
+    for name in {*NAMES, *units}:
+        found = codes(review(claiming("t"), limits(f"{{resource: {name}, max: 0}}"), view=view))
+        assert found == ["GPU-L103"] * (name in units)
+    assert codes(review(claiming("t"), limits("{resource: '*.com/*', max: 0}"), view=view)) == ["GPU-L103"] * len(units)
 
 
 def test_a_claim_that_exceeds_a_limit_is_denied_with_its_field_and_what_would_fit() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.builders import Json, make_node
 from tests.device_builders import (
     AMD,
+    H100,
     NVIDIA,
     allocated,
     amd_gpu,
@@ -15,6 +16,7 @@ from tests.device_builders import (
     partitionable_gpus,
     resource_claim,
     resource_slice,
+    without_profile,
 )
 from tests.placement.clusters import gpu_node, placement_input
 from webhook.audit.device_filter import published_cards
@@ -225,10 +227,6 @@ def test_the_tables_of_a_node_add_up_to_its_capacity(objects: list[Json], amount
     assert sorted(name for each in cards for name in each["devices"]) == sorted(published)
 
 
-def without_profile(part: Json) -> Json:
-    return part | {"attributes": {name: value for name, value in part["attributes"].items() if name != "profile"}}
-
-
 STATIC = [mig_device("gpu-2-mig-9-0-4", "3g.40gb", "GPU-x", memory=40192), *(
     mig_device(name, "1g.10gb", "GPU-x") for name in ("gpu-2-mig-19-4-1", "gpu-2-mig-19-5-1")
 )]  # fmt: skip
@@ -294,6 +292,23 @@ def test_the_profile_of_an_allocated_part_is_shown_or_unknown(device: Json, prof
     cards = cards_on_node(placement.devices, 0)
     found = allocated_in_pools(placement.devices, {cards[0].pool})
     assert node_lines(placement.snapshot, 0, [], cards, found)[-1].split()[2] == cell
+
+
+@pytest.mark.parametrize(
+    ("part", "product", "milli"),
+    [
+        (STATIC[1], H100, 143),
+        (mig_device("gpu-2-mig-0", "2g.20gb", "GPU-x", memory=19968), H100, 286),  # or 1g.20gb, which is 250
+        (STATIC[1], "NVIDIA Z900", 1000),  # the only part of its card
+    ],
+)
+def test_a_part_without_a_profile_is_as_much_of_its_card_as_its_memory_says(
+    part: Json, product: str, milli: int
+) -> None:
+    attributes = part["attributes"] | {"productName": {"string": product}}
+    objects = on_node(without_profile(part | {"attributes": attributes}))
+    (row,) = tables(*objects, resource_claim("c", allocated("n", part["name"])))["allocatedDevices"]
+    assert row["allocatedMilli"] == milli
 
 
 def test_a_row_names_some_of_the_pods_that_share_a_claim() -> None:

@@ -298,7 +298,8 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     found = find_smaller_devices(requested, declared, 0, view)
     if excludes_smaller_devices(requested, declared, required if found else 0, view):
         return KeepRequest(KeepReason.SELECTORS, declared.text)
-    if not found and all(device_text(each.device, "profile") for each in find_requested_devices(requested, view) or ()):
+    requested_devices = find_requested_devices(requested, view) or ()
+    if not found and all(device_text(each.device, "type") == "mig" for each in requested_devices):
         return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
     if not found:
         unguarded = find_unguarded_class(requested, declared, view)

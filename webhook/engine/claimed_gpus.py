@@ -23,7 +23,7 @@ from webhook.model.dra.extended_resources import extended_resource_claim, served
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.field_paths import FieldPath
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import NVIDIA_PREFIX, parse_gpu_resource
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Container, Pod, PodResourceClaim, PodSpec
@@ -243,7 +243,7 @@ def _gives_nvidia(resource: str, view: ClusterView, namespace: str) -> bool:
 
 def _is_surely_nvidia(request: RequestUnits) -> bool:
     is_gpu = bool(request.units) and request.is_known and not request.may_be_others
-    return is_gpu and all(map(parse_gpu_resource, request.units))
+    return is_gpu and all(name.startswith(NVIDIA_PREFIX) for name in request.units)
 
 
 def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath]]:

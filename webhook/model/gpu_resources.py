@@ -9,8 +9,9 @@ import msgspec
 from webhook.model.bounded_cache import request_cache
 from webhook.well_known import GROUP
 
-WHOLE_GPU = "nvidia.com/gpu"
-MIG_PREFIX = "nvidia.com/mig-"
+NVIDIA_PREFIX = "nvidia.com/"
+WHOLE_GPU = f"{NVIDIA_PREFIX}gpu"
+MIG_PREFIX = f"{NVIDIA_PREFIX}mig-"
 SHARED_SUFFIX = ".shared"
 SHARED_GPU = f"{WHOLE_GPU}{SHARED_SUFFIX}"
 ACCOUNTING_RESOURCE = f"{GROUP}/gpu-milli"
@@ -62,7 +63,7 @@ def parse_gpu_resource(name: str) -> GpuResource | None:
     >>> parse_gpu_resource("nvidia.com/mig-1g.10gb.me")
     GpuResource(name='nvidia.com/mig-1g.10gb.me', mig=True, shared=False, profile='1g.10gb+me', slices=1)
     """
-    if not name.startswith("nvidia.com/"):
+    if not name.startswith(NVIDIA_PREFIX):
         return None
     base = name.removesuffix(SHARED_SUFFIX)
     shared = base != name

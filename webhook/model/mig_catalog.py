@@ -231,6 +231,26 @@ def mig_card_spec(product: str) -> MigCardSpec | None:
     return _CARD_SPECS.get(normalized_product(product))
 
 
+def profiles_of_size(product: str, memory_mib: int, sms: int | None) -> tuple[str, ...]:
+    """Return the profiles of a product with some memory, and of them those with some multiprocessors if there are any.
+
+    A slice has less memory than its name says. Devices may have somewhat less than is safe to plan with.
+
+    >>> profiles_of_size("NVIDIA-H100-80GB-HBM3", 19968, None)
+    ('1g.20gb', '2g.20gb')
+    >>> profiles_of_size("NVIDIA-H100-80GB-HBM3", 19968, 32)
+    ('2g.20gb',)
+    """
+    card = mig_card_spec(product)
+    known = card.profiles.items() if card is not None else ()
+    found = {name: spec for name, spec in known if 0.95 * spec.memory_mib <= memory_mib <= 1024 * _gigabytes(name)}
+    return tuple([name for name, spec in found.items() if spec.sms == sms]) or tuple(found)
+
+
+def _gigabytes(profile: str) -> int:
+    return int(profile.partition(".")[2].removesuffix("gb"))
+
+
 def max_profile_milli(profile: str) -> int:
     """Return the largest share of a card, of any product, that an instance takes; 1000 for an unknown profile.
 

@@ -232,7 +232,7 @@ class _ClaimWeigher:
             nodes |= union_masks(each.nodes or -1 for each in devices) if devices else -1
             parts = self._parts_of(devices)
             others = others or not parts or not all(part.milli for part in parts)
-            names = {_requested_resource(part, choice) for part in parts if part.milli}
+            names = {name for part in parts if part.milli for name in _requested_resources(part, choice)}
             if not parts and not choice.admin_access and may_hold_gpus(choice.device_class_name, self._devices.classes):
                 names, is_known = {WHOLE_GPU}, False
                 products[""] = -1
@@ -303,9 +303,11 @@ def _device_count(choice: DeviceRequest) -> int:
     return choice.count if choice.allocation_mode == "ExactCount" else MAX_DEVICES
 
 
-def _requested_resource(part: GpuPart, request: DeviceRequest) -> str:
-    """Return the name of the resource that a request has of a device: that of a share if others may have the rest."""
-    return part.resource if _requested_milli(part, request) >= part.milli else f"{part.resource}{SHARED_SUFFIX}"
+def _requested_resources(part: GpuPart, request: DeviceRequest) -> Sequence[str]:
+    """Return the names that a request may have of a device: those of a share if others may have the rest."""
+    if _requested_milli(part, request) >= part.milli:
+        return part.resources
+    return [f"{resource}{SHARED_SUFFIX}" for resource in part.resources]
 
 
 def _may_select(expression: str, published: PublishedDevice) -> bool:

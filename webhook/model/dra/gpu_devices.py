@@ -7,7 +7,7 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu 0.5 and ROCm/k8s-gpu-dra-driver, t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.model.dra.allocator import ChosenDevice, NodeAllocation, PoolCounters
@@ -16,12 +16,16 @@ from webhook.model.dra.device_pools import CounterValues, DeviceId, NodePool, Po
 from webhook.model.dra.device_view import PoolAllocations
 from webhook.model.dra.resource_slices import Device
 from webhook.model.gpu_resources import CARD_MILLI, MIG_PREFIX, WHOLE_GPU
-from webhook.model.mig_catalog import mig_card_spec, profile_milli
+from webhook.model.mig_catalog import mig_card_spec, mig_profile_spec, profile_milli, profiles_of_size
 from webhook.model.node_labels import card_memory_mib
 from webhook.model.objects import HARD_EFFECTS
-from webhook.model.quantity import parse_mebibytes, parse_nano
+from webhook.model.pods import QuantityText
+from webhook.model.quantity import parse_mebibytes, parse_nano, parse_whole_number
 
 NVIDIA_DRIVER = "gpu.nvidia.com"
+
+UNKNOWN_PROFILE = "unknown"
+"""In the name of a part's resource, where neither its driver nor its memory says what it is."""
 
 _PART_MARK = "-mig-"
 """In names of MIG devices, what follows the name that their card has as a device."""
@@ -69,9 +73,10 @@ class PublishedGpu(NamedTuple):
         card: Identity of the card: the device itself where the driver names none.
         product: Product of the card, with hyphens as in node labels; "" if unknown.
         is_partition: Whether it is a part of a card, by its type.
-        profile: Size of a part, for example "1g.10gb"; "" for a whole card, or if unknown.
+        profile: Size of a part as published, for example "1g.10gb"; "" for a whole card, or if it is not published.
+        possible_profiles: Profiles that a part may have: the published one, or those of its memory; none if unknown.
         memory_mib: Memory in MiB; None if unknown.
-        milli: Thousandths of the card.
+        milli: Thousandths of the card; the most that it may be of a part.
         tainted: True if a taint keeps claims from it.
     """
 
@@ -80,6 +85,7 @@ class PublishedGpu(NamedTuple):
     product: str
     is_partition: bool
     profile: str
+    possible_profiles: tuple[str, ...]
     memory_mib: int | None
     milli: int
     tainted: bool
@@ -93,10 +99,10 @@ class GpuPart(NamedTuple):
         milli: Thousandths of the card.
         device: The device.
         card: What parts of one card have in common, in their pool.
-        resource: Resource under which a device plugin would advertise it.
+        resources: Resources under which a device plugin may advertise it.
         memory_mib: Its memory in MiB; None if unknown.
         card_memory_mib: Memory of the largest device of its card; None if unknown.
-        profile: Size of a part; "" for a whole card, or if unknown.
+        profile: Size of a part as published; "" for a whole card, or if it is not published.
         is_partition: Whether it is a part of a card, by its type.
     """
 
@@ -104,7 +110,7 @@ class GpuPart(NamedTuple):
     milli: int
     device: Device
     card: str = ""
-    resource: str = WHOLE_GPU
+    resources: tuple[str, ...] = (WHOLE_GPU,)
     memory_mib: int | None = None
     card_memory_mib: int | None = None
     profile: str = ""
@@ -161,7 +167,7 @@ def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
             largest[gpu.card] = max(largest.get(gpu.card, 0), gpu.memory_mib)
     return {
         name: GpuPart(
-            *(gpu.product, gpu.milli, devices[name], gpu.card, _resource_of_gpu(driver, gpu), gpu.memory_mib),
+            *(gpu.product, gpu.milli, devices[name], gpu.card, _resources_of_gpu(driver, gpu), gpu.memory_mib),
             largest.get(gpu.card),
             gpu.profile,
             gpu.is_partition,
@@ -170,34 +176,54 @@ def gpu_parts_of_pool(pool: NodePool) -> dict[str, GpuPart]:
     }
 
 
-def _resource_of_gpu(driver: GpuDriver, gpu: PublishedGpu) -> str:
-    """Return the name of a GPU's resource; in names of MIG devices a dot replaces the plus sign."""
-    return f"{driver.part_prefix}{gpu.profile.replace('+', '.')}" if gpu.profile else driver.resource
+def _resources_of_gpu(driver: GpuDriver, gpu: PublishedGpu) -> tuple[str, ...]:
+    """Return the names that a GPU's resource may have; in names of MIG devices a dot replaces the plus sign."""
+    if not gpu.is_partition:
+        return (driver.resource,)
+    profiles = gpu.possible_profiles or (UNKNOWN_PROFILE,)
+    return tuple([driver.part_prefix + profile.replace("+", ".") for profile in profiles])
 
 
 def _read_gpu(driver: GpuDriver, pool: NodePool, device: Device, siblings: int) -> PublishedGpu:
     product = with_hyphens(_text(pool, device, "productName"))
     partition = _is_partition(driver, pool, device)
     profile = _text(pool, device, driver.profile) if partition else ""
-    memory = device.capacity.get("memory")
+    possible = () if not partition else (profile,) if profile else _profiles_by_size(pool.id.driver, product, device)
     return PublishedGpu(
         DeviceId(*pool.id, device.name),
         _card_of(pool, device),
         product,
         partition,
         profile,
-        None if memory is None else parse_mebibytes(memory.value),
-        _share_of_card(product, profile, device, pool.counters, siblings) if partition else CARD_MILLI,
+        possible,
+        _capacity_of(device, "memory", parse_mebibytes),
+        _share_of_card(product, possible, device, pool.counters, siblings) if partition else CARD_MILLI,
         any(taint.effect in HARD_EFFECTS for taint in device.taints),
     )
 
 
-def _share_of_card(product: str, profile: str, device: Device, counters: CounterValues, siblings: int) -> int:
+def _profiles_by_size(driver: str, product: str, device: Device) -> tuple[str, ...]:
+    """Return the profiles that a part may have by its capacity; none if unknown, and of any driver but NVIDIA's."""
+    memory_mib = _capacity_of(device, "memory", parse_mebibytes)
+    if driver != NVIDIA_DRIVER or memory_mib is None:
+        return ()
+    return profiles_of_size(product, memory_mib, _capacity_of(device, "multiprocessors", parse_whole_number))
+
+
+def _capacity_of(device: Device, name: str, parse: Callable[[QuantityText], int | None]) -> int | None:
+    capacity = device.capacity.get(name)
+    return parse(capacity.value) if capacity is not None else None
+
+
+def _share_of_card(
+    product: str, profiles: Sequence[str], device: Device, counters: CounterValues, siblings: int
+) -> int:
     """Return the part of a card: by the catalog of MIG profiles, by its counters, or one of equal parts."""
     card = mig_card_spec(product)
-    spec = card.profiles.get(profile.partition("+")[0].removesuffix("-me")) if card else None
-    if card and spec:
-        return profile_milli(card, spec, int(profile.partition("g")[0]))
+    specs = [(profile, mig_profile_spec(product, profile)) for profile in profiles]
+    of_catalog = [profile_milli(card, spec, int(name.partition("g")[0])) for name, spec in specs if card and spec]
+    if of_catalog:
+        return max(of_catalog)
     shares = [
         -(-CARD_MILLI * parse_nano(counter.value) // counters[each.counter_set][name])
         for each in device.consumes_counters
