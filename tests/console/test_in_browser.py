@@ -132,6 +132,21 @@ def test_tables_fit_on_the_screen_of_a_laptop(browser: BrowserProcess, address: 
         assert page.evaluate(SCROLLED_TABLES) == []
 
 
+HIGHEST_ROW = """
+return Math.max(...[...document.querySelectorAll("tbody tr")].map((row) => row.getBoundingClientRect().height));
+"""
+
+
+@pytest.mark.parametrize("path", ["/workloads", "/nodes", "/findings", "/policies", "/quotas"])
+def test_rows_of_lists_are_compact(browser: BrowserProcess, address: str, path: str) -> None:
+    """One line on a phone, where most columns are scrolled off, and two lines elsewhere."""
+    with browser.open() as page:
+        page.go(address + path)
+        for width in WIDTHS:
+            page.show(width=width)
+            assert page.evaluate(HIGHEST_ROW) <= (28 if width == 390 else 48), width
+
+
 def test_a_name_of_253_letters_leaves_room_for_the_other_columns(browser: BrowserProcess, demo: ClusterReading) -> None:
     """Names of Kubernetes have no spaces; the rest of the table is as wide as without it."""
     first, *others = demo.state.workloads
@@ -322,6 +337,23 @@ def test_the_focus_stays_on_its_link_when_rows_come_and_go(
         page.wait(f"return document.querySelector('tbody th').textContent === {first.name!r}")
         assert second.name in before
         assert page.evaluate(focused) == ("content" if is_removed else before)
+
+
+def test_a_long_text_that_was_opened_stays_open(browser: BrowserProcess, demo: ClusterReading) -> None:
+    """The rows are replaced; the text that was opened by keyboard keeps the focus, and no other is open."""
+    first, *others = demo.state.workloads
+    opened = "return [...document.querySelectorAll('details[open]')].map((each) => each.textContent)"
+    reading = NewestReading(with_workloads(demo, others))
+    with served_console(reading) as address, browser.open() as page:
+        page.go(f"{address}/workloads")
+        press_tab_until(page, "tbody summary")
+        page.press("Enter")
+        before = page.evaluate(opened)
+        reading.current, reading.tag = with_workloads(demo, [first, *others]), "newer"
+        page.wait(f"return document.querySelector('tbody th').textContent === {first.name!r}")
+        assert len(before) == 1
+        assert page.evaluate(opened) == before
+        assert page.evaluate("return document.activeElement.textContent") == before[0]
 
 
 def test_a_new_reading_appears_while_a_filter_is_written(browser: BrowserProcess, demo: ClusterReading) -> None:

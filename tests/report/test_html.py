@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from tests.browser.driver import ALL_IMPACTS, BrowserProcess
 from tests.browser.layout_checks import WIDTHS, find_broken_texts, find_hidden_names, find_layout_errors_by_width
 from tests.house.checkout import read_checkout_file
 from tests.report.audit_samples import DENIED, NOW, audited_page, audited_pod, rows_of
 from tests.report.layout_samples import planned_layout
+from webhook.cli.main import build_app_for
 from webhook.model.enums import PolicyMode
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report
@@ -155,6 +157,68 @@ def test_names_codes_and_numbers_are_on_one_line(browser: BrowserProcess, pages:
             )
             assert number > 25
             assert broken == []
+
+
+ROWS = """
+const rows = [...document.querySelectorAll("tbody tr")];
+return [rows.length, Math.max(...rows.map((row) => row.getBoundingClientRect().height))];
+"""
+ROW_HEIGHTS = {390: 28, 768: 48, 1280: 48, 1920: 48}
+"""Pixels of one line on a phone, where most columns are scrolled off, and of two lines elsewhere."""
+
+
+@pytest.fixture(scope="module")
+def demo_reports() -> dict[str, str]:
+    """Return the reports on the example cluster, which has messages of every length."""
+    commands = {name: [name, "--cluster", "demo", "-o", "html"] for name in ("audit", "layout")}
+    return {name: CliRunner().invoke(build_app_for(each), each).stdout for name, each in commands.items()}
+
+
+@pytest.mark.parametrize("name", ["audit", "layout"])
+def test_rows_are_compact_at_every_width(browser: BrowserProcess, demo_reports: dict[str, str], name: str) -> None:
+    with browser.open(demo_reports[name]) as page:
+        for width in WIDTHS:
+            page.show(width=width)
+            number, highest = page.evaluate(ROWS)
+            assert number > 20
+            assert highest <= ROW_HEIGHTS[width], width
+
+
+def test_long_texts_do_not_make_rows_high(browser: BrowserProcess) -> None:
+    finding = msgspec.structs.replace(DENIED, message="message " * 100, fix="fix " * 100)
+    rows = rows_of([audited_pod("a", findings=[finding], compute=60, memory=72387)])
+    with browser.open(html_report(msgspec.structs.replace(audited_page(), workloads=tuple(rows)))) as page:
+        for width in WIDTHS:
+            page.show(width=width)
+            assert page.evaluate(ROWS)[1] <= ROW_HEIGHTS[width], width
+
+
+TABLE_WIDTHS = "return [...document.querySelectorAll('.scroll')].map((each) => [each.scrollWidth, each.clientWidth])"
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_tables_fit_on_the_screen_of_a_laptop(
+    browser: BrowserProcess, demo_reports: dict[str, str], width: int
+) -> None:
+    with browser.open(demo_reports["audit"], width=width) as page:
+        assert [(inner, outer) for inner, outer in page.evaluate(TABLE_WIDTHS) if inner > outer] == []
+
+
+OPENED = """
+const focused = document.activeElement, height = (each) => Math.ceil(each.getBoundingClientRect().height);
+return [focused.matches("td summary"), height(focused.closest("tr")), focused.scrollHeight <= height(focused)];
+"""
+
+
+def test_the_enter_key_shows_the_whole_of_a_long_text(browser: BrowserProcess, demo_reports: dict[str, str]) -> None:
+    with browser.open(demo_reports["audit"], width=390) as page:
+        page.evaluate("document.querySelector('td summary').focus()")
+        is_text, folded, is_whole = page.evaluate(OPENED)
+        assert (is_text, is_whole) == (True, False)
+        page.press("Enter")
+        _, opened, is_whole = page.evaluate(OPENED)
+        assert opened > folded
+        assert is_whole
 
 
 STICKY_HEADERS = "return [...document.querySelectorAll('#workloads thead th.sticky')].map((each) => each.textContent)"
@@ -333,4 +397,4 @@ def test_a_long_example_and_a_long_fix_of_a_finding_end_with_an_ellipsis() -> No
     report = html_report(
         msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([audited_pod("a", findings=[finding])])))
     )
-    assert len(re.findall("(?:message|fix)[^<]*…</td>", report)) == 2
+    assert len(re.findall("(?:message|fix)[^<]*…</summary>", report)) == 2

@@ -24,6 +24,9 @@ NO_VALUE = "-"
 MAX_SENTENCE_LETTERS, MAX_NAME_LETTERS = 24, 48
 """Characters of a cell that HTML keeps on one line."""
 
+MAX_CELL_LETTERS, MAX_NARROW_CELL_LETTERS = 48, 28
+"""Characters that fit in two lines of a cell, and of one in a narrow column or of codes."""
+
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
@@ -40,6 +43,7 @@ class Column(Generic[Row]):
         empty: Its text for people if there is none.
         terminal, html: Whether it is shown there; a terminal shows the others too with -o wide.
         css: The CSS class of its cell in HTML.
+        narrow: Whether HTML sets it in a narrow column, in two lines.
         code: Whether HTML sets its words as code.
         word_css: The CSS classes of such words.
         sortable: Whether rows can be sorted by it on pages of the console.
@@ -56,6 +60,7 @@ class Column(Generic[Row]):
     terminal: bool = True
     html: bool = True
     css: Callable[[Row], str] | None = None
+    narrow: bool = False
     code: bool = False
     word_css: Callable[[Row], Mapping[str, str]] = lambda _: {}
     sortable: bool = True
@@ -149,7 +154,7 @@ class Table(Generic[Row]):
         lines = ("".join(_html_cell(column, row, sticky=column is naming) for column in columns) for row in rows)
         body = "\n".join(f"<tr>{line}</tr>" for line in lines)
         table = f"<table{table_id}><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
-        return Markup(f'<div class="scroll">{table}</div>')  # noqa: S704 - every value in it is escaped
+        return Markup(f'<div class="scroll folded">{table}</div>')  # noqa: S704 - every value in it is escaped
 
 
 NO_ORDER: tuple[Any, ...] = (0,)
@@ -188,14 +193,32 @@ def header_attributes(column: Column[Any], *, sticky: bool) -> str:
 def _html_cell(column: Column[Row], row: Row, *, sticky: bool) -> str:
     """Return one cell. `Markup.format` would take five times as long as plain strings."""
     text = column.text(row)
-    layout = "n" if column.numeric else "code" if column.code else "long" if _is_long(text) else ""
-    classes = " ".join(filter(None, (layout, column.css(row) if column.css else "")))
+    layout = "n" if column.numeric else "code" if column.code else "long" if column.narrow or _is_long(text) else ""
+    classes = cell_classes(column, row, layout)
     attributes = f' class="{escape(classes)}"' if classes else ""
     if column.numeric:
         value = column.value(row)
         attributes += f' data-v="{"" if value is None else escape(value)}"'
     content = html_words(text, column.word_css(row)) if column.code else escape(text)
-    return f'<th scope="row"{attributes}><span>{content}</span></th>' if sticky else f"<td{attributes}>{content}</td>"
+    if sticky:
+        return f'<th scope="row"{attributes}><span>{content}</span></th>'
+    return f"<td{attributes}>{fold_text(content) if is_folded(column, text) else content}</td>"
+
+
+def cell_classes(column: Column[Row], row: Row, layout: str) -> str:
+    """Return the CSS classes of a cell, one of them for how it is laid out; "" if it has none."""
+    own = column.css(row) if column.css else ""
+    return " ".join(filter(None, dict.fromkeys((layout, "narrow" * column.narrow, own))))
+
+
+def is_folded(column: Column[Any], text: str) -> bool:
+    """Return whether a cell takes more than two lines, so that HTML shows the rest when it is clicked."""
+    return len(text) > (MAX_NARROW_CELL_LETTERS if column.narrow or column.code else MAX_CELL_LETTERS)
+
+
+def fold_text(content: str) -> str:
+    """Return content of which two lines are seen until it is opened; screen readers, search and filters have it all."""
+    return f"<details><summary>{content}</summary></details>"
 
 
 def html_words(text: str, styles: Mapping[str, str]) -> str:

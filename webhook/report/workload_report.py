@@ -148,7 +148,7 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
                 lambda row: "; ".join(dict.fromkeys(map(usage_text, row.usages))),
                 "Used",
                 terminal=False,
-                css=lambda _: "narrow",
+                narrow=True,
             ),
             Column("outcome", lambda row: row.outcome, "Outcome", terminal=False),
             Column("keepReason", lambda row: row.keep_reason),

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple, TypeVar
 from markupsafe import Markup, escape
 
 from webhook.report.console.query import DESCENDING, ROWS_PER_PAGE, FilterField, PageQuery
-from webhook.report.tables import MAX_NAME_LETTERS, MAX_SENTENCE_LETTERS, Column, Table, header_attributes, html_words
+from webhook.report.tables import (
+    MAX_NAME_LETTERS,
+    MAX_SENTENCE_LETTERS,
+    Column,
+    Table,
+    cell_classes,
+    fold_text,
+    header_attributes,
+    html_words,
+    is_folded,
+)
 from webhook.report.text import pluralize, sanitize
 
 Row = TypeVar("Row")
@@ -88,7 +98,7 @@ def table_page(
     page = min(query.page, last)
     shown = ordered[(page - 1) * ROWS_PER_PAGE : page * ROWS_PER_PAGE]
     return TablePage(
-        table_markup(table, shown, noun, links, query, path),
+        table_markup(table, shown, noun, links, query, path, folded=True),
         _summary(len(ordered), page, len(shown), noun),
         tuple(_page_links(query, path, page, last)),
         tuple(_hints(query, path, values)) if values and not rows else (),
@@ -102,15 +112,21 @@ def table_markup(
     links: Links[Row] = NO_LINKS,
     query: PageQuery | None = None,
     path: str = "",
+    *,
+    folded: bool = False,
 ) -> Markup:
-    """Return rows as an HTML table in a region that scrolls; with a query, the headers are links that sort it."""
+    """Return rows as an HTML table in a region that scrolls; with a query, the headers are links that sort it.
+
+    Args:
+        folded: Whether of a long text two lines are shown until it is opened.
+    """
     columns = _shown_columns(table)
     headers = "".join(_header(column, query, path, sticky=column is columns[0]) for column in columns)
-    body = "\n".join(f"<tr>{_row_cells(columns, row, links)}</tr>" for row in rows)
+    body = "\n".join(f"<tr>{_row_cells(columns, row, links, folded=folded)}</tr>" for row in rows)
     grid = f"<table><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
     label = escape(f"Table: {plural_of(noun)}")
     return Markup(  # noqa: S704 - every value in it is escaped
-        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">{grid}</div>'
+        f'<div class="scroll{" folded" * folded}" role="region" aria-label="{label}" tabindex="0">{grid}</div>'
     )
 
 
@@ -175,18 +191,21 @@ def _header(column: Column[Row], query: PageQuery | None, path: str, *, sticky: 
     return f'<th scope="col"{css}{state}><a href="{escape(address)}">{escape(column.header)}</a></th>'
 
 
-def _row_cells(columns: Sequence[Column[Row]], row: Row, links: Links[Row]) -> str:
+def _row_cells(columns: Sequence[Column[Row]], row: Row, links: Links[Row], *, folded: bool) -> str:
     first, *others = columns
-    cells = "".join(_cell(column, row, links) for column in others)
+    cells = "".join(_cell(column, row, links, folded=folded) for column in others)
     name = _cell_text(first, row, links)
     return f'<th scope="row">{name if name.startswith("<a") else f"<span>{name}</span>"}</th>{cells}'
 
 
-def _cell(column: Column[Row], row: Row, links: Links[Row]) -> str:
-    layout = "n" if column.numeric else "code" if column.code else _text_layout(column.text(row))
-    classes = " ".join(filter(None, dict.fromkeys((layout, column.css(row) if column.css else ""))))
+def _cell(column: Column[Row], row: Row, links: Links[Row], *, folded: bool) -> str:
+    text = column.text(row)
+    layout = "n" if column.numeric else "code" if column.code else _text_layout(text)
+    classes = cell_classes(column, row, layout)
     attributes = f' class="{escape(classes)}"' if classes else ""
-    return f"<td{attributes}>{_cell_text(column, row, links)}</td>"
+    content = _cell_text(column, row, links)
+    has_fold = folded and column.header not in links and is_folded(column, text)
+    return f"<td{attributes}>{fold_text(content) if has_fold else content}</td>"
 
 
 def _text_layout(text: str) -> str:

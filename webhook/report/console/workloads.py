@@ -90,7 +90,7 @@ CONSOLE_WORKLOADS = Table[WorkloadReport](
         gpu_column("", lambda row: row.gpu_milli_before, "Requested"),
         Column("", lambda row: row.waste.milli, "Wasted", wasted_text, numeric=True),
         Column("", lambda row: row.waste.micro, "Wasted/h", wasted_cost_text, numeric=True),
-        Column("", _used_cell, "Used", css=_lines),
+        Column("", _used_cell, "Used", css=_lines, narrow=True),
         Column("", _advice_with_reason, "Advice", css=_lines),
         gpu_column("", lambda row: row.gpu_milli_saved, "Saved"),
         gpu_column("", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),

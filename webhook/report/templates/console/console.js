@@ -1,6 +1,6 @@
 "use strict";
 const PERIOD_MS = 5000;
-const FOCUSABLE = "a, button, input, select, textarea, [tabindex]";
+const FOCUSABLE = "a, button, input, select, textarea, summary, [tabindex]";
 const main = document.querySelector("main");
 let tag = "", shown = main.innerHTML;
 
@@ -22,10 +22,12 @@ const keyOf = (control) => {
 
 const show = (content) => {
   const focused = document.activeElement, key = main.contains(focused) ? keyOf(focused) : "";
+  const opened = new Set([...main.querySelectorAll("details[open] > summary")].map(keyOf));
   const scrolled = [...main.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
   shown = content.innerHTML;
   replace(content);
   main.querySelectorAll(".scroll").forEach((each, i) => { each.scrollLeft = scrolled[i] ?? 0; });
+  main.querySelectorAll("summary").forEach((each) => { each.parentElement.open = opened.has(keyOf(each)); });
   if (!key || main.contains(focused)) return;
   const control = [...main.querySelectorAll(FOCUSABLE)].find((each) => keyOf(each) === key);
   (control ?? main).focus({ preventScroll: true });
