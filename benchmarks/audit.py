@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.live import Figure, apiserver
 from tests.report.audit_samples import DENIED, NODES, NOTED, PRICES, audited_pod
 from webhook.cache.bundled_files import bundled_folder
-from webhook.report.audit import AuditPage, totals_by_namespace
+from webhook.report.audit import AuditPage, admission_savings, totals_by_namespace
 from webhook.report.html import html_report
 from webhook.report.results import UnevaluatedReason
 from webhook.report.utilization import compute_utilization
@@ -90,6 +90,7 @@ def of_html() -> list[Figure]:
                 NODES,
                 figures,
                 None,
+                admission_savings(results),
                 (),
                 "0.1.0",
             )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import make_namespace, make_node, make_pod
 from tests.device_builders import allocated, partitionable_gpus, resource_claim
+from tests.engine.test_claim_sizing import GPUS, sized_claim
 from tests.engine.test_class_offers import CLASSES as DEVICE_CLASSES
 from webhook.audit.adjusted_view import with_namespace_labels, with_only_namespace_labels, without_pod_usage
 from webhook.audit.evaluate import EvaluationContext
@@ -459,10 +460,12 @@ def test_pods_hold_the_devices_of_their_claims_and_fit_the_quota_that_they_fill(
     assert results[0].decision.keep_reason == "ClaimedGPUs"
 
 
-def right_sized(name: str, gpus: str = "1", milli: int = 143) -> dict[str, Any]:
+def right_sized(
+    name: str, gpus: str = "1", milli: int = 143, resource: str = "nvidia.com/mig-1g.10gb"
+) -> dict[str, Any]:
     record: dict[str, Any] = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
-    made = make_pod(name).requests("nvidia.com/mig-1g.10gb", gpus).spec(nodeName="m")
-    record |= {"resource": "nvidia.com/mig-1g.10gb", "gpuMilli": milli}
+    made = make_pod(name).requests(resource, gpus).spec(nodeName="m")
+    record |= {"resource": resource, "gpuMilli": milli}
     return made.annotate("rightslice.dev/decision", orjson.dumps(record).decode()).build()
 
 
@@ -501,3 +504,44 @@ def test_a_pod_with_a_gpu_by_the_name_of_a_class_keeps_it_for_that_reason() -> N
 
 
 CLAIM = {"name": "g", "resourceClaimName": "c"}
+
+
+def sized(device: str, request: str, name: str = "c") -> dict[str, Any]:
+    """Return a right-sized claim that has a device."""
+    made = sized_claim(about={"name": name, "namespace": "team", "annotations": {"rightslice.dev/gpu-memory": "8Gi"}})
+    results = [{**allocated("a", device), "request": request}]
+    return made | {"status": {"allocation": {"devices": {"results": results}}}}
+
+
+def claim_user(name: str = "a") -> dict[str, Any]:
+    return make_pod(name).spec(nodeName="a").claims(CLAIM).build()
+
+
+SLICE, CARD = ("gpu-0-mig-1g10gb-1-0", "gpu/mig-1g-10gb"), ("gpu-0", "gpu/requested")
+SAVED_BY_CLAIMS = {
+    "a slice": (
+        [sized(*SLICE), claim_user()],
+        "1 pod was right-sized at admission: GPUs requested 1, now 0.14, saved 0.86.",
+    ),
+    "a slice that two pods share": (
+        [sized(*SLICE), claim_user(), claim_user("b")],
+        "1 pod was right-sized at admission: GPUs requested 1, now 0.14, saved 0.86.",
+    ),
+    "the card, as no slice was free": ([sized(*CARD), claim_user()], ""),
+    "a slice that the user requested": ([resource_claim("c", allocated("a", SLICE[0])), claim_user()], ""),
+    "a slice that no pod uses": ([sized(*SLICE)], ""),
+    "a slice in a claim, and one by a resource name": (
+        [sized(*SLICE), claim_user(), right_sized("b")],
+        "2 pods were right-sized at admission: GPUs requested 2, now 0.29, saved 1.71.",
+    ),
+    "a slice by the name of a class": (
+        [right_sized("a", resource="deviceclass.resource.kubernetes.io/small")],
+        "1 pod was right-sized at admission: GPUs requested 1, now 0.14, saved 0.86.",
+    ),
+    "a record of a resource that is no GPU": ([right_sized("a", resource="cpu")], ""),
+}
+
+
+@pytest.mark.parametrize(("objects", "line"), SAVED_BY_CLAIMS.values(), ids=SAVED_BY_CLAIMS)
+def test_right_sized_claims_tell_what_they_save_now(objects: list[dict[str, Any]], line: str) -> None:
+    assert admission_summary(run_audit(SLICES, *GPUS, *DEVICE_CLASSES, make_namespace("team"), *objects)) == line

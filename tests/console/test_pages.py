@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.builders import make_node
+from tests.audit.test_pod_audit import SLICES, right_sized
+from tests.builders import make_namespace, make_node
 from tests.cli.conftest import Run
-from tests.console.conftest import Client, page_words
+from tests.console.conftest import Client, demo_flags, page_words
 from tests.placement.clusters import placement_input
+from webhook.cli.console_inputs import ConsoleReader
 from webhook.console.reading import ClusterReading
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.report.console.nodes import node_page
+from webhook.report.console.overview import overview_page
 from webhook.report.console.query import PageQuery
 from webhook.report.console.state import ConsoleState
 from webhook.report.console.usage_band import BandPoint, UsageBand, band_chart
@@ -398,3 +402,12 @@ def test_the_reason_of_a_workload_is_that_of_the_reach_in_audit(demo: ClusterRea
     assert "NoRightSizingPolicy" not in reasons.values()
     assert "NotAdmittedByQueue" in {each["reason"] for each in reach["kept"]}
     assert "QueuedWorkload" not in {*reasons.values(), *(each["reason"] for each in reach["kept"])}
+
+
+def test_the_overview_has_what_was_saved_at_admission(tmp_path: Path) -> None:
+    pods = [right_sized("a"), right_sized("b")]
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [SLICES, make_namespace("team"), *pods]}))
+    words = page_words(overview_page(ConsoleReader(demo_flags(cluster=str(file))).read().state))
+
+    assert "Saved at admission 1.71 2 pods right-sized when created: requested 2, now 0.29 Can be saved by" in words

@@ -13,7 +13,7 @@ from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyM
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
-from webhook.report.audit import AuditPage, ExemptionUsage, totals_by_namespace
+from webhook.report.audit import AdmissionSavings, AuditPage, ExemptionUsage, totals_by_namespace
 from webhook.report.capacity import NodeCapacity
 from webhook.report.reach import KeptPods, PartitioningAdvice, ReachReport
 from webhook.report.results import (
@@ -149,6 +149,7 @@ def audited_page(names: Sequence[str] = ()) -> AuditPage:
         nodes=NODES,
         utilization=compute_utilization(NODES, rows, PRICES),
         reach=REACH,
+        admission=AdmissionSavings(pods=2, before=2000, after=429),
         exemptions=(
             ExemptionUsage(
                 "old-driver", "cuda", ("GPU-C101",), "INC-1", "2026-05-01T00:00:00+00:00", expired=True, workloads=0

@@ -17,7 +17,7 @@ from tests.report.audit_samples import DENIED, NOW, audited_page, audited_pod, r
 from tests.report.layout_samples import planned_layout
 from webhook.cli.main import build_app_for
 from webhook.model.enums import PolicyMode
-from webhook.report.audit import AuditPage, totals_by_namespace
+from webhook.report.audit import AdmissionSavings, AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report
 from webhook.report.layout_html import layout_page
 from webhook.report.results import UnevaluatedReason
@@ -337,8 +337,22 @@ def test_an_expired_exemption_is_marked(browser: BrowserProcess, text: str) -> N
     assert re.search(r"nccl-debug\t.*2026-12-01.*\tactive\t", rows)
 
 
+@pytest.mark.parametrize("has_figures", [True, False])
+def test_what_was_saved_at_admission_is_in_the_summary(page: AuditPage, has_figures: bool) -> None:
+    shown = html_report(page if has_figures else msgspec.structs.replace(page, utilization=None))
+    assert (
+        "<div>Saved at admission<b>1.57</b><small>2 pods right-sized when created: requested 2, now 0.43</small></div>"
+    ) in shown
+
+
+def test_nothing_saved_at_admission_is_left_out(page: AuditPage) -> None:
+    nothing = msgspec.structs.replace(page, admission=AdmissionSavings(0, 0, 0))
+    assert "Saved at admission" not in html_report(nothing)
+
+
 def test_without_nodes_there_is_no_summary(browser: BrowserProcess, page: AuditPage) -> None:
-    report = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
+    nothing = {"utilization": None, "nodes": (), "admission": AdmissionSavings(0, 0, 0)}
+    report = html_report(msgspec.structs.replace(page, **nothing))
     count = "return ['.heads', '.chart'].map((each) => document.querySelectorAll(each).length)"
     assert browser.evaluate(report, count) == [0, 1]
 

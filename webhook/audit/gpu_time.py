@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
-from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
+from webhook.model.claims import ResourceClaim
+from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims, weigh_saved_devices
 from webhook.model.field_paths import map_at
 from webhook.model.fleet import Fleet
 from webhook.model.pod_outcomes import FullPodStatus
@@ -44,6 +45,21 @@ class PodLifetime(ApiStruct, frozen=True):
         return Pod(self.metadata, self.spec, PodStatus(self.status.phase, resource_claim_statuses=claims))
 
 
+class ClaimedGpus(NamedTuple):
+    """Thousandths of GPUs of a pod's claims.
+
+    Attributes:
+        milli: What they weigh.
+        saved_milli: What right-sizing of the claims saved.
+    """
+
+    milli: int
+    saved_milli: int = 0
+
+
+NO_CLAIMED_GPUS = ClaimedGpus(0)
+
+
 class ClaimHolders:
     """Counts the claims of pods, each once: with the first pod that uses it."""
 
@@ -51,8 +67,8 @@ class ClaimHolders:
         self._claims, self._fleet = claims, fleet
         self._counted: set[tuple[str, str]] = set()
 
-    def claimed_milli(self, load_pod: Callable[[], Pod]) -> int:
-        """Return the thousandths of GPUs of a pod's claims, without those that another pod had before.
+    def claimed_gpus(self, load_pod: Callable[[], Pod]) -> ClaimedGpus:
+        """Return the GPUs of a pod's claims, without those that another pod had before.
 
         A pod that ended has the most that its templates give: its claims are gone, or others use them.
 
@@ -60,7 +76,7 @@ class ClaimHolders:
             load_pod: Returns the pod with its status; called only in a cluster with claims, devices or classes.
         """
         if self._claims is NO_CLUSTER_CLAIMS:
-            return 0
+            return NO_CLAIMED_GPUS
         pod = load_pod()
         summary, namespace = summarize_pod(pod), object_namespace(pod)
         claims = [one for one in summary.claims if not one.name or (namespace, one.name) not in self._counted]
@@ -69,7 +85,12 @@ class ClaimHolders:
             claims = [PodClaimUse(one.template, "") for one in summary.claims if one.template in templates]
         self._counted |= {(namespace, one.name) for one in claims if one.name}
         weight = self._claims.weigh_pod(namespace, msgspec.structs.replace(summary, claims=tuple(claims)), self._fleet)
-        return sum([milli for _, milli in weight])
+        known = self._claims.in_namespace(namespace).claims
+        saved = [self._saved_milli(known[one.name]) for one in claims if one.name in known]
+        return ClaimedGpus(sum([milli for _, milli in weight]), sum(saved))
+
+    def _saved_milli(self, claim: ResourceClaim) -> int:
+        return weigh_saved_devices(claim, self._claims.devices, self._fleet)
 
 
 def gpu_time_of_pods(
@@ -113,7 +134,7 @@ def gpu_time_of_pod(
     if start is None or node not in fleet.by_name:
         return None
     milli = allocated_milli(gpu_requests_of_pod(lifetime.pod).totals, node, fleet)
-    milli += holders.claimed_milli(lambda: lifetime.pod) if holders is not None else 0
+    milli += holders.claimed_gpus(lambda: lifetime.pod).milli if holders is not None else 0
     begin, end = start.timestamp(), _end_time(lifetime)
     end = begin if end is None else end
     return PodGpuTime(fair_share_group(lifetime.pod, by), milli, begin, end) if milli else None

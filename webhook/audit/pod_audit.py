@@ -326,7 +326,8 @@ def audit_pod(
     if missed is UnevaluatedReason.STATIC:
         result = _keep_static(evaluate(_unsized(context_without_pod, unsized)), measure(requests.totals))
     holders = holders or ClaimHolders(context.view.all_claims, context.view.fleet)
-    result = _with_claimed_milli(result, holders.claimed_milli(lambda: parse_pod(source.data)))
+    claimed = holders.claimed_gpus(lambda: parse_pod(source.data))
+    result = _with_claimed_milli(result, claimed.milli)
     uses = container_uses(requests, request.namespace, pod, context, result.decision.outcome)
     find_nodes = _nodes_when_recreated if node else _nodes_for_waiting
     added = _injected_tolerations(context.policies, result.decision.policies)
@@ -335,7 +336,7 @@ def audit_pod(
         nodes &= _nodes_sure_to_run(request, pod, context_without_pod)
     quotas = _names_of_quotas(view, request.namespace, pod) if requests.totals else ()
     accounted = _accounting_milli(pod) if requests.totals else 0
-    saved = saved_at_admission(pod, requests)
+    saved = saved_at_admission(pod, requests, view) + claimed.saved_milli
     details = ClusterPodDetails(workload_of(pod), missed, change, uses, reach, nodes, quotas, accounted, saved)
     return msgspec.structs.replace(result, node=node, pod_details=details)
 
@@ -388,10 +389,15 @@ def _keep_static(result: CheckResult, milli: int) -> CheckResult:
     return msgspec.structs.replace(result, decision=kept)
 
 
-def saved_at_admission(pod: Pod, requests: PodGpuRequests) -> int:
+def saved_at_admission(pod: Pod, requests: PodGpuRequests, view: ClusterView) -> int:
     """Return the thousandths of a GPU that right-sizing saved when a pod was created, by its decision record."""
     record = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, ""))
-    return requests.totals.get(record.resource, 0) * record.milli_saved_per_unit if record else 0
+    if record is None:
+        return 0
+    units = requests.totals.get(record.resource, 0)
+    if record.resource in view.devices.class_by_resource:
+        units = effective_amount(pod, record.resource) // NANO
+    return units * record.milli_saved_per_unit
 
 
 def _names_of_quotas(view: ClusterView, namespace: str, pod: Pod) -> tuple[str, ...]:

@@ -56,6 +56,24 @@ class ExemptionUsage(msgspec.Struct, frozen=True):
     workloads: int
 
 
+class AdmissionSavings(NamedTuple):
+    """Pods that right-sizing changed when they were created. GPUs are thousandths.
+
+    Attributes:
+        before: What they requested.
+        after: What they request since.
+    """
+
+    pods: int
+    before: int
+    after: int
+
+    @property
+    def saved(self) -> int:
+        """What right-sizing saved."""
+        return self.before - self.after
+
+
 class AuditPage(msgspec.Struct, frozen=True):
     """Content of the HTML report.
 
@@ -66,6 +84,7 @@ class AuditPage(msgspec.Struct, frozen=True):
         workloads: Those that have to do with GPUs, most savings first.
         nodes: Every node with GPUs.
         utilization: None if no nodes are known, as is `reach`.
+        admission: What right-sizing saved when pods were created.
     """
 
     cluster: str
@@ -78,6 +97,7 @@ class AuditPage(msgspec.Struct, frozen=True):
     nodes: tuple[NodeCapacity, ...]
     utilization: ClusterUtilization | None
     reach: ReachReport | None
+    admission: AdmissionSavings
     exemptions: tuple[ExemptionUsage, ...]
     version: str
 
@@ -137,19 +157,6 @@ def audit_summary(results: Iterable[CheckResult]) -> str:
     )
 
 
-class AdmissionSavings(NamedTuple):
-    """Pods that right-sizing changed when they were created. GPUs are thousandths.
-
-    Attributes:
-        before: What they requested.
-        after: What they request since.
-    """
-
-    pods: int
-    before: int
-    after: int
-
-
 def admission_savings(results: Iterable[CheckResult]) -> AdmissionSavings:
     """Sum up what right-sizing saved when pods were created."""
     found = [
@@ -163,12 +170,12 @@ def admission_savings(results: Iterable[CheckResult]) -> AdmissionSavings:
 
 def admission_summary(results: Iterable[CheckResult]) -> str:
     """Return what right-sizing saved when pods were created; "" if there is nothing."""
-    pods, before, after = admission_savings(results)
-    if not pods:
+    found = admission_savings(results)
+    if not found.pods:
         return ""
     return (
-        f"{pluralize(pods, 'pod was', 'pods were')} right-sized at admission: GPUs requested {format_gpus(before)}, "
-        f"now {format_gpus(after)}, saved {format_gpus(before - after)}."
+        f"{pluralize(found.pods, 'pod was', 'pods were')} right-sized at admission: GPUs requested "
+        f"{format_gpus(found.before)}, now {format_gpus(found.after)}, saved {format_gpus(found.saved)}."
     )
 
 
@@ -184,8 +191,9 @@ def audit_mode_summary(results: Iterable[CheckResult]) -> str:
 
 
 def _admission_document(results: Iterable[CheckResult]) -> Json:
-    pods, before, after = admission_savings(results)
-    return {"pods": pods, "gpuMilliBefore": before, "gpuMilliAfter": after, "gpuMilliSaved": before - after}
+    found = admission_savings(results)
+    before, after = found.before, found.after
+    return {"pods": found.pods, "gpuMilliBefore": before, "gpuMilliAfter": after, "gpuMilliSaved": found.saved}
 
 
 def claim_document(result: CheckResult) -> Json:

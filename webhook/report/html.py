@@ -123,6 +123,7 @@ def html_report(page: AuditPage) -> str:
         "page": page,
         "version": page.version,
         "figures": figures,
+        "admission": page.admission,
         "pods": sum(row.pods for row in page.namespaces),
         "listed_pods": sum(row.pods for row in page.workloads),
         "caveats": list(utilization_caveats(figures)) if figures else [],

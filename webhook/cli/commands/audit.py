@@ -32,6 +32,7 @@ from webhook.report.audit import (
     NAMESPACES,
     AuditPage,
     ExemptionUsage,
+    admission_savings,
     admission_summary,
     audit_document,
     audit_mode_summary,
@@ -255,6 +256,7 @@ def _render_html(
             nodes=tuple(audit.capacities),
             utilization=figures,
             reach=reach,
+            admission=admission_savings(audit.results),
             exemptions=tuple(exemptions),
             version=__version__,
         )

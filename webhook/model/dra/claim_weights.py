@@ -88,6 +88,20 @@ def is_made_by_scheduler(claim: ResourceClaim) -> bool:
     return EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations
 
 
+def weigh_saved_devices(claim: ResourceClaim, devices: DeviceView, fleet: Fleet) -> int:
+    """Return the thousandths of GPUs that a claim has less than the last choices of its right-sized requests weigh."""
+    sized = {request.name: request for request in claim.spec.devices.requests if request.is_right_sized}
+    if not sized or claim.status.allocation is None:
+        return 0
+    weigher = _ClaimWeigher(devices, fleet)
+    requested = {name: weigher.weigh_last_choice(request) for name, request in sized.items()}
+    saved = (
+        requested.get(result.request.partition("/")[0], 0) - _weigh_result(result, devices.pools)[1]
+        for result in allocation_results(claim)
+    )
+    return sum([milli for milli in saved if milli > 0])
+
+
 def _weigh_result(result: DeviceAllocation, pools: DevicePools) -> tuple[ProductNames, int]:
     """Return the weight of one device of a claim."""
     if result.driver not in GPU_DRIVERS:
@@ -208,6 +222,10 @@ class _ClaimWeigher:
         of_any = any(not each.products for each in weights)
         products = () if of_any else _products(one for each in weights for one in each.products)
         return ((products, max(each.milli for each in weights)),)
+
+    def weigh_last_choice(self, request: ClaimRequest) -> int:
+        """Return the most thousandths of GPUs that the last choice of a request can weigh."""
+        return self._weigh_choice(request.choices[-1]).milli
 
     def _weigh_choice(self, choice: DeviceRequest) -> _ChoiceWeight:
         if choice.admin_access:  # uses up nothing

@@ -22,6 +22,7 @@ def overview_page(state: ConsoleState, plan: LayoutOutcome | None = None, proble
         "figures": figures,
         "waterfall": utilization_waterfall(figures) if figures else "",
         "caveats": list(utilization_caveats(figures)) if figures else [],
+        "admission": state.admission,
         "saved": sum(row.gpu_milli_saved for row in state.workloads),
         "audit_saved": sum(row.gpu_milli_audit_saved for row in state.workloads),
         "steps": next_steps(state, plan),

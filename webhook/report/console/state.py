@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.prices import NodePrices
+from webhook.report.audit import AdmissionSavings, admission_savings
 from webhook.report.capacity import NodeCapacity
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.utilization import ClusterUtilization, compute_utilization
@@ -40,6 +41,7 @@ class ConsoleState(msgspec.Struct, frozen=True):
         nodes: Every node with GPUs.
         utilization: None if no nodes are known.
         usage_problem: Why no usage was read; "" if it was.
+        admission: What right-sizing saved when pods were created.
         largest_part_mib: Memory of the largest part of a card that other layouts could give, in MiB.
     """
 
@@ -52,6 +54,7 @@ class ConsoleState(msgspec.Struct, frozen=True):
     policies_of: Mapping[WorkloadKey, frozenset[str]]
     nodes: tuple[NodeCapacity, ...]
     utilization: ClusterUtilization | None
+    admission: AdmissionSavings
     prices: NodePrices | None
     usage_problem: str
     largest_part_mib: int
@@ -87,6 +90,7 @@ def build_console_state(
         policies_of=_policies_by_workload(results, by_workload),
         nodes=tuple(nodes),
         utilization=compute_utilization(nodes, every, prices) if nodes else None,
+        admission=admission_savings(results),
         prices=prices,
         usage_problem=usage_problem,
         largest_part_mib=largest_part_mib,
