@@ -181,14 +181,42 @@ def test_without_a_file_the_error_says_what_to_name(rightslice: Run, command: st
     assert "name a file, a folder, or - for standard input" in result.err
 
 
-def test_without_a_folder_of_tests_the_error_says_what_to_name(
-    rightslice: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = rightslice("test")
+FOLDERS_WITHOUT_TESTS: dict[str, dict[str, str]] = {
+    "no folder": {},
+    "an empty folder": {"policies": ""},
+    "policies of another program": {"policies": "kind: ClusterPolicy\n"},
+}
 
-    assert result.code == 2
-    assert "Name the folder of your tests: rightslice test DIR" in result.err
+
+@pytest.fixture(params=FOLDERS_WITHOUT_TESTS.values(), ids=tuple(FOLDERS_WITHOUT_TESTS))
+def without_tests(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to a folder that has no policy tests."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in request.param.items():
+        Path(name).mkdir()
+        if text:
+            Path(name, "policy.yaml").write_text(text)
+
+
+NO_TESTS = "policies: must contain policy tests, found none. Write one with kind: GPUPolicyTest, or name another folder"
+
+
+@pytest.mark.usefixtures("without_tests")
+def test_without_tests_the_error_says_what_to_write(rightslice: Run) -> None:
+    result = rightslice("test")
+    assert (result.code, f"error: {NO_TESTS}: rightslice test DIR" in result.err) == (2, True)
+
+
+@pytest.mark.usefixtures("without_tests")
+def test_without_tests_a_run_that_may_have_none_passes_with_a_warning(rightslice: Run) -> None:
+    result = rightslice("test", "--pass-with-no-tests", "-o", "github")
+    assert (result.code, f"warning: {NO_TESTS}" in result.err) == (0, True)
+    assert result.out.startswith("::warning file=policies,title=no-tests::must contain policy tests, found none.")
+
+
+def test_a_named_folder_that_is_missing_is_an_error_also_if_there_may_be_no_tests(rightslice: Run) -> None:
+    result = rightslice("test", "missing", "--pass-with-no-tests")
+    assert (result.code, "error: missing: cannot be read" in result.err) == (2, True)
 
 
 def test_the_version_is_printed_in_the_fields_of_kubectl() -> None:

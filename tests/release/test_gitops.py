@@ -49,7 +49,8 @@ class Runner:
         """Add the checkout's `rightslice` to the PATH, as the first step does."""
         program = self._folder / "bin" / "rightslice"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m webhook.cli "$@"\n')
+        call = f'PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -m webhook.cli "$@"'
+        program.write_text(f"#!/bin/sh\n{call}\n")
         program.chmod(0o755)
         self._paths.write_text(f"{program.parent}\n")
 
@@ -152,7 +153,7 @@ def test_inputs_name_other_folders_and_no_tests(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("others", [[], ["kyverno.yaml"]], ids=["no folder", "a folder of other policies"])
-def test_a_repository_without_policy_tests_passes_with_a_notice(runner: Runner, others: list[str]) -> None:
+def test_a_repository_without_policy_tests_passes_with_a_warning(runner: Runner, others: list[str]) -> None:
     shutil.rmtree(runner.repository / "policies")
     (runner.repository / ".rightslice.yaml").unlink()
     for name in others:
@@ -161,11 +162,27 @@ def test_a_repository_without_policy_tests_passes_with_a_notice(runner: Runner, 
     check, test = runner.run_steps(STEPS)
 
     assert (check.code, test.code) == (0, 0)
-    assert test.out.startswith("::notice title=Rightslice::no policy tests ran: the folder policies has none.")
+    assert "::warning file=policies,title=no-tests::must contain policy tests, found none." in test.out
 
 
-def test_a_named_folder_without_policy_tests_fails(runner: Runner) -> None:
-    assert codes(runner.run_steps(STEPS, tests="deploy")) == [0, 2]
+def test_policies_that_the_repository_configures_have_their_tests_run(runner: Runner) -> None:
+    (runner.repository / "policies").rename(runner.repository / "rules")
+    replace(runner.repository / ".rightslice.yaml", "policies: [policies]", "policies: [rules]")
+    replace(runner.repository / "rules" / "gpus-per-pod.yaml", "[1, 2, 4, 8]", "[1, 2, 3, 4, 8]")
+    assert codes(runner.run_steps(STEPS)) == [0, 1]
+
+
+def test_a_missing_folder_that_the_repository_configures_fails(runner: Runner) -> None:
+    replace(runner.repository / ".rightslice.yaml", "policies: [policies]", "policies: [missing]")
+    assert codes(runner.run_steps(STEPS)) == [2, 2]
+
+
+@pytest.mark.parametrize("tests", ["deploy", "policies", "missing"])
+def test_a_named_folder_without_policy_tests_fails(runner: Runner, tests: str) -> None:
+    shutil.rmtree(runner.repository / "policies" / "tests")
+    test = runner.run_steps(STEPS, tests=tests)[-1]
+    assert test.code == 2
+    assert f"error: {tests}: " in test.out
 
 
 CONFIG = yaml.safe_load((ROOT / "examples/gitops/.pre-commit-config.yaml").read_text())["repos"][0]

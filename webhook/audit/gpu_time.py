@@ -45,7 +45,7 @@ class PodLifetime(ApiStruct, frozen=True):
         return Pod(self.metadata, self.spec, PodStatus(self.status.phase, resource_claim_statuses=claims))
 
 
-class ClaimedGpus(NamedTuple):
+class ClaimTotals(NamedTuple):
     """Thousandths of GPUs of a pod's claims.
 
     Attributes:
@@ -57,7 +57,7 @@ class ClaimedGpus(NamedTuple):
     saved_milli: int = 0
 
 
-NO_CLAIMED_GPUS = ClaimedGpus(0)
+NO_CLAIM_TOTALS = ClaimTotals(0)
 
 
 class ClaimHolders:
@@ -67,7 +67,7 @@ class ClaimHolders:
         self._claims, self._fleet = claims, fleet
         self._counted: set[tuple[str, str]] = set()
 
-    def claimed_gpus(self, load_pod: Callable[[], Pod]) -> ClaimedGpus:
+    def claim_totals(self, load_pod: Callable[[], Pod]) -> ClaimTotals:
         """Return the GPUs of a pod's claims, without those that another pod had before.
 
         A pod that ended has the most that its templates give: its claims are gone, or others use them.
@@ -76,7 +76,7 @@ class ClaimHolders:
             load_pod: Returns the pod with its status; called only in a cluster with claims, devices or classes.
         """
         if self._claims is NO_CLUSTER_CLAIMS:
-            return NO_CLAIMED_GPUS
+            return NO_CLAIM_TOTALS
         pod = load_pod()
         summary, namespace = summarize_pod(pod), object_namespace(pod)
         claims = [one for one in summary.claims if not one.name or (namespace, one.name) not in self._counted]
@@ -87,7 +87,7 @@ class ClaimHolders:
         weight = self._claims.weigh_pod(namespace, msgspec.structs.replace(summary, claims=tuple(claims)), self._fleet)
         known = self._claims.in_namespace(namespace).claims
         saved = [self._saved_milli(known[one.name]) for one in claims if one.name in known]
-        return ClaimedGpus(sum([milli for _, milli in weight]), sum(saved))
+        return ClaimTotals(sum([milli for _, milli in weight]), sum(saved))
 
     def _saved_milli(self, claim: ResourceClaim) -> int:
         return weigh_saved_devices(claim, self._claims.devices, self._fleet)
@@ -134,7 +134,7 @@ def gpu_time_of_pod(
     if start is None or node not in fleet.by_name:
         return None
     milli = allocated_milli(gpu_requests_of_pod(lifetime.pod).totals, node, fleet)
-    milli += holders.claimed_gpus(lambda: lifetime.pod).milli if holders is not None else 0
+    milli += holders.claim_totals(lambda: lifetime.pod).milli if holders is not None else 0
     begin, end = start.timestamp(), _end_time(lifetime)
     end = begin if end is None else end
     return PodGpuTime(fair_share_group(lifetime.pod, by), milli, begin, end) if milli else None

@@ -326,7 +326,7 @@ def audit_pod(
     if missed is UnevaluatedReason.STATIC:
         result = _keep_static(evaluate(_unsized(context_without_pod, unsized)), measure(requests.totals))
     holders = holders or ClaimHolders(context.view.all_claims, context.view.fleet)
-    claimed = holders.claimed_gpus(lambda: parse_pod(source.data))
+    claimed = holders.claim_totals(lambda: parse_pod(source.data))
     result = _with_claimed_milli(result, claimed.milli)
     uses = container_uses(requests, request.namespace, pod, context, result.decision.outcome)
     find_nodes = _nodes_when_recreated if node else _nodes_for_waiting

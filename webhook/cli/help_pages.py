@@ -24,7 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "check deploy --policies policies --fail-on warn -o github",
         "check - --cluster live",
     ),
-    "test": ("test", "test policies -o junit=report.xml"),
+    "test": ("test", "test policies -o junit=report.xml", "test --pass-with-no-tests -o github"),
     "explain": (
         "explain GPU-L102",
         "explain MultipleGPUs",

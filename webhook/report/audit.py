@@ -70,7 +70,7 @@ class AdmissionSavings(NamedTuple):
 
     @property
     def saved(self) -> int:
-        """What right-sizing saved."""
+        """Thousandths of a GPU that right-sizing saved."""
         return self.before - self.after
 
 

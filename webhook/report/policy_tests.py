@@ -16,6 +16,10 @@ TEST_FAILED = "test-failed"
 """The code of a failed policy test."""
 
 
+NO_TESTS = "no-tests"
+"""The code of a folder without policy tests."""
+
+
 class CaseResult(msgspec.Struct, frozen=True):
     """One case and its mismatches: "want …, got …"."""
 
