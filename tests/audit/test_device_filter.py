@@ -184,6 +184,26 @@ def test_devices_that_cannot_be_told_are_named(pod: Json, objects: list[Json], u
     assert list(placement_document(place_pod(pod, *objects))["unevaluated"]) == [unevaluated]
 
 
+UNREAD = "resource claims: they cannot be read, so all devices count as free"
+
+
+@pytest.mark.parametrize(
+    ("pod", "found_nodes", "unevaluated"),
+    [
+        (BY_TEMPLATE, ["cards"], [UNREAD]),  # a claim that may not be read has the only card
+        (BY_NAME, ["cards", "cut"], [UNREAD]),  # and whether this one exists is unknown
+        (make_pod().build(), ["cards", "cut"], []),
+    ],
+)
+def test_devices_are_not_said_to_be_free_while_claims_may_not_be_read(
+    pod: Json, found_nodes: list[str], unevaluated: list[str]
+) -> None:
+    taken = resource_claim("other", allocated("cards", "gpu-0"))
+    full = [*CLASSES, *CARDS, make_node("cut", {}), template("t", "gpu"), resource_claim("c"), taken]
+    found = place_pod(pod, *full, knows_claims=False)
+    assert (sorted(nodes(found)), list(placement_document(found)["unevaluated"])) == (found_nodes, unevaluated)
+
+
 def test_replicas_are_said_to_compete_for_devices() -> None:
     spec = {**BY_TEMPLATE["spec"], "containers": [{"name": "a", "image": "a"}]}
     pod_template = {"metadata": {"labels": {"app": "a"}}, "spec": spec}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 import pytest
 
@@ -36,11 +37,15 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 H100 = "NVIDIA-H100-80GB-HBM3"
 
 
-def place_pod(item: Json, *objects: Json, policies: str = "") -> PlacementResult:
+def place_pod(item: Json, *objects: Json, policies: str = "", knows_claims: bool = True) -> PlacementResult:
     """Place one object in a cluster."""
-    context = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
+    view = view_of(*objects)
+    if not knows_claims:
+        view = view.with_devices(view.devices._replace(claims={}, allocated={}, knows_claims=False))
+    context = EvaluationContext(policies_of(*([policies] if policies else [])), view, NOW)
     entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
-    (found,) = place_pods(entries, context, placement_input(*objects), ScoringStrategy.TAB, FillOrder.PACK)
+    placement = msgspec.structs.replace(placement_input(*objects), devices=view.devices)
+    (found,) = place_pods(entries, context, placement, ScoringStrategy.TAB, FillOrder.PACK)
     return found
 
 

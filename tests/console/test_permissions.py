@@ -19,6 +19,7 @@ from tests.console.conftest import demo_flags
 from tests.device_builders import NVIDIA, card, resource_slice
 from tests.usage.hostile_servers import serve_answer
 from webhook.audit.cluster_reader import ClusterReader
+from webhook.cache.placement_input import build_placement_input
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.console_inputs import WITHOUT_USAGE, ConsoleReader
 from webhook.console.reading import ClusterReading
@@ -26,9 +27,11 @@ from webhook.model.dra.device_allocations import allocated_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.pods import TopologySpreadConstraint
 from webhook.model.schedulers import DEFAULT_SCHEDULER, USUAL_RULES
+from webhook.report.capacity import capacity_table, node_capacities
 from webhook.report.console.next_steps import next_steps
 from webhook.report.console.nodes import node_page
-from webhook.report.node_topology import node_lines
+from webhook.report.node_topology import CARDS, node_lines
+from webhook.report.utilization import compute_utilization, utilization_lines
 
 ITEMS: Mapping[str, Sequence[Any]] = {
     "nodes": [
@@ -181,4 +184,24 @@ def test_no_device_counts_as_not_allocated_while_claims_may_not_be_read(
     allocated = allocated_in_pools(devices, {each.pool for each in cards})
     assert words in node_page(reading.state, reading.snapshot, node, [], cards, allocated)
     lines = "\n".join(node_lines(reading.snapshot, node, [], cards, allocated_in_pools(placed, {cards[0].pool})))
-    assert ("Allocated devices are unknown: resource claims cannot be read." in lines) == bool(denied)
+    assert ("? resource claims cannot be read: it is unknown which GPUs" in lines) == bool(denied)
+
+
+@pytest.mark.parametrize("denied", [(), ("resourceclaims",)])
+def test_no_gpu_counts_as_free_while_claims_may_not_be_read(denied: Sequence[str], tmp_path: Path) -> None:
+    with serve_cluster(ApiServer(denied), tmp_path) as access, ClusterReader(*access) as cluster:
+        found = cluster.placement_objects()
+    placement = build_placement_input(found.fleet, found.objects, found.devices)
+    nodes = node_capacities(placement.snapshot, placement.mix, placement.devices)
+    [capacity] = [node for node in nodes if node.name == "dra"]
+    assert (capacity.free_milli, capacity.unknown_milli) == ((0, 1000) if denied else (1000, 0))
+    table = capacity_table(nodes)
+    assert ("? resource claims cannot be read: it is unknown which GPUs" in "\n".join(table)) == bool(denied)
+    [row] = [line.split() for line in table if line.startswith("dra")]
+    assert row[3:5] == (["?", "?"] if denied else ["0", "(0%)"])
+    figures = compute_utilization([capacity], [])
+    assert (figures.usable.milli, figures.allocatable.milli) == (0 if denied else 1000, 1000)
+    caveat = "1 GPU is free or allocated, which is unknown: resource claims cannot be read."
+    assert (caveat in "\n".join(utilization_lines(figures))) == bool(denied)
+    [card_of_node] = cards_on_node(placement.devices, placement.snapshot.fleet.by_name["dra"])
+    assert CARDS.to_document(card_of_node)["freeMilli"] == (0 if denied else 1000)

@@ -1534,6 +1534,7 @@ def test_a_cached_decision_follows_the_claims_of_the_namespace_and_the_slices() 
     of_others = {**view.devices.claims, "other": {}}
     assert codes(view.devices) == codes(view.devices._replace(claims=of_others)) == ["GPU-D101"]
     assert codes(view.devices._replace(claims={})) == ["GPU-D110"]
+    assert codes(view.devices._replace(claims={}, knows_claims=False)) == []
     assert codes(view.devices) == ["GPU-D101"]
     assert codes(view.devices._replace(pools=NO_DEVICES.pools)) == []
 

@@ -44,6 +44,7 @@ from webhook.placement.nodes.filtering import FilterReason
 from webhook.report.text import pluralize
 
 RESOURCE_CLAIMS = "resource claims"
+UNREAD_CLAIMS = f"{RESOURCE_CLAIMS}: they cannot be read, so all devices count as free"
 
 ENDS_SCHEDULING = "running DynamicResources filter plugin"
 DETAILS = {
@@ -91,7 +92,8 @@ def find_device_reasons(pod: Pod, placement: PlacementInput, open_nodes: Callabl
     found = {
         node: allocate_for_pod(pod, claims, node, devices, fleet, select_device) for node in bit_positions(open_nodes())
     }
-    return _filter_result(found, fleet)._replace(claims=claims, allocations=found)
+    result = _filter_result(found, fleet)
+    return result._replace(claims=claims, allocations=found, unevaluated=unevaluated or result.unevaluated)
 
 
 def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | None, str]:
@@ -100,9 +102,14 @@ def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | Non
     if devices is NO_DEVICES:
         return None, RESOURCE_CLAIMS if names_devices(pod) else ""
     known = NamespaceClaims(devices.claims.get(namespace, {}), placement.claim_templates.get(namespace, {}))
+    unread = "" if devices.knows_claims else UNREAD_CLAIMS
+    if unread and any(
+        one.resource_claim_name and one.resource_claim_name not in known.claims for one in pod.spec.resource_claims
+    ):
+        return None, unread
     claims = resolve_claims(pod, known, devices, fleet)
     is_anywhere = claims.is_empty() and claims.nodes == fleet.all_nodes
-    return None if is_anywhere else claims, ""
+    return (None, "") if is_anywhere else (claims, unread)
 
 
 def unevaluated_devices(pod: Pod, placement: PlacementInput) -> str:

@@ -231,7 +231,8 @@ def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int)
         path: FieldPath = ("spec", "resourceClaims", index)
         spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
         if spec is None:
-            yield _absent_claim(one, path, known)
+            if view.devices.knows_claims or not one.resource_claim_name:
+                yield _absent_claim(one, path, known)
             continue
         yield from _absent_requests(pod, one.name, spec)
         claim = known.claims.get(one.resource_claim_name)

@@ -34,6 +34,7 @@ from webhook.report.text import format_gpus, pluralize, sanitize
 UNKNOWN_CELL = "?"
 NO_AGENT = "no agent runs on the node"
 UNKNOWN_FREE = "it is unknown which of its GPUs are free"
+UNKNOWN_CLAIMS = "resource claims cannot be read: it is unknown which GPUs of ResourceSlices are free"
 ADVERTISED_TWICE = (
     "its GPUs are in ResourceSlices too, which are not counted: pods with claims may get a GPU that another pod has"
 )
@@ -60,6 +61,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         health: How many of its GPUs are unhealthy or degraded, by its agent; "" for none.
         missing_gpus: GPUs that its labels state while none is allocatable; they do not count as installed.
         unused_part_milli: What pods do not use of its partitioned and shared cards, on nodes that take pods.
+        unknown_milli: Thousandths of which it is unknown whether claims have them.
     """
 
     name: str
@@ -79,6 +81,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     health: str = ""
     missing_gpus: int = 0
     unused_part_milli: int = 0
+    unknown_milli: int = 0
 
     @property
     def product_text(self) -> str:
@@ -88,7 +91,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     @property
     def total_milli(self) -> int:
         """Allocatable thousandths, allocated or not."""
-        return self.allocated_milli + self.free_milli + self.unschedulable_milli
+        return self.allocated_milli + self.free_milli + self.unschedulable_milli + self.unknown_milli
 
     @property
     def unschedulable_node_milli(self) -> int:
@@ -185,13 +188,14 @@ def slice_capacity(
         fits.update(card.fits)
     schedulable = node.usable and not full
     free, tainted = sum(card.free_milli for card in cards), sum(card.tainted_milli for card in cards)
+    unknown = sum(card.unknown_milli for card in cards)
     return NodeCapacity(
         name=node.name,
         product=next((card.product.removeprefix("NVIDIA-") for card in cards), ""),
         installed_gpus=len(cards),
         allocated_milli=sum(card.allocated_milli for card in cards),
         free_milli=free if schedulable else 0,
-        largest_island=None if schedulable and free else 0,
+        largest_island=None if schedulable and (free or unknown) else 0,
         mig_fits=_largest_profile_first(fits) if schedulable else (),
         fragmented_milli=0,
         warning="; ".join(warnings),
@@ -200,6 +204,7 @@ def slice_capacity(
         schedulable=schedulable,
         from_slices=True,
         note=_sharing_note(published.sharing, nodes),
+        unknown_milli=unknown,
     )
 
 
@@ -229,7 +234,7 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
     largest = max((island or 0 for island in islands), default=0)
     summed = (
         "installed_gpus", "allocated_milli", "free_milli", "fragmented_milli", "unschedulable_milli", "tainted_milli",
-        "missing_gpus", "unused_part_milli",
+        "missing_gpus", "unused_part_milli", "unknown_milli",
     )  # fmt: skip
     return NodeCapacity(
         name="*",
@@ -367,10 +372,26 @@ def _profile_slices(fit: tuple[str, int]) -> int:
     return resource.slices if resource else 0
 
 
+def amount_beside_unknown(milli: int, unknown_milli: int) -> str:
+    """Return GPUs, to which some may be added of which it is unknown whether they are free.
+
+    >>> amount_beside_unknown(3000, 0), amount_beside_unknown(3000, 8000), amount_beside_unknown(0, 8000)
+    ('3', '3 + ?', '?')
+    """
+    known = format_gpus(milli)
+    return known if not unknown_milli else f"{known} + {UNKNOWN_CELL}" if milli else UNKNOWN_CELL
+
+
 def _allocated_cell(node: NodeCapacity) -> str:
     """Return the allocated GPUs and their rounded share."""
     allocated, total = node.allocated_milli, node.total_milli
+    if node.unknown_milli:
+        return amount_beside_unknown(allocated, node.unknown_milli)
     return f"{format_gpus(allocated)} ({(200 * allocated + total) // (2 * total)}%)" if total else ""
+
+
+def _free_cell(node: NodeCapacity) -> str:
+    return amount_beside_unknown(node.free_milli, node.unknown_milli)
 
 
 def _island_cell(node: NodeCapacity) -> str:
@@ -407,7 +428,7 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
             Column("product", lambda node: node.product, "Product"),
             Column("gpus", lambda node: node.installed_gpus, "GPUs", numeric=True),
             Column("allocatedMilli", lambda node: node.allocated_milli, "Allocated", _allocated_cell, numeric=True),
-            gpu_column("freeMilli", lambda node: node.free_milli, "Free"),
+            Column("freeMilli", lambda node: node.free_milli, "Free", _free_cell, numeric=True),
             Column("largestIsland", lambda node: node.largest_island, "Island", _island_cell, numeric=True),
             Column("migFits", lambda node: dict(node.mig_fits), "MIG-fits", mig_cell),
             gpu_column("fragmentedMilli", lambda node: node.fragmented_milli, "Fragmented"),
@@ -417,6 +438,7 @@ def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
             Column("schedulable", lambda node: node.schedulable),
             Column("fromSlices", lambda node: node.from_slices),
             Column("missingGpus", lambda node: node.missing_gpus),
+            Column("unknownMilli", lambda node: node.unknown_milli),
         )
     )
 
@@ -438,6 +460,8 @@ def capacity_notes(nodes: Sequence[NodeCapacity]) -> list[str]:
     unknown = [node for node in nodes if node.largest_island is None and not node.warning]
     if not all(node.from_slices for node in unknown):
         lines.append(f"{UNKNOWN_CELL} {NO_AGENT}: {UNKNOWN_FREE}")
+    if any(node.unknown_milli for node in nodes):
+        lines.append(f"{UNKNOWN_CELL} {UNKNOWN_CLAIMS}")
     if any(node.from_slices for node in unknown):
         lines.append(f"{UNKNOWN_CELL} ResourceSlices do not say which GPUs NVLink connects")
     texts = ((node.name, text) for node in nodes for text in (node.note, node.warning) if text)

@@ -210,7 +210,8 @@ def template_text(name: str) -> str:
 
 def utilization_waterfall(figures: ClusterUtilization) -> Markup:
     """Return a waterfall from all GPUs down to the effective ones."""
-    kinds = ("free", "fragmented", "unschedulable", "idle", "over", "effective")
+    unknown = ("unknown",) if figures.unknown.milli else ()
+    kinds = (*unknown, "free", "fragmented", "unschedulable", "idle", "over", "effective")
     left = figures.allocatable.milli
     steps = [WaterfallStep("all GPUs", 0, Bar("all", left, _waterfall_text(figures, figures.allocatable)))]
     for kind, (name, part) in zip(kinds, figures.parts, strict=True):
@@ -274,6 +275,8 @@ def _product_bar_group(name: str, nodes: Sequence[NodeCapacity]) -> tuple[BarGro
     fragmented = sum(node.fragmented_milli for node in nodes)
     usable = sum(node.free_milli for node in nodes) - fragmented
     unschedulable = sum(node.unschedulable_milli for node in nodes)
+    unknown = sum(node.unknown_milli for node in nodes)
+    unknown_bar = Bar("unknown", unknown, f"{format_gpus(unknown)} free or allocated, which is unknown")
     group = BarGroup(
         name,
         (
@@ -281,6 +284,7 @@ def _product_bar_group(name: str, nodes: Sequence[NodeCapacity]) -> tuple[BarGro
             Bar("free", usable, f"{format_gpus(usable)} free and usable"),
             Bar("fragmented", fragmented, f"{format_gpus(fragmented)} fragmented"),
             Bar("unschedulable", unschedulable, f"{format_gpus(unschedulable)} on unschedulable nodes"),
+            *([unknown_bar] if unknown else []),
         ),
     )
     total = sum(bar.amount for bar in group.bars)

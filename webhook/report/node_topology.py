@@ -26,8 +26,10 @@ from webhook.report.capacity import (
     CAPACITY,
     NO_AGENT,
     UNKNOWN_CELL,
+    UNKNOWN_CLAIMS,
     UNKNOWN_FREE,
     NodeCapacity,
+    amount_beside_unknown,
     count_missing_gpus,
     missing_gpus_text,
 )
@@ -136,7 +138,7 @@ def node_lines(
 
 def _allocated_lines(cards: Iterable[PublishedCard], allocated: Iterable[AllocatedDevice] | None) -> list[str]:
     if allocated is None:
-        return ["", "Allocated devices are unknown: resource claims cannot be read."]
+        return [f"{UNKNOWN_CELL} {UNKNOWN_CLAIMS}"]
     rows = allocated_device_rows(cards, allocated)
     return ["", *ALLOCATED_DEVICES.to_lines(rows)] if rows else []
 
@@ -162,9 +164,22 @@ CARDS: Table[PublishedCard] = Table(
             lambda card: str(len(card.usage.devices)),
             numeric=True,
         ),
-        gpu_column("allocatedMilli", lambda card: card.usage.allocated_milli, "Allocated"),
-        gpu_column("freeMilli", lambda card: card.usage.free_milli, "Free"),
+        Column(
+            "allocatedMilli",
+            lambda card: card.usage.allocated_milli,
+            "Allocated",
+            lambda card: amount_beside_unknown(card.usage.allocated_milli, card.usage.unknown_milli),
+            numeric=True,
+        ),
+        Column(
+            "freeMilli",
+            lambda card: card.usage.free_milli,
+            "Free",
+            lambda card: amount_beside_unknown(card.usage.free_milli, card.usage.unknown_milli),
+            numeric=True,
+        ),
         Column("fits", lambda card: dict(card.usage.fits), "Fits", lambda card: _fits_cell(card.usage)),
+        Column("unknownMilli", lambda card: card.usage.unknown_milli),
     )
 )
 """GPUs of ResourceSlices, with the number of devices that each is published as."""
@@ -204,6 +219,8 @@ def _memory_cell(memory_mib: int | None) -> str:
 
 
 def _fits_cell(card: CardUsage) -> str:
+    if card.unknown_milli:
+        return UNKNOWN_CELL
     return ", ".join(f"{count} x {profile}" for profile, count in card.fits.items())
 
 

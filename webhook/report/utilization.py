@@ -40,6 +40,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         over_requested: Allocated to the others, and not needed by them.
         fragmented: Free, and unusable by a typical pod of this cluster.
         unschedulable: Free, on nodes that take no pods or on tainted devices.
+        unknown: Allocated to claims or free, which is unknown.
         pending_pods: Pods with GPUs that have no node.
         pods_on_missing_nodes: Pods with GPUs whose node does not exist or has none; nothing is allocated to them.
         overcommitted_milli: What pods request beyond what their nodes have; not allocated.
@@ -57,6 +58,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     over_requested: GpuCost
     fragmented: GpuCost
     unschedulable: GpuCost
+    unknown: GpuCost
     pending_pods: int
     pods_on_missing_nodes: int
     overcommitted_milli: int
@@ -78,7 +80,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
     @property
     def usable(self) -> GpuCost:
         """Free, and usable by a typical pod of this cluster."""
-        return self.allocatable - self.allocated - self.fragmented - self.unschedulable
+        return self.allocatable - self.allocated - self.fragmented - self.unschedulable - self.unknown
 
     @property
     def allocated_or_usable(self) -> GpuCost:
@@ -134,8 +136,10 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[tuple[str, GpuCost], ...]:
-        """The six parts of all GPUs, in the order of a waterfall from all to the effective ones."""
+        """The parts of all GPUs, in the order of a waterfall from all to the effective ones."""
+        unknown = (("free or allocated", self.unknown),) if self.unknown.milli else ()
         return (
+            *unknown,
             ("free and usable", self.usable),
             ("fragmented", self.fragmented),
             ("on unschedulable nodes", self.unschedulable),
@@ -164,6 +168,7 @@ def compute_utilization(
         over_requested=sum((row.over_requested for row in workloads), NO_COST),
         fragmented=sum((gpu_cost(node.name, node.fragmented_milli, prices) for node in nodes), NO_COST),
         unschedulable=sum((gpu_cost(node.name, node.unschedulable_milli, prices) for node in nodes), NO_COST),
+        unknown=sum((gpu_cost(node.name, node.unknown_milli, prices) for node in nodes), NO_COST),
         pending_pods=sum(row.pending for row in gpu_workloads),
         pods_on_missing_nodes=sum(row.pods_on_missing_nodes for row in workloads),
         overcommitted_milli=sum(row.overcommitted_milli for row in workloads),
@@ -246,6 +251,8 @@ def utilization_caveats(figures: ClusterUtilization) -> Iterator[str]:
     if figures.unschedulable.milli:
         unschedulable = _gpus_are(figures.unschedulable.milli)
         yield f"{unschedulable} free on unschedulable nodes or tainted devices: neither allocated nor usable."
+    if figures.unknown.milli:
+        yield f"{_gpus_are(figures.unknown.milli)} free or allocated, which is unknown: resource claims cannot be read."
     if figures.pending_pods:
         yield f"{_pods_are(figures.pending_pods)} pending."
     if figures.pods_on_missing_nodes:
@@ -287,6 +294,7 @@ def utilization_document(figures: ClusterUtilization) -> dict[str, Any]:
         "overRequested": figures.over_requested,
         "fragmented": figures.fragmented,
         "unschedulable": figures.unschedulable,
+        "unknown": figures.unknown,
     }
     data: dict[str, Any] = {
         "installedGpus": figures.installed,

@@ -23,16 +23,19 @@ class PodAllocation(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         milli: Allocated thousandths of a GPU.
         node_exists: Whether its node exists and has GPUs.
+        claims_known: Whether it is known what claims have of its node.
     """
 
     pod: CheckResult
     milli: int
     node_exists: bool
+    claims_known: bool = True
 
     @property
     def overcommitted_milli(self) -> int:
         """Thousandths of a GPU that it requests beyond what its node has."""
-        return self.pod.decision.gpu_milli_before - self.milli if self.node_exists else 0
+        is_known = self.node_exists and self.claims_known
+        return self.pod.decision.gpu_milli_before - self.milli if is_known else 0
 
     @property
     def over_requested_milli(self) -> int:
@@ -320,10 +323,11 @@ def pod_allocations(results: Iterable[CheckResult], nodes: Sequence[NodeCapacity
         nodes: Every node with GPUs; None if unknown: each pod then has what it requests.
     """
     left = {node.name: node.allocated_milli for node in nodes or () if not node.missing_gpus}
+    unknown = {node.name for node in nodes or () if node.unknown_milli}
     for pod in results:
         node = pod.node or ""
         requested = pod.decision.gpu_milli_before if node else 0
         milli = min(requested, left.get(node, 0)) if nodes is not None else requested
         if node in left:
             left[node] -= milli
-        yield PodAllocation(pod, milli, bool(node) and (nodes is None or node in left))
+        yield PodAllocation(pod, milli, bool(node) and (nodes is None or node in left), node not in unknown)

@@ -129,6 +129,7 @@ class CardUsage(NamedTuple):
         free_milli: Thousandths that claims can still get.
         tainted_milli: Thousandths of devices that nobody has, and that taints keep claims from.
         fits: Free parts by profile: how many of that profile alone could still be allocated.
+        unknown_milli: Thousandths that are allocated or free; 0 unless claims may not be read.
     """
 
     devices: tuple[str, ...]
@@ -139,6 +140,12 @@ class CardUsage(NamedTuple):
     free_milli: int
     tainted_milli: int
     fits: Mapping[str, int]
+    unknown_milli: int = 0
+
+    def with_unknown_claims(self) -> CardUsage:
+        """Return the card if it is not known what claims have of it."""
+        unknown = self.allocated_milli + self.free_milli
+        return self._replace(allocated_milli=0, free_milli=0, fits={}, unknown_milli=unknown)
 
 
 def gpus_of_pool(pool: NodePool) -> dict[str, PublishedGpu]:

@@ -148,6 +148,11 @@ def product_by_node(view: DeviceView, fleet: Fleet) -> dict[str, str]:
 
 
 def _cards_on_node(pool: NodePool, devices: DeviceView) -> tuple[CardUsage, ...]:
+    cards = _cards_by_claims(pool, devices)
+    return cards if devices.knows_claims else tuple([card.with_unknown_claims() for card in cards])
+
+
+def _cards_by_claims(pool: NodePool, devices: DeviceView) -> tuple[CardUsage, ...]:
     allocated = devices.allocated.get(pool.id, NOTHING_ALLOCATED)
     if allocated.consumed or pool.unreachable or not all(each.usable for each in pool.devices):
         return tuple(cards_of_pool(pool, allocated))

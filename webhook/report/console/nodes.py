@@ -17,7 +17,7 @@ from webhook.placement.mig import MigCard, MigPlacement
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
-from webhook.report.capacity import CAPACITY_WIDE, UNKNOWN_CELL, NodeCapacity, capacity_notes
+from webhook.report.capacity import CAPACITY_WIDE, UNKNOWN_CELL, NodeCapacity, amount_beside_unknown, capacity_notes
 from webhook.report.console.page import NODES_ENTRY, render_console_page
 from webhook.report.console.query import FilterField, PageQuery, node_address, page_address, workload_address
 from webhook.report.console.rows import PageLink, sort_keys, table_markup, table_page
@@ -125,7 +125,7 @@ def _is_selected_but_for_island(node: NodeCapacity, query: PageQuery) -> bool:
 
 def _may_have_island(node: NodeCapacity, query: PageQuery) -> bool:
     """Return whether a node has enough free GPUs for the island of the query, and its islands are unknown."""
-    enough = bool(_least_island(query)) and node.free_milli >= _least_island(query) * CARD_MILLI
+    enough = bool(_least_island(query)) and node.free_milli + node.unknown_milli >= _least_island(query) * CARD_MILLI
     return enough and node.largest_island is None and _is_selected_but_for_island(node, query)
 
 
@@ -225,6 +225,8 @@ def node_page(
     context = {
         "name": name,
         "capacity": capacity,
+        "allocated_gpus": amount_beside_unknown(capacity.allocated_milli, capacity.unknown_milli) if capacity else "",
+        "free_gpus": amount_beside_unknown(capacity.free_milli, capacity.unknown_milli) if capacity else "",
         "is_missing": capacity is not None and capacity.missing_gpus > 0,
         "advertises": capacity is not None and not (capacity.from_slices or capacity.missing_gpus),
         "island": _free_island_text(capacity),
