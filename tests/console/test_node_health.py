@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.builders import make_node
 from tests.console.conftest import page_words
@@ -75,6 +76,43 @@ def test_a_node_whose_labels_state_gpus_that_are_not_allocatable_says_so_on_its_
 
 
 A100 = "NVIDIA-A100-SXM4-80GB"
+LARGE = "nvidia.com/mig-3g.40gb"
+LINKED = {
+    "all in MIG mode": ({LARGE: 16}, "NVLink All its GPUs are in MIG mode, in which NVLink connects none."),
+    "two that are not": (
+        {LARGE: 12, "nvidia.com/gpu": 2},
+        "NVLink connects every pair has 2 GPUs. 6 of its 8 GPUs are in MIG mode, in which NVLink connects none",
+    ),
+    "one that is not": ({LARGE: 14, "nvidia.com/gpu": 1}, "no agent reports them. 7 of its 8 GPUs are in MIG mode"),
+    "none in MIG mode": (
+        {"nvidia.com/gpu": 8},
+        "0,1,2,3,4,5,6,7 . The largest set in which NVLink connects",
+    ),
+}
+
+
+@pytest.mark.parametrize(("units", "sentence"), LINKED.values(), ids=LINKED)
+def test_nvlink_connects_no_gpu_in_mig_mode(demo: ClusterReading, units: dict[str, int], sentence: str) -> None:
+    labels = {"nvidia.com/gpu.product": A100, "nvidia.com/gpu.count": "8", "nvidia.com/mig.strategy": "mixed"}
+    found = placement_input(make_node("n", labels, **units))
+    page = page_words(node_page(demo.state, found.snapshot, 0, (), ()))
+
+    assert sentence in page
+    assert ("Connected directly" in page) == (LARGE not in units)
+
+
+def test_slices_of_a_failed_device_plugin_are_no_gpus(demo: ClusterReading) -> None:
+    labels = {"nvidia.com/gpu.product": f"{A100}-MIG-1g.10gb", "nvidia.com/gpu.count": "56"}
+    found = placement_input(make_node("n", labels | {"nvidia.com/mig.strategy": "single"}))
+    state = msgspec.structs.replace(demo.state, nodes=tuple(node_capacities(found.snapshot, found.mix)))
+    step = next(each for each in next_steps(state) if each.link.endswith("show=missing"))
+    listed = page_words(nodes_page(state, PageQuery({"show": "missing"})))
+
+    assert step.worth.milli == 8000
+    assert "56 slices 1g.10gb not allocatable" in listed
+    assert "56 slices 1g.10gb of 8 GPUs" in page_words(node_page(state, found.snapshot, 0, (), ()))
+
+
 HOLDER = running_gpu_pod("ranker-0", "mig", "nvidia.com/mig-3g.40gb")
 INSTANCES = {0: [("3g.40gb", 0, "team/ranker-0"), ("2g.20gb", 4, "")], 1: [("1g.10gb", 0, "")]}
 

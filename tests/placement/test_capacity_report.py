@@ -18,10 +18,13 @@ from tests.placement.clusters import (
     shared_node,
     with_gpu_conditions,
 )
+from webhook.model.dra.device_pools import PoolId
+from webhook.model.dra.gpu_devices import CardUsage
+from webhook.model.dra.pool_kinds import PublishedCard
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
-from webhook.report.node_topology import node_document
+from webhook.report.node_topology import node_document, node_lines
 from webhook.report.utilization import ClusterUtilization, compute_utilization
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -41,7 +44,8 @@ def plain(count: int, where: str = "n") -> list[Json]:
 
 ONE = running_gpu_pod("one", "n", cpu="100m")
 SLICES = [running_gpu_pod(f"slice-{i}", "cut", SMALL, cpu="100m") for i in range(9)]
-CARD = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/mig.strategy": "mixed"}
+A100 = "NVIDIA-A100-SXM4-80GB"
+CARD = {"nvidia.com/gpu.product": A100, "nvidia.com/mig.strategy": "mixed"}
 LARGE = "nvidia.com/mig-3g.40gb"
 
 
@@ -152,10 +156,22 @@ def labeled(count: int, allocatable: int = 0) -> Json:
     return make_node("n", {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": str(count)}, **{GPU: allocatable})
 
 
+SINGLE = {"nvidia.com/gpu.product": f"{A100}-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
+
+
+def labeled_slices(profile: str, count: int, allocatable: int = 0) -> Json:
+    """Return a node with MIG strategy single: the label counts slices."""
+    labels = SINGLE | {"nvidia.com/gpu.product": f"{A100}-MIG-{profile}", "nvidia.com/gpu.count": str(count)}
+    return make_node("n", labels, **{GPU: allocatable})
+
+
 KARPENTER = "karpenter.k8s.aws/instance-gpu"
 MISSING: dict[str, tuple[Json, int | None]] = {
     "labels state eight GPUs, and none is allocatable": (labeled(8), 8),
     "labels of Karpenter": (make_node("n", {f"{KARPENTER}-name": "h100", f"{KARPENTER}-count": "4"}), 4),
+    "labels state the slices of eight GPUs": (labeled_slices("1g.10gb", 56), 8),
+    "three slices of each GPU leave a part unused": (labeled_slices("2g.20gb", 24), 8),
+    "one slice of each GPU has its media engines": (labeled_slices("1g.10gb.me", 8), 8),
     "the node is cordoned": (labeled(8) | {"spec": {"unschedulable": True}}, 8),
     "one GPU is allocatable": (labeled(8, allocatable=1), 0),
     "labels state no GPU": (labeled(0), None),
@@ -175,7 +191,84 @@ def test_gpus_in_labels_that_are_not_allocatable_are_missing_and_not_installed(
     assert not missing or (total.installed_gpus, total.total_milli) == (0, 0)
 
 
-SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
+def test_slices_with_the_name_of_gpus_are_installed_as_the_gpus_that_they_fill() -> None:
+    [found] = of(labeled_slices("2g.20gb", 24, allocatable=24))
+    placement = placement_input(labeled_slices("2g.20gb", 24, allocatable=24))
+
+    assert found.installed_gpus == 8
+    gpus = node_document(placement.snapshot, 0, found, [])["gpus"]
+    assert [gpu["state"] for gpu in gpus] == ["partitioned"] * 8
+
+
+def test_a_failed_device_plugin_counts_slices_as_slices() -> None:
+    found = of(labeled_slices("1g.10gb", 56))
+    placement = placement_input(labeled_slices("1g.10gb", 56))
+    table = capacity_table(found)
+
+    assert "56 slices 1g.10gb not allocatable" in table[2]
+    assert "n: its labels state 56 slices 1g.10gb of 8 GPUs, and none is allocatable" in table[-1]
+    assert "56 slices 1g.10gb of 8 GPUs" in node_lines(placement.snapshot, 0, [])[0]
+
+
+ASSUMED: dict[str, Json] = {
+    "of a node whose device plugin failed": labeled(8),
+    "of a node without labels": make_node("n"),
+    "of a node with slices and no labels": make_node("n", {}, **{LARGE: 2}),
+}
+
+
+@pytest.mark.parametrize("machine", ASSUMED.values(), ids=ASSUMED)
+def test_no_gpu_is_listed_that_a_node_is_not_known_to_have(machine: Json) -> None:
+    snapshot = placement_input(machine).snapshot
+    lines = node_lines(snapshot, 0, [])
+
+    assert node_document(snapshot, 0, None, [])["gpus"] == []
+    assert len(lines) == 1
+    assert ("has no GPUs" in lines[0]) == (machine == make_node("n"))
+
+
+def test_of_a_node_with_gpus_of_resource_slices_only_these_are_listed() -> None:
+    """The labels of GPU feature discovery state them too."""
+    usage = CardUsage(("gpu-0",), "gpu-0", H100, 81920, 0, 1000, 0, {})
+    cards = [PublishedCard(PoolId("gpu.nvidia.com", "n"), usage, "")]
+    snapshot = placement_input(labeled(1)).snapshot
+
+    assert node_lines(snapshot, 0, [], cards)[1].startswith("gpu.nvidia.com/n/gpu-0")
+    assert node_document(snapshot, 0, None, [], cards)["gpus"] == []
+
+
+UNLINKED: dict[str, tuple[list[Json], str]] = {
+    "all, without an agent": (
+        [make_node("n", CARD | {"nvidia.com/gpu.count": "8"}, **{LARGE: 16})],
+        "All its GPUs are in MIG mode, in which NVLink connects none.",
+    ),
+    "slices with the name of GPUs": (
+        [labeled_slices("1g.10gb", 56, allocatable=56)],
+        "All its GPUs are in MIG mode, in which NVLink connects none.",
+    ),
+    "six of eight, without an agent": (
+        [make_node("n", CARD | {"nvidia.com/gpu.count": "8"}, **{LARGE: 12, GPU: 2})],
+        "6 of its 8 GPUs are in MIG mode, in which NVLink connects none; no agent reports which.",
+    ),
+    "one of two, by the agent": (
+        [
+            make_node("n", CARD, **{LARGE: 2, GPU: 1}),
+            gpu_node_report("n", 2, {}, mig_instances={0: [("3g.40gb", 0, ""), ("3g.40gb", 4, "")]}),
+        ],
+        "1 of its 2 GPUs is in MIG mode, in which NVLink connects none.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "note"), UNLINKED.values(), ids=UNLINKED)
+def test_partitioned_gpus_have_no_links(objects: list[Json], note: str) -> None:
+    snapshot = placement_input(*objects).snapshot
+    lines = node_lines(snapshot, 0, [])
+
+    assert note in lines
+    assert ("NV12" in "".join(lines)) == ("; no agent" in note)
+
+
 UNUSED: dict[str, tuple[list[Json], int]] = {
     "whole cards": ([node(), ONE], 0),
     "shares": ([shared_node(), running_gpu_pod("a", "n", "nvidia.com/gpu.shared", 3)], 250),

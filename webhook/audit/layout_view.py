@@ -15,7 +15,7 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, CARD_MILLI, MIG_PRE
 from webhook.model.node_labels import PRODUCT_LABEL, REPLICAS_LABEL, SHARING_LABEL
 from webhook.model.objects import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus
 from webhook.model.pods import QuantityText
-from webhook.placement.devices import GPU_COUNT_LABEL
+from webhook.placement.labeled_gpus import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import WHOLE_CARD
 from webhook.placement.mig import mig_geometry
 from webhook.placement.node_layouts import NodeLayout

@@ -22,7 +22,9 @@ from webhook.model.gpu_node import (
     GPUNodeStatus,
     MigInstance,
 )
-from webhook.model.node_labels import PRODUCT_LABEL, parse_count
+from webhook.model.gpu_resources import MIG_PREFIX
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.placement.labeled_gpus import labeled_gpus
 from webhook.placement.mig import MigCard, MigGeometry, MigPlacement, mig_geometry
 from webhook.placement.nvlink import gpu_mask
 from webhook.placement.topology import (
@@ -32,9 +34,8 @@ from webhook.placement.topology import (
     GpuTopology,
     PciePath,
     assumed_topology,
+    topology_without_links,
 )
-
-GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
@@ -156,9 +157,12 @@ def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
 def devices_from_labels(node: FleetNode, whole: int, free: int) -> NodeDevices:
     """Return the devices that labels suggest, of `whole` advertised GPUs and `free` free ones.
 
-    Which GPUs are free is known only if all of them are.
+    Which GPUs are free is known only if all of them are. If all are in MIG mode, none has links.
     """
-    gpus = min(MAX_GPUS, max(whole, parse_count(node.labels.get(GPU_COUNT_LABEL)) or 0))
+    gpus = min(MAX_GPUS, max(whole, labeled_gpus(node.labels).cards))
+    is_partitioned = not whole and any(name.startswith(MIG_PREFIX) for name in node.gpus)
+    if is_partitioned:
+        return reconcile_free_count(NodeDevices(topology_without_links(gpus)), free)
     return reconcile_free_count(NodeDevices(assumed_topology(node.labels.get(PRODUCT_LABEL, ""), gpus)), free)
 
 

@@ -18,8 +18,8 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count, without_shared_mark
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.placement.devices import GPU_COUNT_LABEL
 from webhook.placement.integer_program import IntegerProgram
+from webhook.placement.labeled_gpus import GPU_COUNT_LABEL
 from webhook.placement.layout_plan import (
     SHARE_FORMS,
     WHOLE_CARD,

@@ -18,12 +18,13 @@ from webhook.model.dra.pool_kinds import NodeCards, cards_by_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU, parse_gpu_resource
-from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count, read_cloud_labels
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.offers import GpuOffer
-from webhook.placement.devices import GPU_COUNT_LABEL, NodeDevices
+from webhook.placement.devices import NodeDevices
 from webhook.placement.fragmentation.strategies import FgdScorer
 from webhook.placement.fragmentation.workload_mix import WorkloadMix
+from webhook.placement.labeled_gpus import GPU_COUNT_LABEL, LabeledGpus, labeled_gpus, labeled_or_cloud_gpus
 from webhook.placement.mig import MigCard, MigGeometry, count_instances, mig_geometry, occupied_units
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
@@ -60,6 +61,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
         note: Which of its GPUs other nodes share and do not count; "" for none.
         health: How many of its GPUs are unhealthy or degraded, by its agent; "" for none.
         missing_gpus: GPUs that its labels state while none is allocatable; they do not count as installed.
+        missing_slices: What its labels state instead of these GPUs where slices have their name; "" for nothing.
         unused_part_milli: What pods do not use of its partitioned and shared cards, on nodes that take pods.
         unknown_milli: Thousandths of which it is unknown whether claims have them.
     """
@@ -80,6 +82,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     note: str = ""
     health: str = ""
     missing_gpus: int = 0
+    missing_slices: str = ""
     unused_part_milli: int = 0
     unknown_milli: int = 0
 
@@ -121,30 +124,38 @@ def node_capacities(
             capacities.append(_advertised_twice(capacity, of_slices) if of_slices else capacity)
         elif of_slices is not None:
             capacities.append(of_slices)
-        elif missing := count_missing_gpus(node):
+        elif missing := find_missing_gpus(node):
             capacities.append(_capacity_without_gpus(node, missing))
     return capacities
 
 
-def count_missing_gpus(node: FleetNode) -> int:
-    """Return the GPUs that the labels of a node state, if it has none to allocate; 0 if it has."""
+def find_missing_gpus(node: FleetNode) -> LabeledGpus | None:
+    """Return the GPUs that the labels of a node state, if it has none to allocate; None if it has."""
     if node.gpus or node.implausible_gpus:
-        return 0
-    stated = parse_count(node.labels.get(GPU_COUNT_LABEL)) or read_cloud_labels(node.labels).gpus or 0
-    return min(stated, MAX_ISLAND_GPUS)
+        return None
+    stated = labeled_or_cloud_gpus(node.labels)
+    return stated if stated.units else None
 
 
-def missing_gpus_text(missing: int) -> str:
+def missing_gpus_text(missing: LabeledGpus) -> str:
     """Return what is known about a node whose labels state GPUs of which none is allocatable.
 
-    >>> missing_gpus_text(8)
+    >>> missing_gpus_text(LabeledGpus(8))
     'its labels state 8 GPUs, and none is allocatable: the device plugin does not run, or the node is being prepared'
     """
-    stated = f"its labels state {pluralize(missing, 'GPU')}, and none is allocatable"
-    return f"{stated}: the device plugin does not run, or the node is being prepared"
+    gpus = pluralize(missing.cards, "GPU")
+    stated = f"{_slices_text(missing)} of {gpus}" if missing.profile else gpus
+    return (
+        f"its labels state {stated}, and none is allocatable: the device plugin does not run, or the node is being "
+        "prepared"
+    )
 
 
-def _capacity_without_gpus(node: FleetNode, missing: int) -> NodeCapacity:
+def _slices_text(missing: LabeledGpus) -> str:
+    return f"{pluralize(missing.units, 'slice')} {missing.profile}" if missing.profile else ""
+
+
+def _capacity_without_gpus(node: FleetNode, missing: LabeledGpus) -> NodeCapacity:
     return NodeCapacity(
         name=node.name,
         product=_short_product(node),
@@ -156,7 +167,8 @@ def _capacity_without_gpus(node: FleetNode, missing: int) -> NodeCapacity:
         fragmented_milli=0,
         warning=missing_gpus_text(missing),
         schedulable=node.usable,
-        missing_gpus=missing,
+        missing_gpus=min(missing.cards, MAX_ISLAND_GPUS),
+        missing_slices=_slices_text(missing),
     )
 
 
@@ -309,7 +321,7 @@ def _capacity_warnings(snapshot: SchedulingSnapshot, index: int) -> Iterator[str
     node, devices = snapshot.fleet.nodes[index], snapshot.devices[index]
     for resource, units in node.implausible_gpus.items():
         yield f"reports {units} {resource}, more than any node can have: ignored"
-    if _labeled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
+    if labeled_gpus(node.labels).cards > MAX_ISLAND_GPUS:
         count = node.labels[GPU_COUNT_LABEL]
         yield f"label {GPU_COUNT_LABEL} is {count}, more than any node can have: allocatable GPUs are counted instead"
     if node.name in snapshot.report_errors:
@@ -330,13 +342,9 @@ def _health_text(devices: NodeDevices) -> str:
 
 
 def _count_installed_gpus(labels: Mapping[str, str], total_milli: int) -> int:
-    """Return the physical GPUs. With MIG strategy single the label counts slices, so offers are added up instead."""
-    count = _labeled_gpu_count(labels)
+    """Return the physical GPUs; if labels do not say how many, those that the offers add up to."""
+    count = labeled_gpus(labels).cards
     return count if 0 < count <= MAX_ISLAND_GPUS else round(total_milli / 1000)
-
-
-def _labeled_gpu_count(labels: Mapping[str, str]) -> int:
-    return (parse_count(labels.get(GPU_COUNT_LABEL)) or 0) if labels.get(STRATEGY_LABEL) != "single" else 0
 
 
 def _largest_free_island(snapshot: SchedulingSnapshot, index: int) -> int | None:
@@ -399,7 +407,8 @@ def _island_cell(node: NodeCapacity) -> str:
 
 
 def _state_cell(node: NodeCapacity) -> str:
-    missing = f"{pluralize(node.missing_gpus, 'GPU')} not allocatable" if node.missing_gpus else ""
+    stated = node.missing_slices or pluralize(node.missing_gpus, "GPU")
+    missing = f"{stated} not allocatable" if node.missing_gpus else ""
     return ", ".join(filter(None, (_scheduling_state(node), missing, node.health, "warning" if node.warning else "")))
 
 

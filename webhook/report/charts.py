@@ -133,14 +133,14 @@ def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> s
     """Draw GPUs on a circle with a line for each pair that NVLink connects, the thicker the more links.
 
     Args:
-        states: State of each GPU; "free" is drawn open.
+        states: State of each GPU that is drawn; "free" is drawn open.
     """
     size, radius = 560.0, 170.0
-    middle = size / 2
-    turn = [2 * pi * i / max(1, topology.gpu_count) - pi / 2 for i in range(topology.gpu_count)]
+    middle, number = size / 2, len(states)
+    turn = [2 * pi * i / max(1, number) - pi / 2 for i in range(number)]
     at = [(middle + radius * cos(angle), middle + radius * sin(angle)) for angle in turn]
     body = [_svg_text(middle, 24, name, "middle")]
-    links = {(i, j): topology.count_nvlinks(i, j) for i in range(topology.gpu_count) for j in range(i)}
+    links = {(i, j): topology.count_nvlinks(i, j) for i in range(number) for j in range(i)}
     most = max(links.values(), default=0)
     for (i, j), count in links.items():
         if not count:

@@ -13,6 +13,7 @@ from webhook.model.dra.device_allocations import AllocatedDevice
 from webhook.model.dra.device_pools import DeviceId
 from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.dra.pool_kinds import PublishedCard
+from webhook.model.fleet import FleetNode
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import count_gpu_units, effective_requests
 from webhook.model.pods import Pod, pod_display_name
@@ -30,7 +31,7 @@ from webhook.report.capacity import (
     UNKNOWN_FREE,
     NodeCapacity,
     amount_beside_unknown,
-    count_missing_gpus,
+    find_missing_gpus,
     missing_gpus_text,
 )
 from webhook.report.tables import Column, Table, gpu_column
@@ -112,28 +113,77 @@ def node_lines(
         wide: Whether the table of these cards has all columns.
     """
     devices, topology = snapshot.devices[node], snapshot.devices[node].topology
-    missing = 0 if cards else count_missing_gpus(snapshot.fleet.nodes[node])
+    missing = None if cards else find_missing_gpus(snapshot.fleet.nodes[node])
     if missing:
         return [f"{sanitize(snapshot.fleet.nodes[node].name)}: {missing_gpus_text(missing)}", *_pod_lines(pods)]
-    if cards and not topology.gpu_count:
+    gpus = listed_gpus(snapshot, node)
+    if cards and not gpus:
         return [*CARDS.to_lines(cards, wide=wide), *_allocated_lines(cards, allocated)]
-    if not topology.gpu_count and not pods:
-        return [f"{sanitize(snapshot.fleet.nodes[node].name)} has no GPUs"]
-    states = [gpu_state(snapshot, node, i) for i in range(topology.gpu_count)]
+    if not gpus:
+        return [_unlisted_gpus_text(snapshot.fleet.nodes[node]), *_pod_lines(pods)]
+    states = [gpu_state(snapshot, node, i) for i in gpus]
     cards_with_state = [(card, "free") for card in devices.mig_cards]
     cards_with_state += [(card, "unhealthy") for card in devices.unhealthy_mig_cards]
     partitions = [
         f"GPU{card.index}  {_mig_instances_text(card.used, card.idle, idle_state)}"
         for card, idle_state in sorted(cards_with_state, key=lambda each: each[0].index)
     ]
-    notes = {
-        TopologyConfidence.MEASURED: [],
-        TopologyConfidence.ASSUMED: ["Links assumed from the product; no agent reports them."],
-    }
-    note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
+    notes = list(_link_notes(snapshot, node))
     if UNKNOWN_CELL in states:
-        note = [f"{UNKNOWN_CELL} {AGENT_DISAGREES if devices.whole_gpus else NO_AGENT}: {UNKNOWN_FREE}", *note]
-    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *_pod_lines(pods)]
+        notes = [f"{UNKNOWN_CELL} {AGENT_DISAGREES if devices.whole_gpus else NO_AGENT}: {UNKNOWN_FREE}", *notes]
+    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *notes, *_pod_lines(pods)]
+
+
+def _unlisted_gpus_text(node: FleetNode) -> str:
+    """Return what is known about the GPUs of a node without labels that say how many it has."""
+    units = ", ".join(f"{count} {sanitize(name)}" for name, count in node.gpus.items())
+    known = f": advertises {units}; {NO_AGENT}, and no label says how many GPUs these are" if units else " has no GPUs"
+    return f"{sanitize(node.name)}{known}"
+
+
+def _link_notes(snapshot: SchedulingSnapshot, node: int) -> Iterator[str]:
+    topology, partitioned = snapshot.devices[node].topology, partitioned_gpus_text(snapshot, node)
+    confidence = topology.confidence
+    if partitioned:
+        yield f"{partitioned}."
+    if count_partitioned_gpus(snapshot, node) == topology.gpu_count:
+        return
+    if confidence is TopologyConfidence.ASSUMED:
+        yield "Links assumed from the product; no agent reports them."
+    elif confidence is TopologyConfidence.UNKNOWN:
+        yield "It is unknown how these GPUs are linked."
+
+
+def listed_gpus(snapshot: SchedulingSnapshot, node: int) -> range:
+    """Return the GPUs of device plugins that a node is known to have: none that only its labels state."""
+    topology = snapshot.devices[node].topology
+    is_reported = topology.confidence is TopologyConfidence.MEASURED
+    return range(topology.gpu_count if is_reported or not find_missing_gpus(snapshot.fleet.nodes[node]) else 0)
+
+
+def count_partitioned_gpus(snapshot: SchedulingSnapshot, node: int) -> int:
+    """Return the GPUs in MIG mode: those that the agent reports, else those that are neither whole nor shared."""
+    devices = snapshot.devices[node]
+    if devices.topology.confidence is TopologyConfidence.MEASURED:
+        return len(devices.mig_cards) + len(devices.unhealthy_mig_cards)
+    units = snapshot.fleet.nodes[node].gpus.items()
+    offers = [(offer, count) for name, count in units if (offer := snapshot.fleet.offer_on(name, node))]
+    if not any(offer.profile for offer, _ in offers):
+        return 0
+    others = sum(-(-count // offer.replicas) for offer, count in offers if not offer.profile)
+    return max(0, devices.topology.gpu_count - others)
+
+
+def partitioned_gpus_text(snapshot: SchedulingSnapshot, node: int) -> str:
+    """Return which GPUs of a node have no links because they are in MIG mode; "" for none."""
+    partitioned, topology = count_partitioned_gpus(snapshot, node), snapshot.devices[node].topology
+    if not partitioned:
+        return ""
+    if partitioned == topology.gpu_count:
+        return "All its GPUs are in MIG mode, in which NVLink connects none"
+    number = f"{partitioned} of its {topology.gpu_count} GPUs {'is' if partitioned == 1 else 'are'} in MIG mode"
+    unknown = "" if topology.confidence is TopologyConfidence.MEASURED else "; no agent reports which"
+    return f"{number}, in which NVLink connects none{unknown}"
 
 
 def _allocated_lines(cards: Iterable[PublishedCard], allocated: Iterable[AllocatedDevice] | None) -> list[str]:
@@ -244,8 +294,7 @@ def node_document(
     allocated: Iterable[AllocatedDevice] | None = (),
 ) -> dict[str, Any]:
     """Return a node as plain data; one without GPUs has no capacity."""
-    topology = snapshot.devices[node].topology
-    gpus = range(topology.gpu_count)
+    topology, gpus = snapshot.devices[node].topology, listed_gpus(snapshot, node)
     return {
         "node": CAPACITY.to_document(capacity) if capacity else {"name": snapshot.fleet.nodes[node].name, "gpus": 0},
         "linksFrom": topology.confidence.name.lower(),
@@ -296,7 +345,8 @@ def gpu_state(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
     if any(card.index == gpu for card in devices.mig_cards):
         return "partitioned, no instance in use"
     if devices.free is None:
-        return UNKNOWN_CELL
+        is_partitioned = count_partitioned_gpus(snapshot, node) == devices.topology.gpu_count
+        return "partitioned" if is_partitioned else UNKNOWN_CELL
     if devices.withdrawn >> gpu & 1:
         return "not advertised"
     return "free" if devices.free >> gpu & 1 else "in use"

@@ -42,6 +42,7 @@ from webhook.report.charts import node_links_svg
 from webhook.report.node_topology import (
     gpu_pods_by_node,
     gpu_state,
+    listed_gpus,
     machine_topology_document,
     machine_topology_lines,
     node_document,
@@ -174,7 +175,7 @@ def _node_reports(
     allocated = allocated_in_pools(placement.devices, {card.pool for card in cards})
     document = node_document(cluster, position, capacity, pods, cards, allocated)
     topology = cluster.devices[position].topology
-    states = [gpu_state(cluster, position, gpu) for gpu in range(topology.gpu_count)]
+    states = [gpu_state(cluster, position, gpu) for gpu in listed_gpus(cluster, position)]
     return {
         "table": lambda: join_lines(node_lines(cluster, position, pods, cards, allocated)),
         "wide": lambda: join_lines(node_lines(cluster, position, pods, cards, allocated, wide=True)),

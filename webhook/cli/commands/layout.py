@@ -47,7 +47,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import MIG_PREFIX
 from webhook.model.node_labels import parse_count
-from webhook.placement.devices import GPU_COUNT_LABEL
+from webhook.placement.labeled_gpus import GPU_COUNT_LABEL
 from webhook.placement.layout_parts import plan_layouts
 from webhook.placement.layout_plan import SOLVER_SECONDS, STEP_SECONDS
 from webhook.placement.node_layouts import (

@@ -29,9 +29,12 @@ from webhook.report.node_topology import (
     AllocatedDeviceRow,
     NodePodGpus,
     allocated_device_rows,
+    count_partitioned_gpus,
     gpu_list,
     gpu_state,
+    listed_gpus,
     numa_node,
+    partitioned_gpus_text,
 )
 from webhook.report.tables import Column, Table
 from webhook.report.text import pluralize, sanitize
@@ -156,6 +159,24 @@ class CardRow(NamedTuple):
     conditions: tuple[str, ...] = ()
 
 
+class LinkSummary(NamedTuple):
+    """The NVLinks between the GPUs of a node.
+
+    Attributes:
+        source: Who says how they are linked.
+        connected: The sets of GPUs that are connected, directly or through others.
+        largest_set: GPUs in the largest set in which every pair is connected; 0 if it is unknown.
+        partitioned: Which of them are in MIG mode; "" for none.
+        has_others: Whether some are not.
+    """
+
+    source: str
+    connected: tuple[str, ...]
+    largest_set: int
+    partitioned: str
+    has_others: bool
+
+
 class OfferRow(NamedTuple):
     """Units of one resource name that a node advertises."""
 
@@ -217,7 +238,7 @@ def node_page(
         cards: GPUs of ResourceSlices.
         allocated: Devices of these that claims have; None if claims may not be read.
     """
-    name, topology = snapshot.fleet.nodes[node].name, snapshot.devices[node].topology
+    name = snapshot.fleet.nodes[node].name
     capacity = next((each for each in state.nodes if each.name == name), None)
     cards_of_node = list(_card_rows(snapshot, node))
     drawn = "".join(each.drawing for each in cards_of_node)
@@ -227,16 +248,12 @@ def node_page(
         "capacity": capacity,
         "allocated_gpus": amount_beside_unknown(capacity.allocated_milli, capacity.unknown_milli) if capacity else "",
         "free_gpus": amount_beside_unknown(capacity.free_milli, capacity.unknown_milli) if capacity else "",
-        "is_missing": capacity is not None and capacity.missing_gpus > 0,
         "advertises": capacity is not None and not (capacity.from_slices or capacity.missing_gpus),
         "island": _free_island_text(capacity),
         "notes": capacity_notes([capacity]) if capacity else [],
         "cards": cards_of_node,
         "legend": [(css, label) for css, label in CARD_LEGEND if f'class="{css}"' in drawn],
-        "connected": [gpu_list(each) for each in nvlink_components(topology) if len(each) > 1],
-        "gpu_count": topology.gpu_count,
-        "links_from": _links_text(topology),
-        "largest_set": gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1) if topology.gpu_count else 0,
+        "links": _link_summary(snapshot, node) if listed_gpus(snapshot, node) else None,
         "offers": table_markup(OFFERS, list(_offer_rows(snapshot, node)), "resource"),
         "published": table_markup(CARDS, cards, "card") if cards else "",
         "allocated": _allocated_markup(state, rows[:MAX_NODE_PODS]) if rows else "",
@@ -284,6 +301,22 @@ def _links_text(topology: GpuTopology) -> str:
     if topology.confidence is TopologyConfidence.ASSUMED:
         return "assumed from the product, as no agent reports them"
     return "unknown"
+
+
+def _link_summary(snapshot: SchedulingSnapshot, node: int) -> LinkSummary:
+    topology, partitioned = snapshot.devices[node].topology, count_partitioned_gpus(snapshot, node)
+    gpus, sets, connected = topology.gpu_count, gpu_sets(topology), nvlink_components(topology)
+    largest = sets.largest_island((1 << gpus) - 1)
+    if partitioned and topology.confidence is not TopologyConfidence.MEASURED:
+        others = gpus - partitioned
+        connected, largest = [], others if others and sets.are_all_connected(others) else 0
+    return LinkSummary(
+        _links_text(topology),
+        tuple(gpu_list(each) for each in connected if len(each) > 1),
+        largest if largest > 1 else 0,
+        partitioned_gpus_text(snapshot, node),
+        partitioned < gpus,
+    )
 
 
 def nvlink_components(topology: GpuTopology) -> list[tuple[int, ...]]:
