@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
 
 from tests.builders import PodMaker, make_node, make_pod
 from tests.storage_builders import claim_volume, make_claim, make_volume
+from webhook.audit import sequential_reach
+from webhook.audit.cluster_audit import audit_documents
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
-from webhook.audit.pod_audit import audit_pods
 from webhook.cache.snapshot import view_of_objects
 from webhook.policy.loader import load_policies
 from webhook.report.reach import ReachReport, reach_document, reach_lines, summarize_reach
@@ -36,14 +40,18 @@ spec:
 """
 
 
-def reach_of(*objects: dict[str, Any], mode: str = "enforce", more: str = "") -> ReachReport | None:
+def reach_of(
+    *objects: dict[str, Any], mode: str = "enforce", more: str = "", most_kept: int = 10
+) -> ReachReport | None:
     """Audit a snapshot under a policy that right-sizes namespace team."""
     found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
     loaded = load_policies([("p.yaml", (RIGHT_SIZING % mode).rstrip() + more + "\n")])
     assert loaded.policies is not None, loaded.errors
     context = EvaluationContext(loaded.policies, view, datetime(2026, 6, 1, tzinfo=UTC))
-    return summarize_reach(audit_pods(found, context), view.fleet)
+    with patch.object(sequential_reach, "MAX_KEPT_PODS", most_kept):
+        audit = audit_documents(found, len(found), context, None, lambda documents, _: nullcontext(documents))
+    return summarize_reach(audit.results, view.fleet)
 
 
 def running(name: str = "p", gpus: int = 1) -> PodMaker:
@@ -150,7 +158,7 @@ def test_right_sized_pods_are_counted_and_pods_without_gpus_are_not() -> None:
     reach = reach_of(WHOLE, SLICES, running().build(), make_pod("cpu").build())
     assert reach is not None
     assert (reach.eligible, reach.right_sized, reach.kept, reach.ineligible) == (1, 1, (), ())
-    assert str(reach) == "1 of 1 eligible pod right-sized (100.0%), each evaluated alone"
+    assert str(reach) == "1 of 1 eligible pod right-sized (100.0%)"
 
 
 def test_partitions_are_advised_for_pods_for_which_no_slice_is_free() -> None:
@@ -249,10 +257,86 @@ def test_lines_and_document_have_the_same_figures() -> None:
     assert reach is not None
     lines = list(reach_lines(reach))
     assert lines[:2] == [
-        "Reach: 0 of 1 eligible pod right-sized (0.0%), each evaluated alone",
+        "Reach: 0 of 1 eligible pod right-sized (0.0%)",
         "Not eligible: 1 MultipleGPUs",
     ]
     assert "NoRightSizingPolicy" in lines[3]
     document = reach_document(reach)
     assert (document["eligiblePods"], document["rightSizedPods"]) == (1, 0)
     assert [each["reason"] for each in document["kept"]] == ["NoRightSizingPolicy"]
+
+
+def one_slice(units: int = 1, name: str = "slices", **resources: Any) -> dict[str, Any]:
+    """Return a node with a few slices."""
+    labels = {**SLICES["metadata"]["labels"], HOST: name}
+    return make_node(name, labels, **{"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": units, **resources})
+
+
+HOST = "kubernetes.io/hostname"
+LARGER = make_node("larger", SLICES["metadata"]["labels"], **{"nvidia.com/gpu": 4, "nvidia.com/mig-2g.20gb": 1})
+APART = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": HOST}
+
+
+def apart(name: str) -> PodMaker:
+    """Return a pod that runs on no node with others of its application."""
+    return running(name).label("app", "a").spec(affinity={"podAntiAffinity": {REQUIRED: [APART]}})
+
+
+def with_port(name: str) -> PodMaker:
+    pod = running(name)
+    pod.main["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    return pod
+
+
+def opting_out(name: str) -> PodMaker:
+    return running(name).annotate("rightslice.dev/keep", "true")
+
+
+IN_ORDER: dict[str, tuple[list[dict[str, Any]], Callable[[str], PodMaker], int]] = {
+    "one slice": ([one_slice()], running, 1),
+    "two slices": ([one_slice(2)], running, 2),
+    "a slice and a larger one": ([one_slice(), LARGER], running, 2),
+    "slices on a node with CPU for one": (
+        [one_slice(4, cpu="3")],
+        lambda name: running(name).requests("cpu", "2"),
+        1,
+    ),
+    "slices on a node that accepts one more pod": ([one_slice(4, pods="1")], running, 1),
+    "slices on two nodes, each for one pod of an application": ([one_slice(4), one_slice(4, "b")], apart, 2),
+    "slices on two nodes, on each of which the port is free once": ([one_slice(4), one_slice(4, "b")], with_port, 2),
+}
+
+
+@pytest.mark.parametrize(("nodes", "make", "most"), IN_ORDER.values(), ids=IN_ORDER)
+def test_of_ten_pods_that_would_each_fit_only_as_many_are_right_sized_as_fit_together_on(
+    nodes: list[dict[str, Any]], make: Callable[[str], PodMaker], most: int
+) -> None:
+    pods = [make(f"p{number}").build() for number in range(10)]
+    reach = reach_of(WHOLE, *nodes, *pods)
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized, reach.kept) == (most, most, ())
+    assert sum(each.pods for each in reach.ineligible) == 10 - most
+
+
+def test_the_pods_that_would_gain_from_a_change_are_those_that_fit_on_what_right_sized_pods_leave() -> None:
+    kept, right_sized = ([make(f"{make.__name__}{i}").build() for i in range(4)] for make in (opting_out, running))
+    reach = reach_of(WHOLE, one_slice(6), *kept, *right_sized)
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized) == (6, 4)
+    assert [(each.pods, each.reason) for each in reach.kept] == [(2, "OptedOut")]
+    assert [(each.pods, each.reason) for each in reach.ineligible] == [(2, "NoFreeCapacity")]
+    assert list(map(str, reach.partitioning)) == [f"Partition 1 {CARDS} card as 7 x 1g.10gb: up to 2 more pods"]
+
+
+def test_pods_in_audit_mode_take_slices_from_one_another() -> None:
+    reach = reach_of(WHOLE, one_slice(3), *(running(f"p{number}").build() for number in range(10)), mode="audit")
+    assert reach is not None
+    assert (reach.eligible, reach.right_sized) == (3, 0)
+    assert [(each.pods, each.reason) for each in reach.kept] == [(3, "AuditMode")]
+
+
+def test_the_report_says_how_many_of_too_many_pods_are_evaluated_alone() -> None:
+    reach = reach_of(WHOLE, one_slice(), *(opting_out(f"p{number}").build() for number in range(5)), most_kept=2)
+    assert reach is not None
+    assert (reach.eligible, reach.alone) == (4, 3)
+    assert str(reach).endswith("(0.0%); 3 of these evaluated alone, so fewer may get a slice")

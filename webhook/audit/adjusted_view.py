@@ -27,6 +27,7 @@ from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
 from webhook.model.filters.pod_ties import PodTies, TiedNodes
+from webhook.model.filters.volumes import bind_volumes
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import ObjectMeta, Pod, without_nulls
@@ -172,3 +173,16 @@ def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool
     if uses := pod_volumes(pod):
         adjusted.storage = _without_user(view.storage, [f"{namespace}/{use.claim}" for use in uses], runs=runs)
     return adjusted
+
+
+def with_pod_moved(view: ClusterView, namespace: str, pod: Pod, node: str, *, runs: bool) -> ClusterView:
+    """Return a view in which a stored pod is on another node, with its ties to other pods and its volumes."""
+    name, uses = pod.metadata.name, pod_volumes(pod)
+    if not view.has_pod(namespace, name):
+        return view.with_pod_bound(pod, node)
+    others = view._usage.tie_counts_of_others(namespace, name)
+    counts = {key: {**by_node, node: by_node.get(node, 0) + 1} for key, by_node in others.items()}
+    storage = _without_user(view.storage, [f"{namespace}/{use.claim}" for use in uses], runs=runs)
+    storage = bind_volumes(namespace, uses, node, storage) if uses else view.storage
+    usage = view._usage.with_tie_counts(counts)
+    return view.with_tie_counts(counts)._copy_with(_usage=usage, storage=storage)

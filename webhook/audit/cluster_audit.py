@@ -19,6 +19,7 @@ from webhook.audit.disruption_budgets import drain_limits
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pods, created_since, creation_time, is_active_pod
+from webhook.audit.sequential_reach import SequentialReach
 from webhook.cache.placement_input import GpuPods, PodMixCounter, build_placement_input, build_scheduling_snapshot
 from webhook.cache.snapshot import ClusterSnapshot
 from webhook.model.cluster_view import ClusterView
@@ -181,13 +182,17 @@ def audit_documents(
 ) -> ClusterAudit:
     """Evaluate the active pods among some documents, except those created before `since`.
 
-    In an adjusted cluster, equal pods are evaluated once.
+    In an adjusted cluster, equal pods are evaluated once, and their reach is that of each alone.
     """
     evaluated = msgspec.structs.replace(context, view=adjust_view(context)) if adjust_view else context
     intern_result, undated = ResultInterner(), list[SourceObject]()
     selected = created_since(documents if since is None else _collect_undated_pods(documents, undated), since)
     with show_progress(selected, length) as shown:
-        results = [intern_result(result) for result in audit_pods(shown, evaluated, equal_once=adjust_view is not None)]
+        if adjust_view is None:
+            reach = SequentialReach(evaluated)
+            results = reach.decide_kept([intern_result(reach.add(result)) for result in audit_pods(shown, evaluated)])
+        else:
+            results = [intern_result(result) for result in audit_pods(shown, evaluated, equal_once=True)]
     return ClusterAudit(results, context, undated_pods=len(undated))
 
 

@@ -317,7 +317,8 @@ def audit_pod(
         return evaluate_object(recreated_source(source), context)
     context_without_pod = msgspec.structs.replace(context, view=view)
     result = _evaluate_resizing(evaluate, context_without_pod, unsized, measure)
-    reach = reach_of_pod(request, result.decision, measure(result.decision.requested_units), context_without_pod)
+    milli = measure(result.decision.requested_units)
+    reach = reach_of_pod(request, result.decision, milli, context_without_pod).reach
     if reach is not None and reach.eligible and reach.outcome in _KEEP_REASONS and result.decision.keep_reason:
         result = _keep_for(result, _KEEP_REASONS[reach.outcome])  # the reason of its queue
     result = _measure_result(result, requests, measure)

@@ -10,7 +10,7 @@ its queue, if that would not admit slices either.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -63,10 +63,22 @@ NO_SLICE_REASONS = NO_OFFER_REASONS | {KeepReason.NO_FREE_CAPACITY}
 """Reasons that other partitions would change."""
 
 
+class ReachDecision(NamedTuple):
+    """Whether a pod could use a smaller GPU, and that GPU.
+
+    Attributes:
+        reach: None for a pod without GPUs.
+        choice: None if it is not eligible.
+    """
+
+    reach: PodReach | None
+    choice: OfferChoice | None = None
+
+
 def reach_of_pod(
     request: AdmissionRequest, decision: Decision, allocated_milli: int, context: EvaluationContext
-) -> PodReach | None:
-    """Return whether a pod could use a smaller GPU, and why it keeps its own; None if it has none.
+) -> ReachDecision:
+    """Return whether a pod could use a smaller GPU, and why it keeps its own.
 
     Args:
         request: The pod, as it would be created again.
@@ -76,27 +88,36 @@ def reach_of_pod(
     """
     outcome = decision.outcome
     if not allocated_milli or request.pod is None:
-        return None
+        return ReachDecision(None)
     if decision.denials:
-        return PodReach(eligible=False, outcome=DENIED)
+        return _not_eligible(DENIED)
     if isinstance(outcome, OfferChoice):
-        return PodReach(eligible=True, outcome=decision.right_sizing_outcome)
+        return _with_choice(outcome, decision.right_sizing_outcome, allocated_milli)
     if outcome.reason in INHERENT_REASONS:
-        return PodReach(eligible=False, outcome=outcome.reason.value)
+        return _not_eligible(outcome.reason)
     if gang_sign(request.pod):  # its queue's labels may be the only sign, and are removed below
-        return PodReach(eligible=False, outcome=KeepReason.GANG_MEMBER.value)
+        return _not_eligible(KeepReason.GANG_MEMBER)
     unrestricted = msgspec.structs.replace(context, policies=unrestricted_policies())
     free = build_admission_request(without_restrictions(request.load_object()), unrestricted)
     unrestricted_decision = decide(free, unrestricted.policies, context.view, context.usage, context.now)
     found = unrestricted_decision.outcome
     if isinstance(found, OfferChoice):
-        if found.gpu_milli >= allocated_milli:
-            return PodReach(eligible=False, outcome=KeepReason.NO_WHOLE_GPU.value)
         queued = _outcome_in_queue(request, context) or _outcome_with_charge(request, outcome, context)
-        return PodReach(eligible=True, outcome=queued or outcome.reason.value)
+        return _with_choice(found, queued or outcome.reason.value, allocated_milli)
     missing = unrestricted_decision.needed_mib if found.reason in NO_SLICE_REASONS else 0
     nodes = _card_nodes(free.pod or request.pod, context.view) if missing else 0
-    return PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing, card_nodes=nodes)
+    return ReachDecision(PodReach(eligible=False, outcome=found.reason.value, missing_mib=missing, card_nodes=nodes))
+
+
+def _with_choice(choice: OfferChoice, outcome: str, allocated_milli: int) -> ReachDecision:
+    """Return that a pod is eligible, unless its choice is no smaller than what it has."""
+    if choice.gpu_milli >= allocated_milli:
+        return _not_eligible(KeepReason.NO_WHOLE_GPU)
+    return ReachDecision(PodReach(eligible=True, outcome=outcome), choice)
+
+
+def _not_eligible(outcome: str) -> ReachDecision:
+    return ReachDecision(PodReach(eligible=False, outcome=outcome))
 
 
 def _outcome_in_queue(request: AdmissionRequest, context: EvaluationContext) -> str:

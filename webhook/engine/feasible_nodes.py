@@ -198,6 +198,15 @@ class FeasibleNodes:
         domains = (allowed & domain for domain in tied.domains)
         return sum(self._has_free_node(resource, count, each, tied.on_nodes) for each in domains) > tied.blocked
 
+    def find_free_nodes(self, resource: str, nodes: int) -> int:
+        """Return the nodes of a mask that may take the pod and have what it requests, with one unit, free now.
+
+        Pods without a node take nothing.
+        """
+        tied = self.tied_nodes(self.selected)
+        allowed = nodes & self.nodes & self.volumes.nodes & (tied.allowed if tied is not None else 0)
+        return self.view.find_free_nodes(resource, self.with_free_ports(allowed), 1, *self.amounts())
+
     def _has_free_node(self, resource: str, count: int, nodes: int, takers: int) -> bool:
         volumes = self.volumes
         if nodes & volumes.exclusive:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from msgspec.structs import replace
+
 from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.claims import (
@@ -63,7 +65,7 @@ from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
-from webhook.model.pod_resources import ResourceAmounts
+from webhook.model.pod_resources import RequestedAmounts, ResourceAmounts
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, OwnerReference, Pod, PodLabelSelector
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
@@ -430,12 +432,21 @@ class ClusterView:
         units = min(1 if one_on_node else most + pending, units)
         slots = 0
         for each in range(1, units + 1):
-            found = nodes & self._fitting(resource, each, each * cpu_milli, each * memory)
-            found &= self._pods.nodes_with_at_least(each)
-            for name, amount in others:
-                found &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(each * amount)
-            slots += found.bit_count()
+            slots += self.find_free_nodes(resource, nodes, each, cpu_milli, memory, others).bit_count()
         return min(most, max(0, slots - pending))
+
+    def find_free_nodes(
+        self, resource: str, nodes: int, pods: int, cpu_milli: int, memory: int, others: ResourceAmounts
+    ) -> int:
+        """Return the nodes of a mask with enough free for a number of pods with one unit each.
+
+        Pods without a node take nothing.
+        """
+        found = nodes & self._fitting(resource, pods, pods * cpu_milli, pods * memory)
+        found &= self._pods.nodes_with_at_least(pods)
+        for name, amount in others:
+            found &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(pods * amount)
+        return found
 
     def nodes_with_free_units(self, resource: str) -> int:
         """Return the nodes with a unit of a GPU resource that no pod holds."""
@@ -760,6 +771,19 @@ class ClusterView:
             _gpus={name: self._with_units_changed(name, index, moves) for name, index in self._gpus.items()},
             _others={name: _with_others_changed(name, index, moves) for name, index in self._others.items()},
         )
+
+    def with_unit_taken(self, resource: str, node: int, amounts: RequestedAmounts) -> ClusterView:
+        """Return the view after one more pod on a node took a unit of a GPU resource and its other amounts."""
+        units = {name: self.free_index(name).amount_of(node) for name in self.fleet.nodes[node].gpus}
+        before, taken = replace(self.free_on_node(node), gpus=units), dict(amounts.others)
+        after = FreeResources(
+            before.cpu_milli - amounts.cpu_milli,
+            before.memory - amounts.memory,
+            {**units, resource: units[resource] - 1},
+            others={name: amount - taken.get(name, 0) for name, amount in before.others.items()},
+            pods=before.pods - 1,
+        )
+        return self.with_free({node: (before, after)})
 
     def _with_units_changed(
         self, resource: str, index: ThresholdIndex, moves: Sequence[tuple[int, tuple[FreeResources, FreeResources]]]

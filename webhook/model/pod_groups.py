@@ -173,7 +173,11 @@ class NamespacePods:
 
     def with_groups(self, changes: Mapping[PodLabels, PodCounts]) -> NamespacePods:
         """Return the pods with the numbers of some sets of labels replaced."""
-        changed = NamespacePods({labels: n for labels, n in {**self.groups, **changes}.items() if n != NO_PODS})
+        groups = {**self.groups, **changes}
+        for labels, counts in changes.items():
+            if counts == NO_PODS:
+                del groups[labels]
+        changed = NamespacePods(groups)
         if changed.groups.keys() == self.groups.keys():
             changed._by_label = self._by_label
         return changed

@@ -244,9 +244,19 @@ class QuotaUsage:
         pod = self._pods.get(namespace, {}).get(name)
         if pod is None or not pod.ties:
             return {}
+        counts = self._count_by_tie()
+        return {key: {**counts[key], pod.node: counts[key][pod.node] - 1} for key in pod.ties}
+
+    def with_tie_counts(self, counts: Mapping[TieKey, Mapping[str, int]]) -> QuotaUsage:
+        """Replace the numbers of pods with some ties."""
+        after = self._copy_caches()
+        after._pods_by_tie = {**self._count_by_tie(), **{key: Counter(by_node) for key, by_node in counts.items()}}
+        return after
+
+    def _count_by_tie(self) -> dict[TieKey, Counter[str]]:
         if self._pods_by_tie is None:
             self._pods_by_tie = count_by_tie(pod for pods in self._pods.values() for pod in pods.values())
-        return {key: {**self._pods_by_tie[key], pod.node: self._pods_by_tie[key][pod.node] - 1} for key in pod.ties}
+        return self._pods_by_tie
 
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""

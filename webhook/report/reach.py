@@ -1,8 +1,8 @@
 """Reach: how many of the pods that could use a smaller GPU get one, and why the others keep theirs.
 
 A pod is eligible if a policy without restrictions would right-size it now: it needs one whole GPU at a time, its need
-is known and smaller, and a MIG slice is free that the scheduler would give it. A pod that policies deny is not
-eligible.
+is known and smaller, and a MIG slice is free that the scheduler would give it. Pods are decided one after another, the
+right-sized ones first, so that no slice counts twice. A pod that policies deny is not eligible.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class ReachReport(NamedTuple):
         kept: The others, by reason, the most pods first.
         ineligible: All other pods with GPUs, by reason.
         partitioning: What other partitions would add.
+        alone: Eligible pods that are not decided one after another, because there are too many: fewer may get a slice.
     """
 
     eligible: int
@@ -90,13 +91,15 @@ class ReachReport(NamedTuple):
     kept: tuple[KeptPods, ...]
     ineligible: tuple[KeptPods, ...]
     partitioning: tuple[PartitioningAdvice, ...]
+    alone: int = 0
 
     def __str__(self) -> str:
         if not self.eligible:
             return "no pod could use a smaller GPU that is free now"
         share = format_percent(1000 * self.right_sized // self.eligible)
         eligible = pluralize(self.eligible, "eligible pod")
-        return f"{self.right_sized} of {eligible} right-sized ({share}), each evaluated alone"
+        alone = f"; {self.alone} of these evaluated alone, so fewer may get a slice" if self.alone else ""
+        return f"{self.right_sized} of {eligible} right-sized ({share}){alone}"
 
 
 KEPT_PODS = Table[KeptPods](
@@ -124,6 +127,7 @@ def summarize_reach(results: Iterable[CheckResult], fleet: Fleet) -> ReachReport
         _kept_pods(kept),
         _kept_pods(ineligible),
         _advise_partitioning(needs, fleet),
+        sum(each.alone for each in found),
     )
 
 
@@ -225,4 +229,5 @@ def reach_document(reach: ReachReport) -> Json:
         "kept": list(map(KEPT_PODS.to_document, reach.kept)),
         "ineligible": list(map(KEPT_PODS.to_document, reach.ineligible)),
         "partitioning": [each._asdict() for each in reach.partitioning],
+        "evaluatedAlonePods": reach.alone,
     }

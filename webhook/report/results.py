@@ -72,12 +72,15 @@ class PodReach(msgspec.Struct, frozen=True, gc=False):
         outcome: `RIGHT_SIZED`, `AUDIT_MODE`, `DENIED`, or the word of the `KeepReason`.
         missing_mib: The GPU memory that it needs if no slice is free for that, in MiB; else 0.
         card_nodes: Then the mask of the nodes with whole cards that it may use.
+        alone: Whether it is eligible only as long as no other pod takes its slice, because there are too many pods to
+            decide them all one after another.
     """
 
     eligible: bool
     outcome: str
     missing_mib: int = 0
     card_nodes: int = 0
+    alone: bool = False
 
 
 class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
