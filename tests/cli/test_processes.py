@@ -71,15 +71,24 @@ def test_the_version_needs_neither_typer_nor_pydantic() -> None:
     assert out.splitlines()[1:] == [b""]
 
 
-def test_a_check_without_a_cluster_needs_neither_the_http_client_nor_numpy() -> None:
-    code = "import sys; sys.argv = ['rightslice', 'check', 'examples/pods/01-notebook-8gb.yaml']\n"
+SLOW_PACKAGES = {"aiohttp", "kubernetes", "numpy"}
+NEEDED = {
+    "without a cluster": ([], ""),
+    "the example cluster, of which usage is estimated": (["--cluster", "demo"], "numpy"),
+}
+
+
+@pytest.mark.parametrize(("flags", "needed"), NEEDED.values(), ids=NEEDED)
+def test_a_check_imports_no_slow_package_that_it_does_not_need(flags: list[str], needed: str) -> None:
+    arguments = ["rightslice", "check", "examples/pods/01-notebook-8gb.yaml", *flags]
+    code = f"import sys; sys.argv = {arguments}\n"
     code += "from webhook.cli.main import run\ntry: run()\n"
-    code += "finally: print(*sorted({'aiohttp', 'kubernetes', 'numpy'} & set(sys.modules)))"
+    code += f"finally: print(*sorted({SLOW_PACKAGES} & set(sys.modules)))"
     call = [sys.executable, "-c", code]
     out = subprocess.run(call, capture_output=True, env=ENVIRONMENT, cwd=ROOT, check=False).stdout
 
     assert b"1 object: " in out
-    assert out.splitlines()[-1] == b""
+    assert out.splitlines()[-1].decode() == needed
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.builders import make_pod
 from tests.cli.conftest import INPUTS, JUNE, Run
 from tests.house.checkout import read_checkout_file as read_page
 from tests.usage.hostile_servers import fake_prometheus, fixed_answer, serve_answer
-from webhook.cli.usage_inputs import estimate_view, read_usage_file
+from webhook.cli.usage_records import estimate_view, read_usage_file
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
 from webhook.usage.record_file import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record
 

@@ -21,6 +21,7 @@ UNREGISTERED = {
     "audit/layout_demand.py": "keyed by products and MIG profiles; the command line and the console use it",
     "certs/secret_state.py": "keyed by our own certificates",
     "cli/usage_inputs.py": "keyed by flags of a command; the last value only",
+    "cli/usage_records.py": "keyed by flags of a command; the last value only",
     "engine/feasible_nodes.py": "keyed by the fleet",
     "engine/matched_policies.py": "keyed by masks over policies",
     "engine/node_fit.py": "keyed by the fleet",

@@ -100,6 +100,13 @@ def test_higher_price_never_lowers_a_limit(peaks: Floats, fleet: Floats) -> None
     assert (np.diff(cheapest_limits(below(peaks, fleet=fleet), GRID)) >= 0).all()
 
 
+@given(PEAKS, PEAKS)
+def test_the_cheapest_limit_is_that_of_all_sizes(peaks: Floats, fleet: Floats) -> None:
+    chance = below(peaks, fleet=fleet)
+    costs = np.outer(PRICES, 1 - chance) - GRID.typical / GRID.sizes
+    assert (cheapest_limits(chance, GRID) == GRID.sizes[costs.argmin(axis=1)]).all()
+
+
 @given(st.lists(st.floats(16_384, CARD), max_size=300), st.floats(0.001, 0.5))
 def test_price_is_the_smallest_that_meets_the_target(peaks: list[float], target: float) -> None:
     counted = OverrunCounter()

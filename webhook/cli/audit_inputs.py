@@ -42,7 +42,7 @@ from webhook.report.text import pluralize, sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import AdjustView, ClusterAudit
-    from webhook.cli.usage_inputs import ClusterUsage
+    from webhook.cli.usage_records import ClusterUsage
     from webhook.usage.record_file import UsageRecord
 
 NO_PRICES = "none"
@@ -88,15 +88,19 @@ class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
 
     def find_usage(self) -> ClusterUsage:
         """Read recorded usage, else that of the named Prometheus, else that of a live cluster's own."""
-        from webhook.cli import usage_inputs  # numpy is slow to import
+        from webhook.cli.usage_records import ClusterUsage  # numpy is slow to import
 
         if self.usage is not None and self.prometheus is not None:
             exit_with_error("--usage and --prometheus: are mutually exclusive, found both. Use only one")
         if self.prometheus is not None and self.prometheus != NO_PROMETHEUS:
-            return usage_inputs.ClusterUsage(usage_inputs.read_prometheus(self.prometheus, self.now))
+            from webhook.cli.usage_inputs import read_prometheus  # the HTTP client is slow to import
+
+            return ClusterUsage(read_prometheus(self.prometheus, self.now))
         if self.usage is None and self.prometheus is None and self.cluster == LIVE and not self.paths:
-            return usage_inputs.read_cluster_prometheus(self.access, self.now)
-        return usage_inputs.ClusterUsage(super().read_record())
+            from webhook.cli.usage_inputs import read_cluster_prometheus
+
+            return read_cluster_prometheus(self.access, self.now)
+        return ClusterUsage(super().read_record())
 
 
 def run_audit(flags: AuditFlags, adjust_view: AdjustView | None = None) -> ClusterAudit:

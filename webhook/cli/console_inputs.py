@@ -30,7 +30,7 @@ from webhook.cli.commands.check import policies_source_text
 from webhook.cli.commands.layout import DemandOptions, LayoutFlags, plan_cluster_layout
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
 from webhook.cli.output import ErrorExit, print_note, show_progress
-from webhook.cli.usage_inputs import estimate_view
+from webhook.cli.usage_records import estimate_view
 from webhook.console.compact_documents import CompactDocuments
 from webhook.console.limits import describe_limits
 from webhook.console.pod_samples import PodSamples

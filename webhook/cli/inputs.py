@@ -58,7 +58,7 @@ class EvaluationFlags(msgspec.Struct, frozen=True, kw_only=True):
         record = self.read_record()
         if record is None:
             return UsageView()
-        from webhook.cli.usage_inputs import estimate_view  # numpy is slow to import
+        from webhook.cli.usage_records import estimate_view  # numpy is slow to import
 
         return estimate_view(record, verbose=self.verbose)
 
@@ -71,11 +71,11 @@ def read_recorded_usage(usage: str | None, cluster: str | None, moment: datetime
     """Read a file of usage; without one, the usage of the example cluster if that is the cluster."""
     if usage is None and cluster != DEMO:
         return None
-    from webhook.cli import usage_inputs  # numpy is slow to import
+    from webhook.cli import usage_records  # numpy is slow to import
 
     if usage is None:
-        return usage_inputs.read_demo_record(moment)
-    return usage_inputs.read_usage_file(usage, moment)
+        return usage_records.read_demo_record(moment)
+    return usage_records.read_usage_file(usage, moment)
 
 
 def read_evaluation_context(flags: EvaluationFlags, usage: UsageView) -> EvaluationContext:

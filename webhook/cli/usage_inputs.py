@@ -1,4 +1,4 @@
-"""GPU usage for commands: of a file, of the example cluster, of a named Prometheus, or of the cluster's own.
+"""GPU usage for commands: of a named Prometheus, or of the cluster's own.
 
 Find the Prometheus of a cluster by the labels of its Service, and reach it through the API server's proxy.
 
@@ -14,26 +14,21 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from webhook.cli.cluster_access import ClusterFlags, call_api
-from webhook.cli.inputs import shipped_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note
-from webhook.errors import ApiError, RightsliceError, UsageError
+from webhook.cli.usage_records import ClusterUsage, check_age
+from webhook.errors import ApiError, UsageError
 from webhook.kube.api import KubeClient
-from webhook.model.usage import UsageView
 from webhook.report.text import pluralize, sanitize
-from webhook.usage import loader
-from webhook.usage.estimator import estimate_usage
-from webhook.usage.history import count_pods
 from webhook.usage.history_reader import PrometheusReading, read_histories
 from webhook.usage.prometheus import PrometheusClient
 from webhook.usage.prometheus_source import PrometheusEndpoint, PrometheusSource
-from webhook.usage.record_file import UsageRecord, read_record
+from webhook.usage.record_file import UsageRecord
 
 CREDENTIALS_HINT = "If it needs credentials, write a file with rightslice usage record, and name it with --usage"
 
@@ -41,23 +36,6 @@ SERVICE_HINT = (
     "A Service has a name only in the cluster. Elsewhere leave --prometheus out, and it is found by its labels, or "
     "forward its port: kubectl port-forward -n NAMESPACE service/NAME 9090"
 )
-
-
-@lru_cache(maxsize=1)
-def read_usage_file(name: str, moment: datetime) -> UsageRecord | None:
-    """Read a file of recorded GPU usage; None if it is too old. Exits if it cannot be used."""
-    try:
-        recorded = read_record(Path(name))
-    except RightsliceError as error:
-        exit_with_error(f"--usage {error}")
-    return _check_age(recorded, f"--usage {sanitize(name)}", moment, exit_with_error)
-
-
-@lru_cache(maxsize=1)
-def read_demo_record(moment: datetime) -> UsageRecord:
-    """Read the usage of the example cluster, as if it had been recorded now."""
-    print_note("note: demo is an example cluster with three weeks of example usage, not yours")
-    return read_record(Path(shipped_path("examples", "usage", "demo.json"))).moved_to(int(moment.timestamp()))
 
 
 @lru_cache(maxsize=1)
@@ -78,18 +56,6 @@ def read_prometheus(url: str, moment: datetime) -> UsageRecord | None:
 def _is_service(url: str) -> bool:
     """Return whether a URL names a Service: NAME.NAMESPACE.svc."""
     return (urlsplit(url).hostname or "").split(".")[2:3] == ["svc"]
-
-
-class ClusterUsage(NamedTuple):
-    """The usage that was read for a cluster.
-
-    Attributes:
-        record: None if there is none, or it is too old.
-        problem: Why the cluster's own Prometheus was not read; "" if it was, or was not to be read.
-    """
-
-    record: UsageRecord | None
-    problem: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -120,17 +86,6 @@ def read_cluster_prometheus(access: ClusterFlags, moment: datetime) -> ClusterUs
     return ClusterUsage(_record_of(reading, source, moment, _note_without_usage))
 
 
-def estimate_view(recorded: UsageRecord, *, verbose: bool = False) -> UsageView:
-    """Estimate needs from a record."""
-    view = estimate_usage(recorded.histories, recorded.now)
-    if verbose:
-        recorded_at = datetime.fromtimestamp(recorded.now, UTC)
-        pods, containers = count_pods(recorded.histories), len(view.observed)
-        of_pods = f"{pluralize(containers, 'container')} of {pluralize(pods, 'pod')}"
-        print_note(f"usage: {of_pods}, recorded {recorded_at:%Y-%m-%dT%H:%M:%SZ}")
-    return view
-
-
 async def read_usage_history(client: PrometheusClient) -> PrometheusReading:
     """Read the usage of the last days within the time limit.
 
@@ -157,21 +112,7 @@ def _record_of(
 ) -> UsageRecord | None:
     for note in reading.notes:
         print_note(f"note: {sanitize(note)}")
-    return _check_age(UsageRecord(reading.histories, reading.now), source, moment, reject)
-
-
-def _check_age(
-    recorded: UsageRecord, source: str, moment: datetime, reject: Callable[[str], None]
-) -> UsageRecord | None:
-    """Return the record, None if it is too old; `reject` handles one of the future."""
-    now = moment.timestamp()
-    if error_text := loader.future_record_error(recorded.now, now):
-        reject(f"{source}: {error_text}")
-        return None
-    too_old = loader.old_record_error(recorded.now, now)
-    if note := too_old or loader.record_age_note(recorded.now, now):
-        print_note(f"note: {source}: {note}")
-    return None if too_old else recorded
+    return check_age(UsageRecord(reading.histories, reading.now), source, moment, reject)
 
 
 LABEL_SELECTORS = (

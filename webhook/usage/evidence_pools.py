@@ -256,10 +256,11 @@ def hourly_probability(below: Floats, hours: float) -> Floats:
 
 
 def cheapest_limits(below: Floats, grid: SizeGrid) -> Floats:
-    """Return the cheapest limit at each of `PRICES`, MiB."""
-    costs = np.outer(PRICES, 1 - below)
-    costs -= grid.typical / grid.sizes
-    return np.asarray(grid.sizes[np.argmin(costs, axis=1)])
+    """Return the cheapest limit at each of `PRICES`, MiB: of sizes with one probability, the smallest is."""
+    rises = np.flatnonzero(np.diff(below, prepend=-1.0))
+    costs = np.outer(PRICES, 1 - below[rises])
+    costs -= grid.typical / grid.sizes[rises]
+    return np.asarray(grid.sizes[rises[np.argmin(costs, axis=1)]])
 
 
 class OverrunCounter:

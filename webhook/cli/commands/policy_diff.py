@@ -37,7 +37,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.selection import ObjectSelection, select_objects
-from webhook.cli.usage_inputs import estimate_view
+from webhook.cli.usage_records import estimate_view
 from webhook.errors import read_problem
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
