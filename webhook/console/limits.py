@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from webhook.audit.object_files import SourceObject
 from webhook.engine.linting import LIMIT_RANGE, LINTED_KINDS, fix_object, lint_all_objects
-from webhook.model.field_paths import map_at
+from webhook.engine.linting.validation import find_rejections
+from webhook.model.field_paths import format_path, map_at
 from webhook.model.findings import Finding
 from webhook.report.console.quotas import LimitLine, LimitObject
 from webhook.report.serialization import yaml_text
@@ -22,18 +23,21 @@ def describe_limits(sources: Iterable[SourceObject]) -> tuple[LimitObject, ...]:
     linted = [each for each in objects if each["kind"] in LINTED_KINDS]
     classes = [str(map_at(each, "metadata").get("name")) for each in objects if each["kind"] == DEVICE_CLASS]
     found = [_describe(*pair, classes) for pair in zip(linted, lint_all_objects(linted, classes), strict=True)]
-    return tuple(sorted(found, key=lambda each: (not each.findings, each.namespace, each.kind, each.name)))
+    return tuple(sorted(found, key=lambda each: (not each.is_misleading, each.namespace, each.kind, each.name)))
 
 
 def _describe(data: Json, findings: Sequence[Finding], classes: Sequence[str]) -> LimitObject:
     metadata = map_at(data, "metadata")
+    corrected = fix_object(data, findings, classes) if findings else None
+    errors = find_rejections(corrected or data)
     return LimitObject(
         str(metadata.get("namespace", "default")),
         str(data["kind"]),
         str(metadata.get("name", "")),
         tuple(_range_lines(data) if data["kind"] == LIMIT_RANGE else _quota_lines(data)),
         tuple(findings),
-        yaml_text(fix_object(data, findings, classes)) if findings else "",
+        yaml_text(corrected) if corrected is not None else "",
+        tuple(f"{format_path(each.path)}: {each.message}" for each in errors),
     )
 
 

@@ -25,7 +25,7 @@ from webhook.cli.output import (
 )
 from webhook.cli.selection import select_objects
 from webhook.engine.linting import LINTED_KINDS, find_device_problems, fix_object, lint_all_objects
-from webhook.engine.linting.validation import find_object_errors
+from webhook.engine.linting.validation import find_object_errors, find_rejections
 from webhook.errors import ApiError
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import format_path, map_at
@@ -151,7 +151,7 @@ def _lint_objects(sources: Sequence[SourceObject], classes: Sequence[str]) -> li
         for source, findings in zip(sources, findings_of_each, strict=True)
         if findings
     ]
-    return [each for each in results if not any(error.rejected for error in find_object_errors(each.fixed or {}))]
+    return [each for each in results if each.fixed is None or not any(find_rejections(each.fixed))]
 
 
 def _lint_claims(view: ClusterView, namespace: str | None) -> Iterator[LintResult]:

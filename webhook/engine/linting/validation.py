@@ -97,6 +97,12 @@ def find_object_errors(data: Json) -> Iterator[ObjectError]:
         yield from validate_quota(spec)
 
 
+def find_rejections(data: Json) -> Iterator[ObjectError]:
+    """Yield the errors for which the API server rejects an object, or an object of a list."""
+    for each in data["items"] if data["kind"] == "List" else [data]:
+        yield from (error for error in find_object_errors(each) if error.rejected)
+
+
 def _validate_range_spec(spec: Json) -> Iterator[ObjectError]:
     path: FieldPath = ("spec", "limits")
     items = spec.get("limits")

@@ -50,6 +50,7 @@ class LimitObject(NamedTuple):
     Attributes:
         findings: What it does beyond, or instead of, what it says.
         corrected: The object that does what this one says, as YAML; "" if nothing has to be corrected.
+        rejections: Why the API server would reject the corrected object, or this one if nothing is corrected.
     """
 
     namespace: str
@@ -58,6 +59,12 @@ class LimitObject(NamedTuple):
     lines: tuple[LimitLine, ...]
     findings: tuple[Finding, ...]
     corrected: str
+    rejections: tuple[str, ...] = ()
+
+    @property
+    def is_misleading(self) -> bool:
+        """Whether it does not do what it says."""
+        return bool(self.findings or self.rejections)
 
     @property
     def says(self) -> str:
@@ -70,7 +77,8 @@ def _use_cell(row: LimitObject) -> str:
 
 
 def _effect_cell(row: LimitObject) -> str:
-    return "; ".join(f"{each.code} {each.message}" for each in row.findings) or "what it says"
+    rejections = [f"the API server rejects it: {each}" for each in row.rejections]
+    return "; ".join([*(f"{each.code} {each.message}" for each in row.findings), *rejections]) or "what it says"
 
 
 LIMIT_OBJECTS = Table[LimitObject](
@@ -80,7 +88,7 @@ LIMIT_OBJECTS = Table[LimitObject](
         Column("", lambda row: row.kind, "Kind"),
         Column("", lambda row: row.says, "Says"),
         Column("", _use_cell, "Used", empty=""),
-        Column("", _effect_cell, "Does", css=lambda row: "warning" if row.findings else ""),
+        Column("", _effect_cell, "Does", css=lambda row: "warning" if row.is_misleading else ""),
     )
 )
 LIMIT_COLUMNS = sort_keys(LIMIT_OBJECTS)
@@ -120,7 +128,7 @@ def _is_selected(row: LimitObject, query: PageQuery) -> bool:
     return (
         query.value("namespace") in ("", row.namespace)
         and query.value("kind") in ("", row.kind)
-        and (not query.value("show") or bool(row.findings))
+        and (not query.value("show") or row.is_misleading)
     )
 
 
