@@ -121,6 +121,18 @@ def test_a_failed_load_keeps_the_last_view_and_is_logged() -> None:
     assert harness.events()[-1]["event"] == "usage not loaded"
 
 
+def test_a_prometheus_that_is_down_is_one_warning_until_it_answers_again() -> None:
+    harness = RefresherHarness()
+    for load in (harness.bad, harness.bad, harness.bad, harness.good, harness.bad):
+        harness.next = load
+        harness.once()
+
+    warnings = [event for event in harness.events() if event["event"] == "usage not loaded"]
+    assert len(warnings) == 2
+    assert "Check that Prometheus runs" in str(warnings[0]["advice"])
+    assert 'rightslice_usage_loads_total{result="error"} 4.0' in harness.page
+
+
 def test_usage_older_than_a_day_is_discarded() -> None:
     harness = RefresherHarness()
     harness.once()

@@ -18,7 +18,7 @@ from webhook.engine.decide import decide
 from webhook.model.decisions import Decision
 from webhook.server.admission_state import Decide
 from webhook.telemetry.logs import make_logger
-from webhook.telemetry.tracing import ReviewTracer, TracingError, make_tracer
+from webhook.telemetry.tracing import ReviewTracer, TracedReview, TracingError, make_tracer
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -185,4 +185,20 @@ def test_a_collector_that_does_not_answer_is_logged_and_delays_nothing(monkeypat
         site.server.telemetry.tracer = tracer
         assert site.evaluate(review()).status == 200
     tracer.close()
-    assert "warning of OpenTelemetry" in {json.loads(line)["event"] for line in stream.getvalue().splitlines()}
+    assert {json.loads(line)["event"] for line in stream.getvalue().splitlines()} == {"spans not exported"}
+
+
+def test_a_collector_that_is_down_is_one_warning_with_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exporter warns of each of its attempts, of the batch that it gives up, and of the full queue."""
+    for name, value in {ENDPOINT: "http://127.0.0.1:9", "OTEL_BSP_MAX_QUEUE_SIZE": "512"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "4")
+    stream = io.StringIO()
+    tracer = make_tracer({ENDPOINT: "http://127.0.0.1:9"}, make_logger("info", stream))
+    assert tracer is not None
+    for _ in range(2000):
+        tracer.record(TracedReview("mutate", "", 200, None, None, 1, 2))
+    tracer.close()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines() if "Queue full" not in line]
+    assert [line["times"] for line in lines] == [1]
+    assert "Check that a collector answers" in lines[0]["advice"]

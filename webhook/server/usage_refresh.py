@@ -30,6 +30,12 @@ FIRST_RETRY_SECONDS = 60.0
 MAX_PROMETHEUS_AGE = 24 * 3600.0
 """Older data from Prometheus is discarded: without evidence nothing is right-sized. Files have their own limit."""
 
+PROMETHEUS_ADVICE = (
+    "Check that Prometheus runs and that the NetworkPolicy of the webhook allows it. The last usage is used for a day; "
+    "after that no pod is right-sized by usage."
+)
+FILE_ADVICE = "Replace the file. The last usage is used for 30 days; after that no pod is right-sized by usage."
+
 UsageLoader = Callable[[UsageRequest], Awaitable[LoadedUsage]]
 
 
@@ -84,7 +90,7 @@ class UsageRefresher:
 
     def _record_failure(self, error: str) -> None:
         self._error, self._failures = error, self._failures + 1
-        self._telemetry.record_usage_rejected(error)
+        self._telemetry.record_usage_rejected(error, PROMETHEUS_ADVICE if self._source.prometheus else FILE_ADVICE)
         max_age = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
         if self.age is not None and self.age > max_age:
             self._last_load, self._state.usage = None, UsageView()

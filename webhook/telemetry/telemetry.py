@@ -33,6 +33,7 @@ from webhook.telemetry.metrics import (
     histogram_family,
     info_family,
 )
+from webhook.telemetry.repeated_warnings import RepeatedWarnings
 from webhook.telemetry.server_telemetry import ServerTelemetry
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ OTHER_POLICIES = "(others)"
 SLICE_STATES = ("free", "full", "missing")
 """Whether there is a slice for a need: one is free, all are allocated, or no card is partitioned for it."""
 
+USAGE_NOT_LOADED = "usage not loaded"
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -58,6 +60,7 @@ class Telemetry(ServerTelemetry):
 
     def __init__(self, log: StructuredLogger) -> None:
         super().__init__(log)
+        self._warnings = RepeatedWarnings(log)
         self.metrics = WebhookMetrics()
         self.owner_events = OwnerEventQueue()
         self.metrics.events_dropped = lambda: self.owner_events.dropped
@@ -159,12 +162,13 @@ class Telemetry(ServerTelemetry):
     def record_usage_loaded(self, containers: int, pods: int, notes: Sequence[str]) -> None:
         """Record that new usage data is active."""
         self.metrics.usage_loads["success"] += 1
+        self._warnings.forget(USAGE_NOT_LOADED)
         self.log.info("usage loaded", containers=containers, pods=pods, **({"notes": list(notes)} if notes else {}))
 
-    def record_usage_rejected(self, error: str) -> None:
-        """Record that usage could not be loaded; the last data stays in use for a day."""
+    def record_usage_rejected(self, error: str, advice: str) -> None:
+        """Record that usage could not be loaded; the last data stays in use for some time."""
         self.metrics.usage_loads["error"] += 1
-        self.log.warning("usage not loaded", error=error)
+        self._warnings.warn(USAGE_NOT_LOADED, error, advice)
 
     def count_event(self, result: str) -> None:
         """Count an Event that was written (`success`) or not (`error`)."""
@@ -172,7 +176,7 @@ class Telemetry(ServerTelemetry):
 
     def record_status_error(self, error: str) -> None:
         """Log that the status of a policy could not be written."""
-        self.log.warning("policy status not written", error=error)
+        self._warnings.warn("policy status not written", error)
 
     def _log_denial(self, request: AdmissionRequest, decision: Decision) -> None:
         self.log.info(

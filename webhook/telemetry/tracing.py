@@ -16,6 +16,7 @@ from webhook import __version__
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.telemetry.logs import StructuredLogger
+from webhook.telemetry.repeated_warnings import RepeatedWarnings
 from webhook.telemetry.telemetry import response_result
 from webhook.well_known import APP_NAME
 
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP_PROTOCOL = "http/protobuf"
+
+EXPORT_LOGGERS = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
+NOT_EXPORTED = "spans not exported"
+EXPORT_ADVICE = (
+    "Check that a collector answers over HTTP at OTEL_EXPORTER_OTLP_ENDPOINT, and that the "
+    "NetworkPolicy of the webhook allows it. No review waits for it; OTEL_SDK_DISABLED=true switches spans off."
+)
+CONSEQUENCES = (
+    "Queue full, dropping %s.",
+    "Failed to export %s batch due to timeout, max retries or shutdown.",
+    "Shutdown in progress, aborting retry.",
+)
+"""Messages that follow from a failed export and name no cause."""
 
 CLOSE_SECONDS = 5.0
 """How long the end of the process waits for the last export."""
@@ -113,10 +127,13 @@ class _ExporterLog(logging.Handler):
 
     def __init__(self, log: StructuredLogger) -> None:
         super().__init__(logging.WARNING)
-        self._log = log
+        self._warnings = RepeatedWarnings(log)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.warning("warning of OpenTelemetry", error=record.getMessage())
+        if not record.name.startswith(EXPORT_LOGGERS):
+            self._warnings.warn("warning of OpenTelemetry", record.getMessage())
+        elif not (record.msg in CONSEQUENCES and self._warnings.is_counted(NOT_EXPORTED)):
+            self._warnings.warn(NOT_EXPORTED, record.getMessage(), EXPORT_ADVICE)
 
 
 def make_tracer(environment: Mapping[str, str], log: StructuredLogger) -> ReviewTracer | None:
