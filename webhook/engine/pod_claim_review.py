@@ -231,7 +231,7 @@ def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int)
         path: FieldPath = ("spec", "resourceClaims", index)
         spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
         if spec is None:
-            if view.devices.knows_claims or not one.resource_claim_name:
+            if known.knows_claims or not one.resource_claim_name:
                 yield _absent_claim(one, path, known)
             continue
         yield from _absent_requests(pod, one.name, spec)

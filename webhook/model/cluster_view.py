@@ -864,7 +864,8 @@ class ClusterView:
 
     def namespace_claims(self, namespace: str) -> NamespaceClaims:
         """Return the ResourceClaims and claim templates of a namespace."""
-        return NamespaceClaims(self.devices.claims.get(namespace, {}), self._templates.get(namespace, {}))
+        devices, templates = self.devices, self._templates.get(namespace, {})
+        return NamespaceClaims(devices.claims.get(namespace, {}), templates, devices.knows_claims)
 
     def with_pod_classes(self, classes: PodClasses) -> ClusterView:
         """Return the view with other RuntimeClasses and PriorityClasses."""

@@ -88,10 +88,15 @@ ClaimsByNamespace = Mapping[str, Mapping[str, ResourceClaim]]
 
 
 class NamespaceClaims(NamedTuple):
-    """The claims of a namespace by name, and the specifications of its templates."""
+    """The claims of a namespace by name, and the specifications of its templates.
+
+    Attributes:
+        knows_claims: False if claims may not be read: then there may be others.
+    """
 
     claims: Mapping[str, ResourceClaim]
     templates: Mapping[str, ClaimSpec]
+    knows_claims: bool = True
 
     def spec_of(self, claim: str, template: str) -> ClaimSpec | None:
         """Return the specification of a claim, or of the template that it will be made from; None if none is known."""
