@@ -70,9 +70,9 @@ def at_least(memory: str) -> str:
     return f"{MEMORY}.compareTo(quantity('{memory}')) >= 0"
 
 
-def template(*requests: Json) -> Json:
+def template(*requests: Json, **devices: Any) -> Json:
     """Return a ResourceClaimTemplate."""
-    return claim() | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
+    return claim() | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests, **devices)["spec"]}}
 
 
 def findings(data: Json, *cluster: Json) -> list[Finding]:
@@ -1069,6 +1069,44 @@ def test_a_key_that_devices_of_other_nodes_lack_hides_no_finding(of_template: Js
     assert [each.code for each in found] == [code]
     assert found[0].fix.startswith(fix)
     assert "of this cluster" not in found[0].message
+
+
+ROOTS = [{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]
+NEWER_BY_NAME = "deviceclass.resource.kubernetes.io/newer"
+OTHERS, FEWER = "Change its node selector, affinity, tolerations or claims.", "Request fewer devices."
+LACKING: dict[str, tuple[PodMaker, Json, str]] = {
+    "as many as another node has": (claiming("a"), template(request(NEWER, count=2)), OTHERS),
+    "as many as it has if the key of a device is guarded": (claiming("a"), template(request(NEWER, count=3)), OTHERS),
+    "more than any node has": (claiming("a"), template(request(NEWER, count=4)), FEWER),
+    "several claims, as many as another node has": (claiming("a", "b"), template(request(NEWER)), OTHERS),
+    "several claims, more than any node has": (claiming("a", "b", "c", "d"), template(request(NEWER)), FEWER),
+    "by name, as many as another node has": (make_pod().requests(NEWER_BY_NAME, 2), template(request()), OTHERS),
+    "by name, more than any node has": (make_pod().requests(NEWER_BY_NAME, 4), template(request()), FEWER),
+    "a constraint that another node satisfies": (
+        claiming("a"), template(request(NEWER, count=2), constraints=ROOTS), OTHERS,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [1, 5])
+@pytest.mark.parametrize(("pod", "of_pod", "fix"), LACKING.values(), ids=LACKING)
+def test_fewer_devices_are_advised_only_if_no_node_may_have_as_many(
+    pod: PodMaker, of_pod: Json, fix: str, replicas: int
+) -> None:
+    good = [card("gpu-0")]
+    if "constraints" in of_pod["spec"]["spec"]["devices"]:
+        good.append(card("gpu-1", minor=2))  # with another root
+    bad = [without_version("gpu-0"), card("gpu-1", minor=0), card("gpu-2", minor=1)]
+    cluster = [
+        *(each for each in GOOD_AND_BAD if each["kind"] != "ResourceSlice"),
+        *(resource_slice(node, NVIDIA, node, nodeName=node, devices=some)
+          for node, some in (("good", good), ("bad", bad))),
+    ]  # fmt: skip
+    deployment = workload("Deployment", pod.namespace("team").spec(**SELECTED), replicas=replicas)
+    found = findings(deployment, *cluster, of_pod)
+    assert {each.code for each in found} <= {"GPU-D104", "GPU-T206"}
+    assert {each.fix for each in found} == {fix}
+    assert ("that the pod may use" in found[0].message) == (fix == OTHERS)
 
 
 def test_a_pod_whose_nodes_have_no_devices_is_advised_to_use_others() -> None:

@@ -18,11 +18,13 @@ from webhook.model.dra.allocator import (
     AllocationOutcome,
     NamedClaim,
     NodeAllocation,
+    SelectDevice,
     allocate_on_node,
 )
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.published_devices import MAX_KINDS, nodes_by_equal_values, published_devices
+from webhook.model.dra.resource_slices import Device
 from webhook.model.dra.selector_advice import attribute_key
 from webhook.model.dra.selector_cache import keys_told_apart, select_device
 from webhook.model.field_paths import FieldPath
@@ -86,14 +88,37 @@ def allocate_anywhere(specs: Sequence[ClaimSpec], view: ClusterView, nodes: int 
     return next((one for one in outcomes if one is not AllocationOutcome.REJECTED), AllocationOutcome.REJECTED)
 
 
-def allocations(specs: Sequence[ClaimSpec], view: ClusterView, nodes: int = -1) -> Iterator[tuple[int, NodeAllocation]]:
+def other_nodes_may_allocate(specs: Sequence[ClaimSpec], view: ClusterView, nodes: int) -> bool:
+    """Return whether a node may be able to allocate claims that no node of a mask can, as far as is known.
+
+    A device counts if a selector is an error on it: the selector may be mended.
+    """
+    if nodes & view.fleet.all_nodes == view.fleet.all_nodes:
+        return False
+    try:
+        found = allocations(specs, view, selects=_may_select)
+        return any(one.outcome is not AllocationOutcome.REJECTED for _, one in found)
+    except (SelectorRuntimeError, UnmodeledExpressionError):
+        return True
+
+
+def _may_select(expression: str, driver: str, device: Device) -> bool:
+    try:
+        return select_device(expression, driver, device)
+    except SelectorRuntimeError:
+        return True
+
+
+def allocations(
+    specs: Sequence[ClaimSpec], view: ClusterView, nodes: int = -1, selects: SelectDevice = select_device
+) -> Iterator[tuple[int, NodeAllocation]]:
     """Yield what a node of each kind would allocate if all its devices were free, until that takes too long."""
     pools, steps, shared = view.devices.pools, 0, view.devices.pools.shared_counter_names
     claims = [NamedClaim(f"claim {index}", spec) for index, spec in enumerate(specs)]
     for node in _nodes_to_try(specs, view, nodes):
         of_node = pools.pools_of_node(node)
         found = allocate_on_node(
-            claims, of_node, {}, view.classes, select_device, shared_names=shared, max_steps=MAX_STEPS - steps
+            claims, of_node, {}, view.classes, selects, shared_names=shared, max_steps=MAX_STEPS - steps
         )
         yield node, found
         steps += found.steps + sum(len(pool.devices) for pool in of_node)

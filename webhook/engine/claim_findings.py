@@ -21,6 +21,7 @@ from webhook.engine.claim_allocation import (
     choices_of,
     new_nodes_have_devices,
     nodes_of_slices,
+    other_nodes_may_allocate,
     requests_of,
     size_of_selectors,
 )
@@ -308,13 +309,14 @@ def _allocation_findings(
     outcome = allocate_anywhere((spec,), view, nodes)
     if outcome is not AllocationOutcome.REJECTED:
         return []
-    if (violated := _violated_constraint(spec, view, nodes)) is not None:
+    elsewhere = other_nodes_may_allocate((spec,), view, nodes)  # then that is said of the pod
+    if not elsewhere and (violated := _violated_constraint(spec, view, nodes)) is not None:
         return [_constraint_finding(spec, violated, matching, (*path, "constraints"))]
     devices = list(chain.from_iterable(matching.values()))
     taints = _untolerated_taints(spec, devices)
     if taints and allocate_anywhere([_tolerating_all(spec)], view, nodes) is AllocationOutcome.ALLOCATED:
         return [_untolerated_finding(taints, (*path, "requests"))]
-    if devices and (pools := _pools_without(devices, view)):
+    if not elsewhere and devices and (pools := _pools_without(devices, view)):
         message = f"must be devices that can be allocated; those that match are not: {pools}"
         fix = "Request other devices, or wait until the driver has published them."
         return [claim_warning("GPU-D104", (*path, "requests"), message, fix)]

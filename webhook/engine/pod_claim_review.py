@@ -16,6 +16,7 @@ from webhook.engine.claim_allocation import (
     allocate_anywhere,
     new_nodes_have_devices,
     nodes_of_slices,
+    other_nodes_may_allocate,
     requests_of,
     size_of_selectors,
 )
@@ -54,7 +55,7 @@ from webhook.model.dra.allocator import (
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceView, NamespaceClaims
-from webhook.model.dra.extended_resources import requested_extended_resources, served_resources
+from webhook.model.dra.extended_resources import requested_extended_resources
 from webhook.model.dra.pod_devices import with_devices_taken
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.dra.twice_published import DEVICE_PLUGIN, PLUGIN_PREFIXES, devices_published_twice
@@ -70,6 +71,9 @@ from webhook.model.quantity import NANO, parse_whole_number
 NAME_A_CLAIM = "Request them by a claim with tolerations: the claim that the scheduler makes has none."
 """What to write instead of an extended resource for devices with a taint."""
 
+OTHER_NODES = "Change its node selector, affinity, tolerations or claims."
+"""What to write where nodes that the pod may not use may have the devices."""
+
 
 def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -> list[PolicyFinding]:
     """Return what is wrong with the claims of a pod, and with the device classes that it requests by name.
@@ -81,7 +85,7 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
     pod, view, namespace = context.pod, context.view, context.request.namespace
     is_reviewed = bool(pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view))
     find_nodes = cache(partial(_usable_nodes, pod, view, added))
-    nodes = find_nodes() if pod.spec.resource_claims else view.fleet.all_nodes
+    nodes = find_nodes() if pod.spec.resource_claims or context.claimed.served else view.fleet.all_nodes
     found = list(_pod_claim_findings(pod, view, namespace, nodes)) if is_reviewed else []
     found += _class_resource_findings(pod, view, namespace, find_nodes)
     if pod.spec.resource_claims:
@@ -144,7 +148,7 @@ def _joint_findings(context: PodContext, nodes: int) -> Sequence[PolicyFinding]:
         nodes: The nodes that the pod may use.
     """
     pod, view, pools = context.pod, context.view, context.view.devices.pools
-    served = served_resources(pod, view.devices.class_by_resource)
+    served = context.claimed.served
     if not pools or not (pod.spec.resource_claims or served):
         return ()
     published = nodes_of_slices(pools, view.fleet)
@@ -154,15 +158,11 @@ def _joint_findings(context: PodContext, nodes: int) -> Sequence[PolicyFinding]:
     specs = list(_unallocated_claims(pod, view, context.request.namespace))
     if (is_anywhere and sum(len(spec.devices.requests) for spec in specs) < 2) or not _can_be_tried(specs, view):
         return ()
-    known, key = known_findings(pools).values_for(view.classes), findings_key(specs, f"{nodes:x}")
+    by_name = not pod.spec.resource_claims
+    known, key = known_findings(pools).values_for(view.classes), findings_key(specs, f"{nodes:x}", by_name)
     if (found := known.get(key)) is None:
-        found = known.store(key, list(_lacking_together(specs, nodes, view)))
-    if found and new_nodes_have_devices(specs, view, find_new_nodes(context).allowed):
-        return ()
-    if pod.spec.resource_claims:
-        return found
-    message = "must request resources of device classes that one node has together, found no such node"
-    return [msgspec.structs.replace(one, path=("spec", "containers"), message=message) for one in found]
+        found = known.store(key, list(_lacking_together(specs, nodes, view, by_name=by_name)))
+    return () if found and new_nodes_have_devices(specs, view, find_new_nodes(context).allowed) else found
 
 
 def _can_be_tried(specs: Sequence[ClaimSpec], view: ClusterView) -> bool:
@@ -176,21 +176,22 @@ def _can_be_tried(specs: Sequence[ClaimSpec], view: ClusterView) -> bool:
     return sum(size_of_selectors(spec, view.classes) for spec in specs) <= MAX_SELECTOR_BYTES
 
 
-def _lacking_together(specs: Sequence[ClaimSpec], nodes: int, view: ClusterView) -> Iterator[PolicyFinding]:
+def _lacking_together(
+    specs: Sequence[ClaimSpec], nodes: int, view: ClusterView, *, by_name: bool
+) -> Iterator[PolicyFinding]:
+    """Yield that no node of a mask has the devices of all claims of a pod, which may all be by resource names."""
     try:
-        outcome = allocate_anywhere(specs, view, nodes)
+        if allocate_anywhere(specs, view, nodes) is not AllocationOutcome.REJECTED:
+            return
     except (SelectorRuntimeError, UnmodeledExpressionError):
         return
-    if outcome is AllocationOutcome.REJECTED:
-        path: FieldPath = ("spec", "resourceClaims")
-        several = f" for all {len(specs)}" if len(specs) > 1 else ""
-        everywhere = nodes & view.fleet.all_nodes == view.fleet.all_nodes
-        if not everywhere and allocate_anywhere(specs, view) is AllocationOutcome.ALLOCATED:
-            message = f"must be claims whose devices a node has that the pod may use, found no such node{several}"
-            yield claim_warning("GPU-D104", path, message, "Change its node selector, affinity, tolerations or claims.")
-            return
-        message = f"must be claims whose devices one node has together, found no such node{several}"
-        yield claim_warning("GPU-D104", path, message, "Request fewer devices.")
+    path: FieldPath = ("spec", "containers" if by_name else "resourceClaims")
+    requested = "must request resources of device classes that" if by_name else "must be claims whose devices"
+    elsewhere = other_nodes_may_allocate(specs, view, nodes)
+    where = "a node has that the pod may use" if elsewhere else "one node has together"
+    several = f" for all {len(specs)}" if len(specs) > 1 else ""
+    fix = OTHER_NODES if elsewhere else "Request fewer devices."
+    yield claim_warning("GPU-D104", path, f"{requested} {where}, found no such node{several}", fix)
 
 
 def _usable_nodes(pod: Pod, view: ClusterView, added: Sequence[Toleration]) -> int:
@@ -349,7 +350,9 @@ def replica_device_findings(context: PodContext, added: Sequence[Toleration] = (
         message = (
             f"{number} {replicas} pods would run at once: the nodes that they may use have too few devices for more"
         )
-        fix = f"Run at most {most} of them at once." if most else "Request fewer devices."
+        elsewhere = most == 0 and other_nodes_may_allocate(specs, view, nodes)
+        fix = OTHER_NODES if elsewhere else "Request fewer devices."
+        fix = f"Run at most {most} of them at once." if most else fix
         path: FieldPath = ("spec", "resourceClaims")
         found = known.store(key, [] if most is None else [claim_warning("GPU-T206", path, message, fix)])
     yield from found
