@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
+from tests.audit.test_pod_placement import nodes, place_pod
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.device_builders import (
     NVIDIA,
     allocated,
     card,
     device_class,
+    mig_device,
     partitionable_gpus,
     resource_claim,
     resource_slice,
@@ -28,6 +30,7 @@ CLASSES = [
         "small", f"{TYPE} == 'mig' && device.attributes['{NVIDIA}'].profile == '1g.10gb'", "example.com/small"
     ),
 ]
+A10_LABELS = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "23028"}
 SMALL, GPU = "deviceclass.resource.kubernetes.io/small", "nvidia.com/gpu"
 FIRST = [f"gpu-0-mig-1g10gb-1-{start}" for start in range(7)]
 
@@ -141,9 +144,55 @@ def test_pods_that_need_no_device_that_is_known_are_not_ranked(pod: PodMaker, ob
     assert prioritize(state, pod, *names, verb=handle_prioritize_claims) == {}
 
 
-def test_names_that_device_plugins_offer_on_other_nodes_are_ranked_by_these() -> None:
-    state = scheduler_state(*CLASSES, *cards("published"), gpu_node("plugin", 1))
-    assert prioritize(state, make_pod("p").gpus(1), "published", "plugin") == {"published": 0, "plugin": 10}
+HALF_USED = make_pod("other").gpus(4).spec(nodeName="eight").build()
+MIXED: dict[str, tuple[list[Json], str]] = {
+    "the card of a class is the only one of its node, and the plugin has eight": (
+        [*cards("one"), gpu_node("eight", 8), HALF_USED], "one",
+    ),
+    "the plugin's node has the only card left of its own, and the class has larger ones": (
+        [*cards("two", 2), make_node("a10", A10_LABELS, **{GPU: 1})], "a10",
+    ),
+    "the class gives parts of cards": (
+        [make_node("cut"), resource_slice("cut", NVIDIA, "cut", nodeName="cut", devices=[
+            mig_device("m", "1g.10gb", "GPU-0"),
+        ]), device_class("zz", f"{TYPE} == 'mig'", extended=GPU), gpu_node("plugin", 1)],
+        "plugin",
+    ),
+    "no device of the class is free": (
+        [*cards("full"), taken("full", "gpu-0"), gpu_node("plugin", 8)], "plugin",
+    ),
+    "no unit of the plugin is free": (
+        [*cards("free"), gpu_node("eight", 1), make_pod("o").gpus(1).spec(nodeName="eight").build()], "free",
+    ),
+    "nodes with the same slices, of which one has a plugin too": (
+        [make_node("both", **{GPU: 1}), *partitionable_gpus("both"), taken("both", "gpu-0"),
+         *cards("published")],
+        "published",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "best"), MIXED.values(), ids=MIXED)
+def test_a_name_that_plugins_and_classes_serve_is_ranked_on_the_nodes_of_both(objects: list[Json], best: str) -> None:
+    pod, names = make_pod("p").gpus(1), [item["metadata"]["name"] for item in objects if item["kind"] == "Node"]
+    scores = prioritize(scheduler_state(*CLASSES, *objects), pod, *names)
+    assert [name for name, score in scores.items() if score == 10] == [best]
+    assert nodes(place_pod(pod.build(), *CLASSES, *objects))[0] == best
+
+
+def test_the_devices_of_a_name_that_plugins_serve_elsewhere_are_reserved() -> None:
+    state = scheduler_state(*CLASSES, *cards("one"), gpu_node("eight", 8), HALF_USED)
+    best = [
+        max((score, name) for name, score in prioritize(state, make_pod(pod).gpus(1), "one", "eight").items())[1]
+        for pod in ("first", "second", "third")
+    ]
+    assert best == ["one", "eight", "eight"]
+
+
+def test_a_resource_of_a_plugin_whose_worth_is_unknown_is_not_compared_with_devices() -> None:
+    state = scheduler_state(*CLASSES, *CUT, make_node("plugin", **{"example.com/small": 4}))
+    scores = prioritize(state, make_pod("p").requests("example.com/small", "1"), "cut", "plugin")
+    assert set(scores.values()) == {0}
 
 
 def test_the_path_for_claims_answers_for_pods_that_no_managed_resource_names() -> None:

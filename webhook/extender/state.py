@@ -337,7 +337,7 @@ class ReservedDevices:
         self._by_uid: dict[str, DeviceReservation] = {}
 
     def find_needed(self, pod: Pod, fleet: Fleet, now: float) -> NeededDevices | None:
-        """Return the devices that a pod needs; None if it needs none, or if the node decides who provides them.
+        """Return the devices that a pod needs; None if it needs none, or if what else provides them is unknown.
 
         Its earlier reservation is dropped.
         """
@@ -354,10 +354,12 @@ class ReservedDevices:
 
     def reserve(self, needed: NeededDevices, node: int, fleet: Fleet, expires_at: float) -> None:
         """Reserve the devices that a pod would get on a node."""
-        if len(self._by_uid) >= MAX_RESERVED:
-            del self._by_uid[next(iter(self._by_uid))]
         made = {each.name: each.resource_claim_name for each in needed.pod.status.resource_claim_statuses}
         names = tuple(each.resource_claim_name or made.get(each.name, "") for each in needed.pod.spec.resource_claims)
         found = needed.find_on_node(node, fleet)
+        if not found.claims:
+            return
+        if len(self._by_uid) >= MAX_RESERVED:
+            del self._by_uid[next(iter(self._by_uid))]
         namespace = object_namespace(needed.pod)
         self._by_uid[pod_uid(needed.pod)] = DeviceReservation(namespace, names, found, expires_at)

@@ -30,7 +30,7 @@ from webhook.placement.nodes.device_plugin import gets_connected_gpus
 from webhook.placement.nodes.device_values import NeededDevices
 from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED, unsuitable_reason
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
-from webhook.placement.nodes.providers import requirements_by_provider
+from webhook.placement.nodes.providers import ProviderRequirements, requirements_by_provider
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
 
 NODE_NAMES_REQUIRED = "NodeNames must be set: write nodeCacheCapable: true in the scheduler's configuration"
@@ -87,7 +87,8 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
     Raises:
         ReviewError: the body is not an ExtenderArgs.
     """
-    pod, names, requirements, ranking, needed = _begin_verb(state, _decode_args(body, ExtenderArgs), now)
+    pod, names, providers, ranking, needed = _begin_verb(state, _decode_args(body, ExtenderArgs), now)
+    requirements = providers.of_plugins
     if ranking is None:
         return VerbResult(encode_filter_result(names, {}, {}), "passed")
     state.learning.record_arrival(ranking.snapshot, pod_uid(pod), requirements)
@@ -97,7 +98,7 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
         [name for name in names if name not in failed and name not in unresolvable] if failed or unresolvable else names
     )
     if len(passed) == 1:
-        _reserve(state, pod, requirements, needed, passed[0], now)
+        _reserve(state, pod, providers, needed, passed[0], now)
     result = "passed" if passed is names else "narrowed" if passed else "none"
     return VerbResult(encode_filter_result(passed, failed, unresolvable), result)
 
@@ -125,20 +126,19 @@ def handle_prioritize_claims(state: SchedulerState, body: bytes, now: float) -> 
 
 
 def _prioritize(state: SchedulerState, context: _VerbContext, now: float) -> VerbResult:
-    pod, names, requirements, ranking, needed = context
+    pod, names, providers, ranking, needed = context
+    requirements = providers.of_plugins
     if ranking is None:
         return VerbResult(encode_host_priorities(names, [0] * len(names)), "passed")
     positions, gang = state.positions(names), state.gang_context(pod) if requirements.count else None
     candidates = np.isin(np.arange(len(state.fleet.nodes)), positions)
     devices = state.find_device_values(needed, np.flatnonzero(candidates).tolist())
     over_fair_share = state.is_over_share(pod)
-    order = ranking.order(
-        requirements, candidates=candidates, gang=gang, over_fair_share=over_fair_share, devices=devices
-    )
+    order = providers.order(ranking, candidates=candidates, gang=gang, over_fair_share=over_fair_share, devices=devices)
     if len(order.nodes):
         others = ranking.nodes_for_gang(requirements, gang, order) if gang is not None else []
         best, *reserved = (state.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
-        _reserve(state, pod, requirements, needed, best, now, reserved)
+        _reserve(state, pod, providers, needed, best, now, reserved)
     scores = np.append(_extender_scores(order, len(state.fleet.nodes)), 0)  # unknown nodes have position -1
     result = "ranked" if len(order.nodes) else "none"
     return VerbResult(encode_host_priorities(names, scores[positions].tolist()), result)
@@ -166,30 +166,32 @@ def handle_preempt(state: SchedulerState, body: bytes, now: float) -> VerbResult
 def _reserve(
     state: SchedulerState,
     pod: Pod,
-    requirements: PodRequirements,
+    providers: ProviderRequirements,
     needed: NeededDevices | None,
     node: str,
     now: float,
     others: Sequence[str] = (),
 ) -> None:
     """Reserve a node for a pod that requests GPUs of device plugins, and the devices that the pod needs there."""
+    position = state.fleet.by_name.get(node)
+    requirements = providers.of_plugins if position is None else providers.on_node(position)
     if requirements.count:
         state.reserve(pod, node, now, others)
-    if needed is not None and node in state.fleet.by_name:
-        state.devices.reserve(needed, state.fleet.by_name[node], state.fleet, now + RESERVATION_SECONDS)
+    if needed is not None and position is not None:
+        state.devices.reserve(needed, position, state.fleet, now + RESERVATION_SECONDS)
 
 
 class _VerbContext(NamedTuple):
     """A request. Without a ranking, or for a pod without GPUs, `ranking` is None.
 
     Attributes:
-        requirements: What the pod requires of device plugins.
+        providers: What the pod requires of device plugins, by node.
         needed: The devices of ResourceSlices that it needs.
     """
 
     pod: Pod
     names: tuple[str, ...]
-    requirements: PodRequirements
+    providers: ProviderRequirements
     ranking: NodeRanking | None
     needed: NeededDevices | None = None
 
@@ -199,13 +201,14 @@ def _begin_verb(state: SchedulerState, args: ExtenderArgs, now: float) -> _VerbC
         raise ReviewError(NODE_NAMES_REQUIRED)
     ranking, requirements = _refresh_and_require(state, args.pod, now)
     needed = state.devices.find_needed(args.pod, state.fleet, now)
+    providers = ProviderRequirements(((state.fleet.all_nodes, requirements),))
     if needed is not None:
-        requirements = requirements_by_provider(requirements, needed.view, state.fleet).of_plugins
+        providers = requirements_by_provider(requirements, needed.view, state.fleet)
     elif not requirements.count:
         ranking = None
     if ranking is not None:
         state.release(args.pod)
-    return _VerbContext(args.pod, args.node_names, requirements, ranking, needed)
+    return _VerbContext(args.pod, args.node_names, providers, ranking, needed)
 
 
 def _refresh_and_require(state: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:

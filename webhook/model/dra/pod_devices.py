@@ -37,7 +37,7 @@ from webhook.model.dra.extended_resources import (
     requested_extended_resources,
 )
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 
 NOTHING_NEEDED = NodeAllocation(AllocationOutcome.ALLOCATED)
@@ -99,8 +99,12 @@ def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet
 
 
 def is_partly_served(claims: PodClaims, fleet: Fleet) -> bool:
-    """Return whether nodes advertise extended resources of a pod that device classes serve on others."""
-    return any(fleet.nodes_advertising(name) or name in fleet.extended_resources for name in claims.extended)
+    """Return whether nodes advertise resources of a pod, other than GPUs, that device classes serve on others.
+
+    It is not known what such a resource of a device plugin is worth.
+    """
+    names = (name for name in claims.extended if parse_gpu_resource(name) is None)
+    return any(fleet.nodes_advertising(name) or name in fleet.extended_resources for name in names)
 
 
 def claim_specs(pod: Pod, claims: PodClaims, classes: ClassByResource) -> list[ClaimSpec]:

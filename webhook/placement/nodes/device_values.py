@@ -53,11 +53,13 @@ class DeviceValue(NamedTuple):
         choice: How far down the choices of `firstAvailable` the scheduler would have to go: 0 if it takes the first.
         loss: How much less its cards are worth with the pod's devices allocated.
         fullness: Which part of its cards claims have.
+        whole: 1 if the pod would get whole cards alone, else 0.
     """
 
     choice: float
     loss: float
     fullness: float
+    whole: float = 0.0
 
 
 NO_VALUE = DeviceValue(1e9, 0.0, 0.0)
@@ -77,6 +79,7 @@ class DeviceValues(NamedTuple):
     choice: FloatArray
     loss: FloatArray
     fullness: FloatArray
+    whole: FloatArray
 
 
 def values_by_node(values: Mapping[int, DeviceValue], nodes: int) -> DeviceValues:
@@ -95,7 +98,19 @@ def find_device_value(
     profiles: ProfileWeights,
 ) -> DeviceValue:
     """Return what devices of claims leave of a node, whose pools are given."""
-    return DeviceValue(_choice_index(found, specs), _value_loss(found, view, profiles), _fullness(pools, view))
+    loss, fullness = _value_loss(found, view, profiles), _fullness(pools, view)
+    return DeviceValue(_choice_index(found, specs), loss, fullness, _are_whole_cards(found, view.pools))
+
+
+def _are_whole_cards(found: NodeAllocation, pools: DevicePools) -> bool:
+    """Return whether devices are whole cards that nobody else may use."""
+    devices = [each for some in found.claims for each in some if not each.admin_access]
+    parts = [
+        gpu_parts(pools, PoolId(each.device.driver, each.device.pool)).get(each.device.device)
+        for each in devices
+        if each.consumed is None
+    ]
+    return len(parts) == len(devices) > 0 and all(part is not None and not part.is_partition for part in parts)
 
 
 def _choice_index(found: NodeAllocation, specs: Sequence[ClaimSpec]) -> int:
@@ -127,17 +142,17 @@ def _value_loss(found: NodeAllocation, view: DeviceView, profiles: ProfileWeight
         if geometry is None or not mask or mask >> geometry.units or part.milli >= CARD_MILLI:
             consumed = chosen.consumed
             milli = part.milli if consumed is None else share_milli(part.milli, part.device, consumed)
-            loss += _worth(milli, part.memory_mib, part.milli)
+            loss += worth_by_memory(milli, part.memory_mib, part.milli)
             continue
         value, card = mig_card_value(geometry, profiles), (pool, part.card)
         before = used[card] if card in used else _used_slices(pool, part.card, view)
         used[card] = before | mask
         lost = value.value_of(before) - value.value_of(used[card])
-        loss += _worth(lost, part.card_memory_mib, CARD_MILLI)
+        loss += worth_by_memory(lost, part.card_memory_mib, CARD_MILLI)
     return round(loss, 1)
 
 
-def _worth(milli: float, memory_mib: int | None, total: int) -> float:
+def worth_by_memory(milli: float, memory_mib: int | None, total: int) -> float:
     """Return what thousandths of a card are worth if all of `total` have some memory; themselves if it is unknown."""
     return milli if memory_mib is None or not total else CARD_MILLI * memory_mib / FULL_MEMORY_MIB * milli / total
 
@@ -236,16 +251,20 @@ class DeviceValueFinder:
         ).digest()
         kinds = node_kinds(view.pools, fleet, _keys_read(specs, view.classes))
         found, unknown = dict[int, DeviceValue](), dict[Hashable, list[int]]()
+        plugins = [mask for name in sorted(needed.claims.extended) if (mask := fleet.nodes_advertising(name))]
         for node in nodes:
             state = tuple([_state_of(view.allocated.get(pool, NOTHING_ALLOCATED)) for pool in kinds.pools[node]])
-            key: Hashable = (shape, kinds.kinds[node], state)
+            key: Hashable = (shape, kinds.kinds[node], _offered_by_plugins(node, plugins), state)
             if (value := self._known.get(key)) is not None:
                 found[node] = value
             else:
                 unknown.setdefault(key, []).append(node)
         fullest = sorted(unknown, key=lambda key: -_taken_count(kinds.pools[unknown[key][0]], view))
         for key in fullest[:MAX_SEARCHES]:
-            value = self._known.store(key, _search_node(needed, unknown[key][0], kinds, fleet, profiles))
+            node = unknown[key][0]
+            first = kinds.kinds[node]
+            alike = first if _offered_by_plugins(first, plugins) == _offered_by_plugins(node, plugins) else node
+            value = self._known.store(key, _search_node(needed, node, alike, kinds, fleet, profiles))
             found.update(dict.fromkeys(unknown[key], value))
         return values_by_node(found, len(fleet.nodes))
 
@@ -256,11 +275,16 @@ class DeviceValueFinder:
             self._basis = basis
 
 
+def _offered_by_plugins(node: int, masks: Iterable[int]) -> tuple[int, ...]:
+    """Return which of some resources device plugins offer on a node; the masks are the nodes that offer each."""
+    return tuple([mask >> node & 1 for mask in masks])
+
+
 def _search_node(
-    needed: NeededDevices, node: int, kinds: NodeKinds, fleet: Fleet, profiles: ProfileWeights
+    needed: NeededDevices, node: int, first: int, kinds: NodeKinds, fleet: Fleet, profiles: ProfileWeights
 ) -> DeviceValue:
-    """Return the value of a node, by the devices of the first node of its kind, because unpacking them takes long."""
-    first, view = kinds.kinds[node], needed.view
+    """Return the value of a node, by the devices of the first that is alike, because unpacking them takes long."""
+    view = needed.view
     taken = [view.allocated.get(pool, NOTHING_ALLOCATED) for pool in kinds.pools[node]]
     alike = view._replace(allocated=dict(zip(kinds.pools[first], taken, strict=True)))
     anywhere = needed.claims._replace(nodes=fleet.all_nodes)

@@ -38,6 +38,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
         nvlink_required: True if it must not run unless NVLink connects the GPUs of each container.
         other_gpus: Other requested GPU resources, with units: a node must have these too.
         unsuitable_nodes: Mask of the nodes whose slices or shares must not serve the pod: see `unsuitable_nodes`.
+        served_by_classes: GPU resources that the pod requests too, on nodes where device classes serve them.
     """
 
     resource: str
@@ -51,6 +52,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
     nvlink_required: bool = False
     other_gpus: tuple[tuple[str, int], ...] = ()
     unsuitable_nodes: int = 0
+    served_by_classes: frozenset[str] = frozenset()
 
     @property
     def gpu_resources(self) -> tuple[tuple[str, int], ...]:

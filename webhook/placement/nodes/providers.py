@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import NamedTuple, Self
 
+import numpy as np
 from msgspec.structs import replace
 
 from webhook.model.dra.device_view import DeviceView
 from webhook.model.fleet import Fleet
+from webhook.placement.capacity import BoolArray, node_mask_array
 from webhook.placement.nodes.device_values import DeviceValues
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.pod_requirements import PodRequirements
-from webhook.placement.nodes.ranking import NodeRanking, RankedNode
+from webhook.placement.nodes.ranking import (
+    BROKEN_SETS,
+    FREE_UNITS,
+    NodeOrder,
+    NodeRanking,
+    RankedNode,
+    sort_by_keys,
+)
+
+OF_PLUGINS = [BROKEN_SETS, FREE_UNITS]
+"""The parts of a key that only nodes with a device plugin have."""
 
 
 class ProviderRequirements(NamedTuple):
@@ -54,13 +65,41 @@ class ProviderRequirements(NamedTuple):
         self, ranking: NodeRanking, gang: GangContext | None = None, devices: DeviceValues | None = None
     ) -> Sequence[RankedNode]:
         """Return the feasible nodes, the best first. Arguments: see `NodeRanking.order`."""
-        each = [
-            ranking.rank(replace(one, selected_nodes=one.selected_nodes & mask), gang, devices)
+        order = self.order(ranking, gang=gang, devices=devices)
+        return [ranking.describe_node(self.on_node(node), node, key) for node, key in order.pairs()]
+
+    def order(
+        self,
+        ranking: NodeRanking,
+        *,
+        candidates: BoolArray | None = None,
+        gang: GangContext | None = None,
+        over_fair_share: bool = False,
+        devices: DeviceValues | None = None,
+    ) -> NodeOrder:
+        """Return the order of `rank` as arrays. Arguments: see `NodeRanking.order`.
+
+        Of GPUs that classes serve it is unknown how they are linked: they count as linked like those of the best node
+        with a device plugin, and a gang is kept together on such nodes only.
+        """
+        found = [
+            ranking.order(
+                replace(one, selected_nodes=one.selected_nodes & mask),
+                candidates=None if candidates is None else candidates & node_mask_array(mask, len(candidates)),
+                gang=gang if one.gpu_resources or len(self.parts) == 1 else None,
+                over_fair_share=over_fair_share,
+                devices=devices,
+            )
             for mask, one in self.parts
         ]
-        if len(each) == 1:
-            return each[0]
-        return sorted(chain.from_iterable(each), key=lambda one: (*(-part for part in one.key), one.node))
+        best, *others = [each for each in found if len(each.nodes)] or found[:1]
+        if not others:
+            return best
+        for each in others:
+            each.keys[:, OF_PLUGINS] = best.keys[:, OF_PLUGINS].max(0)
+        parts = (best, *others)
+        nodes, keys = (np.concatenate([each[i] for each in parts]) for i in range(2))
+        return sort_by_keys(NodeOrder(nodes, keys))
 
     def pod_capacity(self, ranking: NodeRanking, nodes: Iterable[int]) -> dict[int, int]:
         """Return how many such pods fit on each of some nodes, ignoring taints and selectors."""
@@ -82,4 +121,11 @@ def requirements_by_provider(required: PodRequirements, view: DeviceView, fleet:
 def _without_resource(required: PodRequirements, name: str) -> PodRequirements:
     left = [each for each in required.gpu_resources if each[0] != name]
     resource, count = left[0] if left else ("", 0)
-    return replace(required, resource=resource, count=count, other_gpus=tuple(left[1:]), container_requests=())
+    return replace(
+        required,
+        resource=resource,
+        count=count,
+        other_gpus=tuple(left[1:]),
+        container_requests=(),
+        served_by_classes=required.served_by_classes | {name},
+    )

@@ -25,7 +25,7 @@ from webhook.placement.devices import NodeDevices
 from webhook.placement.fragmentation.strategies import SCORERS, NodeScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.placement.mig import MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
-from webhook.placement.nodes.device_values import DeviceValues
+from webhook.placement.nodes.device_values import DeviceValues, worth_by_memory
 from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability
 from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
 from webhook.placement.nodes.pod_requirements import PodRequirements
@@ -87,6 +87,10 @@ class NodeOrder(NamedTuple):
     nodes: IntArray
     keys: FloatArray
 
+    def pairs(self) -> Iterator[tuple[int, tuple[float, ...]]]:
+        """Yield each node with its key."""
+        return zip(self.nodes.tolist(), map(tuple, self.keys.tolist()), strict=True)
+
 
 class NodeRanking:
     """Ranks the nodes of a cluster, one pod at a time. Not safe for concurrent writers.
@@ -140,10 +144,7 @@ class NodeRanking:
     ) -> list[RankedNode]:
         """Return the feasible nodes, the best first; equal ones in the order of the cluster. Arguments: see `order`."""
         order = self.order(requirements, gang=gang, devices=devices)
-        keys = map(tuple, order.keys.tolist())
-        return [
-            self._ranked_node(requirements, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)
-        ]
+        return [self.describe_node(requirements, node, key) for node, key in order.pairs()]
 
     def order(
         self,
@@ -166,7 +167,7 @@ class NodeRanking:
         eligible = self._eligible_nodes(requirements) if candidates is None else candidates
         if requirements.unsuitable_nodes and candidates is not None:
             eligible = eligible & ~node_mask_array(requirements.unsuitable_nodes, len(eligible))
-        parts = list(self._orders_by_offer(requirements, eligible))
+        parts = list(self._orders_by_offer(requirements, eligible, by_memory=devices is not None))
         if not parts:
             return NodeOrder(np.empty(0, np.int64), np.empty((0, KEY_PARTS)))
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
@@ -179,9 +180,9 @@ class NodeRanking:
             keys[:, CHOICE] = -devices.choice[nodes]
             keys[:, SCORE] -= devices.loss[nodes]
             keys[:, FULLNESS] += self._sign * devices.fullness[nodes]
-        distinguishing = keys[:, (keys != keys[0]).any(0)]
-        best = np.lexsort((nodes, *(-distinguishing).T[::-1]))
-        return NodeOrder(nodes[best], keys[best])
+            if WHOLE_GPU in requirements.served_by_classes:
+                keys[:, WHOLE] = devices.whole[nodes]
+        return sort_by_keys(NodeOrder(nodes, keys))
 
     def nvlink_connected_nodes(self, requirements: PodRequirements) -> tuple[BoolArray, BoolArray]:
         """Return where NVLink connects the GPUs of each container: now, and possibly later; both of shape (nodes,).
@@ -232,14 +233,19 @@ class NodeRanking:
         allowed &= requirements.selected_nodes & ~requirements.unsuitable_nodes
         return node_mask_array(allowed, len(self._at_pod_limit))
 
-    def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
-        """Yield the feasible nodes, those of one offer together, unsorted."""
+    def _orders_by_offer(
+        self, requirements: PodRequirements, allowed: BoolArray, *, by_memory: bool
+    ) -> Iterator[NodeOrder]:
+        """Yield the feasible nodes, those of one offer together, unsorted. Cards may count by their memory."""
         offers = self.snapshot.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
         for offer in offers:
             offering = allowed if offer is None else allowed & node_mask_array(offer.nodes, len(allowed))
             nodes = np.flatnonzero(offering & self._nodes_with_resources(requirements))
             if len(nodes):
-                yield self._offer_order(requirements, offer, nodes)
+                order = self._offer_order(requirements, offer, nodes)
+                if by_memory and offer is not None and offer.memory_mib is not None:
+                    order.keys[:, SCORE] *= worth_by_memory(1.0, offer.memory_mib, offer.gpu_milli)
+                yield order
 
     def _nodes_with_resources(self, requirements: PodRequirements) -> BoolArray:
         """Return which nodes have the CPU, memory, GPUs, and are below their pod limit, shape (nodes,)."""
@@ -266,7 +272,8 @@ class NodeRanking:
             keys[:, SCORE] = self._mig_value_changes(offer.product, offer.profile)[nodes]
         return NodeOrder(nodes, keys)
 
-    def _ranked_node(self, requirements: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
+    def describe_node(self, requirements: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
+        """Return a node of an order, with the links of the GPUs that the pod would get there."""
         devices, offer = self.snapshot.devices[node], self.snapshot.fleet.offer_on(requirements.resource, node)
         links = None
         if offer is not None and offer.form is GpuForm.WHOLE:
@@ -332,6 +339,14 @@ class NodeRanking:
     def _eligible_pod_capacity(self, requirements: PodRequirements) -> IntArray:
         """Return the pod capacity of nodes whose state, taints and selectors allow the pod, and 0 for others."""
         return np.where(self._eligible_nodes(requirements), self.pod_capacity(requirements), 0)
+
+
+def sort_by_keys(order: NodeOrder) -> NodeOrder:
+    """Return nodes with the best first, equal ones in the order of the cluster."""
+    nodes, keys = order
+    distinguishing = keys[:, (keys != keys[0]).any(0)]
+    best = np.lexsort((nodes, *(-distinguishing).T[::-1]))
+    return NodeOrder(nodes[best], keys[best])
 
 
 def _mig_state(devices: NodeDevices) -> MigState:
