@@ -165,7 +165,7 @@ MIXED: dict[str, tuple[list[Json], str]] = {
         [*cards("free"), gpu_node("eight", 1), make_pod("o").gpus(1).spec(nodeName="eight").build()], "free",
     ),
     "nodes with the same slices, of which one has a plugin too": (
-        [make_node("both", **{GPU: 1}), *partitionable_gpus("both"), taken("both", "gpu-0"),
+        [make_node("both", {}, **{GPU: 1}), *partitionable_gpus("both"), taken("both", "gpu-0"),
          *cards("published")],
         "published",
     ),
@@ -190,7 +190,7 @@ def test_the_devices_of_a_name_that_plugins_serve_elsewhere_are_reserved() -> No
 
 
 def test_a_resource_of_a_plugin_whose_worth_is_unknown_is_not_compared_with_devices() -> None:
-    state = scheduler_state(*CLASSES, *CUT, make_node("plugin", **{"example.com/small": 4}))
+    state = scheduler_state(*CLASSES, *CUT, make_node("plugin", {}, **{"example.com/small": 4}))
     scores = prioritize(state, make_pod("p").requests("example.com/small", "1"), "cut", "plugin")
     assert set(scores.values()) == {0}
 
