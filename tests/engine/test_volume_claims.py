@@ -217,4 +217,6 @@ def test_the_forecast_for_a_stateful_set_is_what_its_first_pod_gets(
     actual = review(pod, SIZING, nodes=cluster(*objects)).outcome
 
     assert forecast == actual
+    missing = reason is KeepReason.VOLUME_UNKNOWN and bool(objects)
+    assert ("its StatefulSet creates it just before the pod" in getattr(forecast, "detail", "")) is missing
     assert (None if isinstance(forecast, OfferChoice) else forecast.reason) is reason

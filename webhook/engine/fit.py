@@ -9,6 +9,7 @@ nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -93,6 +94,21 @@ MAX_NAMES = 3
 """Products or resources that a reason names before it counts the rest."""
 
 
+class OfferSearch(NamedTuple):
+    """The search for an offer that a pod gets instead of whole GPUs.
+
+    Attributes:
+        feasible: Live nodes, or the new nodes of groups.
+        growth: Set for a template if they are new nodes.
+    """
+
+    context: GpuPodContext
+    need: GpuNeed
+    right_sizing: CombinedRightSizing
+    feasible: FeasibleNodes
+    growth: GroupGrowth | None = None
+
+
 def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepRequest:
     """Choose what a pod requests instead of whole GPUs, or return why it keeps them."""
     right_sizing = context.policies.right_sizing
@@ -107,7 +123,7 @@ def choose_offer(context: PodContext, need: GpuNeed) -> OfferChoice | KeepReques
         return KeepRequest(KeepReason.STALE_VIEW)
     if not waits and (blocker := feasible.volumes.blocker) is not None:
         return KeepRequest(_VOLUME_REASONS[blocker.problem], blocker.detail)
-    choice = _smallest_choice(context, need, right_sizing, feasible)
+    choice = _smallest_choice(OfferSearch(context, need, right_sizing, feasible))
     if isinstance(choice, KeepRequest):
         choice = _choice_by_second_pass(context, need, right_sizing, choice)
     queued = context.request.queued
@@ -141,7 +157,7 @@ def _choice_by_second_pass(
     feasible = project_unsized_pod(context, right_sizing.rule.mode)
     if feasible is None:
         return kept
-    choice = _smallest_choice(context, need, right_sizing, feasible)
+    choice = _smallest_choice(OfferSearch(context, need, right_sizing, feasible))
     if isinstance(choice, KeepRequest):
         return kept
     nodes = union_masks(offer.nodes for offer in choice.offers)
@@ -186,7 +202,7 @@ def _choose_on_new_nodes(
     fleet, queued = context.view.fleet, context.request.queued
     groups = growing_groups(fleet, context.view.group_sources)
     growth = None if queued is None else GroupGrowth(feasible, groups)
-    grown = _smallest_choice(context, need, right_sizing, new, growth)
+    grown = _smallest_choice(OfferSearch(context, need, right_sizing, new, growth))
     if isinstance(grown, KeepRequest):
         return grown
     if not _is_suitable_everywhere(context, grown, feasible, new):
@@ -263,63 +279,43 @@ def _without_selectors(choice: OfferChoice) -> OfferChoice:
     return replace(choice, offers=tuple([replace(offer, selector=()) for offer in choice.offers]))
 
 
-def _smallest_choice(
-    context: GpuPodContext,
-    need: GpuNeed,
-    right_sizing: CombinedRightSizing,
-    feasible: FeasibleNodes,
-    growth: GroupGrowth | None = None,
-) -> OfferChoice | KeepRequest:
-    """Try every group of interchangeable offers that covers the need, in order of preference.
-
-    Args:
-        growth: Set for a template if `feasible` are new nodes.
-    """
-    covering, need = _covering_offers(context, need, right_sizing.rule, feasible)
+def _smallest_choice(search: OfferSearch) -> OfferChoice | KeepRequest:
+    """Try every group of interchangeable offers that covers the need, in order of preference."""
+    covering, search = _covering_offers(search)
     kept: KeepRequest | None = None
     for offers in _interchangeable_offers(covering):
-        found = _try_offers(context, offers, need, right_sizing, feasible, growth)
+        found = _try_offers(search, offers)
         if isinstance(found, OfferChoice):
             return found
         kept = kept or found
-    return kept or _explain_offers(context.view.fleet.offers, need, right_sizing.rule)
+    return kept or _explain_offers(search.context.view.fleet.offers, search.need, search.right_sizing.rule)
 
 
-def _covering_offers(
-    context: GpuPodContext, need: GpuNeed, rule: RightSizingRules, feasible: FeasibleNodes
-) -> tuple[list[GpuOffer], GpuNeed]:
-    """Return the allowed offers that cover a need, in order of preference, and the need in words about these."""
-    allowed = feasible.view.fleet.offers_by_form(*allowed_shares(rule))
-    if feasible.view.classes:
-        allowed = with_class_offers(context, allowed, rule)
+def _covering_offers(search: OfferSearch) -> tuple[list[GpuOffer], OfferSearch]:
+    """Return the allowed offers that cover the need, in order of preference, and the need in words about these."""
+    need, rule = search.need, search.right_sizing.rule
+    allowed = search.feasible.view.fleet.offers_by_form(*allowed_shares(rule))
+    if search.feasible.view.classes:
+        allowed = with_class_offers(search.context, allowed, rule)
     with_enough_memory = [offer for offer in allowed if has_enough_memory(offer, need)]
     if need.compute_milli is None:
-        return with_enough_memory, need
+        return with_enough_memory, search
     covering = [offer for offer in with_enough_memory if covers_need(offer, need)]
     if covering[:1] != with_enough_memory[:1]:
         need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
-    return covering, need
+    return covering, search._replace(need=need)
 
 
-def _try_offers(
-    context: GpuPodContext,
-    offers: tuple[GpuOffer, ...],
-    need: GpuNeed,
-    right_sizing: CombinedRightSizing,
-    feasible: FeasibleNodes,
-    growth: GroupGrowth | None,
-) -> OfferChoice | KeepRequest:
+def _try_offers(search: OfferSearch, offers: tuple[GpuOffer, ...]) -> OfferChoice | KeepRequest:
     """Return the choice of interchangeable offers, of those that surely run the pod's image; or why not."""
-    reason = _reason_against_offers(context, offers, need, right_sizing, feasible, growth)
-    if reason is not None:
+    context, need, right_sizing, feasible, _ = search
+    if (reason := _reason_against_offers(search, offers)) is not None:
         return reason
     runnable = offers_sure_to_run(context, offers, feasible)
     if not runnable:
         return KeepRequest(KeepReason.DRIVER, offers[0].resource)
-    if len(runnable) < len(offers):
-        reason = _reason_against_offers(context, runnable, need, right_sizing, feasible, growth)
-        if reason is not None:
-            return reason
+    if len(runnable) < len(offers) and (reason := _reason_against_offers(search, runnable)) is not None:
+        return reason
     patch = right_sizing.rule.patch_fractions
     changes = memory_fraction_changes(context, runnable, need.memory_mib) if patch else ()
     return OfferChoice(runnable[0].resource, runnable, need, right_sizing.policy, feasible.selected, changes)
@@ -374,15 +370,9 @@ def _explain_offers(offers: Sequence[GpuOffer], need: GpuNeed, rule: RightSizing
     return KeepRequest(KeepReason.NEED_TOO_LARGE if offers and not covering else KeepReason.NO_OFFER, need.words)
 
 
-def _reason_against_offers(
-    context: GpuPodContext,
-    offers: tuple[GpuOffer, ...],
-    need: GpuNeed,
-    right_sizing: CombinedRightSizing,
-    feasible: FeasibleNodes,
-    growth: GroupGrowth | None,
-) -> KeepRequest | None:
+def _reason_against_offers(search: OfferSearch, offers: tuple[GpuOffer, ...]) -> KeepRequest | None:
     """Return the first reason against interchangeable offers: of nodes, of the pod, of its namespace, of policies."""
+    context, need, right_sizing, feasible, growth = search
     resource, nodes, queued = offers[0].resource, union_masks([offer.nodes for offer in offers]), context.request.queued
     may_wait = right_sizing.rule.when_full is FullCapacityAction.WAIT
     kai = sign_of_system(context.pod, KAI)

@@ -245,10 +245,8 @@ def reason_by_queue(
         return KeepRequest(KeepReason.NOT_ADMITTED, f"it charges more {name} for {resource} than for {WHOLE_GPU}")
     together = (each for flavor in choice.flavors for each in _flavors_together(flavor, choice.others))
     all_pods = pods + queued.earlier.get(resource, 0)
-    reasons = (
-        _reason_by_flavors(queue, pods if _has_topology(each) else all_pods, each, resource, nodes, feasible, growth)
-        for each in together
-    )
+    slots = TemplateSlots(queue, resource, nodes, feasible, growth)
+    reasons = (slots.reason_against(each, pods if _has_topology(each) else all_pods) for each in together)
     reason = next((reason for reason in reasons if reason is not None), None)
     if reason is not None or may_wait:
         return reason
@@ -286,8 +284,9 @@ def _may_start(
     queue: WorkloadQueue, pods: int, choice: FlavorChoice, resource: str, nodes: int, live: FeasibleNodes
 ) -> bool:
     """Return whether the queue has quota for the pods now, and live nodes of a mask have units free for all."""
+    slots = TemplateSlots(queue, resource, nodes, live, count_slots=_count_free_slots)
     return any(
-        _reason_by_flavors(queue, pods, each, resource, nodes, live, None, _count_free_slots) is None
+        slots.reason_against(each, pods) is None
         for flavor in choice.free[:1]
         for each in _flavors_together(flavor, choice.others)
     )
@@ -312,31 +311,89 @@ def _count_slots(feasible: FeasibleNodes, resource: str, nodes: int, most: int) 
     return slots
 
 
-def _reason_by_flavors(
-    queue: WorkloadQueue,
-    pods: int,
-    flavors: Sequence[ResourceFlavor],
-    resource: str,
-    nodes: int,
-    feasible: FeasibleNodes,
-    growth: GroupGrowth | None,
-    count_slots: SlotCounter = _count_slots,
-) -> KeepRequest | None:
-    """Return why the nodes of a mask might not hold all pods that get these flavors."""
-    if _has_topology(flavors):
-        live = feasible if growth is None else growth.live
-        nodes = nodes if growth is None else live.view.fleet.nodes_advertising(resource)
-        mask = _nodes_of_flavors(flavors, nodes, live)
-        return _reason_by_topology(queue, pods, flavors, resource, mask, live, count_slots)
-    mask = _nodes_of_flavors(flavors, nodes, feasible)
-    if growth is None:
-        slots = count_slots(feasible, resource, mask, pods)
-    else:
-        slots = _count_slots_with_growth(flavors, resource, mask, feasible, pods, growth)
-    if slots >= pods:
-        return None
-    detail = f"{pods} of {resource} in flavor {flavors[0].metadata.name}"
-    return KeepRequest(KeepReason.NO_FLAVOR_NODES, detail)
+class TemplateSlots(NamedTuple):
+    """Nodes on which each pod of a template may get one unit of a resource.
+
+    Attributes:
+        queue: The queue that charges the template.
+        nodes: Mask of the nodes with the resource.
+        feasible: Live nodes, or the new nodes of groups.
+        growth: Set if they are new nodes.
+        count_slots: Counts the pods that live nodes can run.
+    """
+
+    queue: WorkloadQueue
+    resource: str
+    nodes: int
+    feasible: FeasibleNodes
+    growth: GroupGrowth | None = None
+    count_slots: SlotCounter = _count_slots
+
+    def reason_against(self, flavors: Sequence[ResourceFlavor], pods: int) -> KeepRequest | None:
+        """Return why the nodes might not hold all pods that get these flavors."""
+        if _has_topology(flavors):
+            return self._reason_by_topology(flavors, pods)
+        mask = _nodes_of_flavors(flavors, self.nodes, self.feasible)
+        if self.growth is None:
+            slots = self.count_slots(self.feasible, self.resource, mask, pods)
+        else:
+            slots = self._count_slots_with_growth(flavors, mask, pods, self.growth)
+        if slots >= pods:
+            return None
+        detail = f"{pods} of {self.resource} in flavor {flavors[0].metadata.name}"
+        return KeepRequest(KeepReason.NO_FLAVOR_NODES, detail)
+
+    def _count_slots_with_growth(
+        self, flavors: Sequence[ResourceFlavor], nodes: int, most: int, growth: GroupGrowth
+    ) -> int:
+        """Return how many pods live nodes and those that groups may add can run at once, up to a number.
+
+        A group adds no node for flavors with labels that its template lacks.
+
+        Args:
+            nodes: Mask of the new nodes that pods with the flavors may use.
+        """
+        live, resource, keys = growth.live, self.resource, {key for each in flavors for key in each.spec.node_labels}
+        advertising = live.view.fleet.nodes_advertising(resource)
+        slots = _count_slots(live, resource, _nodes_of_flavors(flavors, advertising, live), most)
+        for index in bit_positions(nodes):
+            group = growth.groups[index]
+            if keys.isdisjoint(group.unknown_labels):
+                added = most if group.nodes_left is None else group.nodes_left
+                slots += added * _count_slots(self.feasible, resource, 1 << index, most)
+        return slots
+
+    def _reason_by_topology(self, flavors: Sequence[ResourceFlavor], pods: int) -> KeepRequest | None:
+        """Return why domains of a flavor's topology might not hold all pods; None if they can.
+
+        Kueue admits pods to such a flavor only where live nodes have enough capacity, so new nodes do not count.
+        """
+        live = self.feasible if self.growth is None else self.growth.live
+        fleet = live.view.fleet
+        offering = self.nodes if self.growth is None else fleet.nodes_advertising(self.resource)
+        nodes = _nodes_of_flavors(flavors, offering, live)
+        flavor = next(each for each in flavors if each.spec.topology_name)
+        request = read_topology_request(live.pod.metadata.annotations)
+        levels = self.queue.topologies.get(flavor.spec.topology_name)
+        if levels is None:
+            missing = f"Topology {flavor.spec.topology_name} of flavor {flavor.metadata.name}, which was not found"
+            return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, missing)
+        if request.unread:
+            return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, f"annotation {request.unread}")
+        for label in levels:
+            nodes &= fleet.nodes_with_label(label)
+        domains, where = [nodes], ""
+        if request.required:
+            domains = split_into_domains(fleet, _levels_down_to(request.required, levels), nodes)
+            where = f"one {request.required} of "
+        size, parts = request.group_size, _levels_down_to(request.group_level, levels)
+        for domain in domains:
+            groups = split_into_domains(fleet, parts, domain) if parts else [domain]
+            if sum(self.count_slots(live, self.resource, each, pods) // size for each in groups) * size >= pods:
+                return None
+        each_group = f", {size} in each {request.group_level}," if request.group_level else ""
+        detail = f"{pods} of {self.resource}{each_group} in {where}flavor {flavor.metadata.name}"
+        return KeepRequest(KeepReason.NO_FLAVOR_NODES, detail)
 
 
 def _has_topology(flavors: Iterable[ResourceFlavor]) -> bool:
@@ -374,72 +431,6 @@ def _nodes_of_flavors(flavors: Sequence[ResourceFlavor], nodes: int, feasible: F
     for other in others:
         nodes &= feasible.nodes_of_flavor(other, own.spec.tolerations)
     return nodes
-
-
-def _count_slots_with_growth(
-    flavors: Sequence[ResourceFlavor],
-    resource: str,
-    nodes: int,
-    feasible: FeasibleNodes,
-    most: int,
-    growth: GroupGrowth,
-) -> int:
-    """Return how many pods live nodes and those that groups may add can run at once, up to a number.
-
-    A group adds no node for flavors with labels that its template lacks.
-
-    Args:
-        flavors: The flavors that the pods get.
-        nodes: Mask of the new nodes that they may use.
-        feasible: All new nodes.
-        most: The number.
-    """
-    live, keys = growth.live, {key for flavor in flavors for key in flavor.spec.node_labels}
-    advertising = live.view.fleet.nodes_advertising(resource)
-    slots = _count_slots(live, resource, _nodes_of_flavors(flavors, advertising, live), most)
-    for index in bit_positions(nodes):
-        group = growth.groups[index]
-        if keys.isdisjoint(group.unknown_labels):
-            added = most if group.nodes_left is None else group.nodes_left
-            slots += added * _count_slots(feasible, resource, 1 << index, most)
-    return slots
-
-
-def _reason_by_topology(
-    queue: WorkloadQueue,
-    pods: int,
-    flavors: Sequence[ResourceFlavor],
-    resource: str,
-    nodes: int,
-    feasible: FeasibleNodes,
-    count_slots: SlotCounter,
-) -> KeepRequest | None:
-    """Return why domains of a flavor's topology might not hold all pods; None if they can.
-
-    Kueue admits pods to such a flavor only where live nodes have enough capacity, so new nodes do not count.
-    """
-    flavor = next(each for each in flavors if each.spec.topology_name)
-    request, fleet = read_topology_request(feasible.pod.metadata.annotations), feasible.view.fleet
-    levels = queue.topologies.get(flavor.spec.topology_name)
-    if levels is None:
-        missing = f"Topology {flavor.spec.topology_name} of flavor {flavor.metadata.name}, which was not found"
-        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, missing)
-    if request.unread:
-        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, f"annotation {request.unread}")
-    for label in levels:
-        nodes &= fleet.nodes_with_label(label)
-    domains, where = [nodes], ""
-    if request.required:
-        domains = split_into_domains(fleet, _levels_down_to(request.required, levels), nodes)
-        where = f"one {request.required} of "
-    size, parts = request.group_size, _levels_down_to(request.group_level, levels)
-    for domain in domains:
-        groups = split_into_domains(fleet, parts, domain) if parts else [domain]
-        if sum(count_slots(feasible, resource, each, pods) // size for each in groups) * size >= pods:
-            return None
-    each_group = f", {size} in each {request.group_level}," if request.group_level else ""
-    detail = f"{pods} of {resource}{each_group} in {where}flavor {flavor.metadata.name}"
-    return KeepRequest(KeepReason.NO_FLAVOR_NODES, detail)
 
 
 def _levels_down_to(level: str, levels: tuple[str, ...]) -> tuple[str, ...]:

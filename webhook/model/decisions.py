@@ -373,7 +373,8 @@ class KeepReason(StrEnum):
     VOLUME_UNKNOWN = (
         "VolumeClaimUnknown",
         "a volume claim of the pod is not known well enough to choose a node",
-        "Create the claim before the pod. For admins: the webhook's /readyz?verbose shows what it cannot read.",
+        "Create the claim before the pod; if a StatefulSet has created it, delete the pod to have it created again. "
+        "For admins: the webhook's /readyz?verbose shows what it cannot read.",
     )
     VOLUME_UNBOUND = (
         "VolumeClaimUnbound",
