@@ -29,7 +29,7 @@ from webhook.engine.own_annotations import invalid_annotations
 from webhook.engine.pod_claim_review import pod_device_findings, replica_device_findings, shared_gpu_findings
 from webhook.engine.pod_context import GpuPodContext, InjectedGpus, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
-from webhook.engine.quota.admission import charge_by_names
+from webhook.engine.quota.admission import charge_by_names, quotas_of_claims
 from webhook.engine.quota.charges import NO_CLAIM_CHARGES
 from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
@@ -216,15 +216,17 @@ def _namespace_rejections(
 def _claim_rejections(context: PodContext, mutation: PodMutation) -> Iterator[PolicyFinding]:
     """Yield what quotas reject of the claims that are made for a pod; of a device that it is changed to, nothing."""
     pod, namespace, view = context.pod, context.namespace, context.view
-    if not namespace.quotas or not (pod.spec.resource_claims or context.claimed.served):
+    if not (pod.spec.resource_claims or context.claimed.served):
+        return
+    if not (quotas := quotas_of_claims(namespace.quotas, namespace.claims.classes)):
         return
     of_scheduler, own = NO_CLAIM, NO_CLAIM_CHARGES
     if mutation.applied_choice is None:
-        own = charge_by_names(pod, namespace.quotas)
+        own = charge_by_names(pod, quotas)
     if context.claimed.served and mutation.applied_choice is None and view.device_pools():
         of_scheduler = claim_of_scheduler(pod, view)
     users = partial(view.claim_users, context.request.namespace)
-    yield from claim_quota_violations(pod, namespace.claims, namespace.quotas, users, of_scheduler, own)
+    yield from claim_quota_violations(pod, namespace.claims, quotas, users, of_scheduler, own)
 
 
 def _reported_rejections(

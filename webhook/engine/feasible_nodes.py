@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers, PodIdentity, identity_of
@@ -77,7 +78,7 @@ class FeasibleNodes:
         exclusion: The nodes from which other pods exclude it; None: read from the view.
         volumes: The nodes on which it can use its volume claims; None: read from the view.
         leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
-        siblings: Pods of its template that start together with it.
+        request: The request for it, if other pods of its template start together with it.
 
     Attributes:
         pod: The pod that has to fit.
@@ -94,8 +95,8 @@ class FeasibleNodes:
         "_amounts",
         "_nodes_with_ports",
         "_ports",
+        "_request",
         "_rules",
-        "_siblings",
         "_tied",
         "_ties",
         "_tolerations",
@@ -122,7 +123,7 @@ class FeasibleNodes:
         identity: PodIdentity | None = None,
         exclusion: ExclusionByOthers | None = None,
         volumes: VolumeFit | None = None,
-        siblings: int = 0,
+        request: AdmissionRequest | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -148,7 +149,7 @@ class FeasibleNodes:
         self.tolerated = fleet.tolerated_nodes(tolerations)
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
-        self._volumes, self._siblings = volumes, siblings
+        self._volumes, self._request = volumes, request
         self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
         if features := required_features(pod):
             self._accepting &= fleet.nodes_declaring(features)
@@ -273,11 +274,15 @@ class FeasibleNodes:
         """The nodes on which the pod can use its volume claims, whatever other pods take first. Computed once."""
         if self._volumes is None:
             uses = pod_volumes(self.pod)
-            self._volumes = self.view.fit_volumes(self.identity.namespace, uses, self._siblings)
+            self._volumes = self.view.fit_volumes(self.identity.namespace, uses, self._siblings())
         return self._volumes
 
     @property
     def nodes_with_volumes(self) -> int:
         """The nodes on which the pod and all of its template can use their claims, even on one node."""
         fit = self.volumes
-        return fit.nodes & ~fit.exclusive if self._siblings else fit.nodes
+        return fit.nodes & ~fit.exclusive if fit.exclusive and self._siblings() else fit.nodes
+
+    def _siblings(self) -> int:
+        """Return how many other pods of its template start together with the pod."""
+        return 0 if self._request is None else self._request.siblings

@@ -272,12 +272,14 @@ def _describe_gpu_claims(claims: Iterable[PodResourceClaim], claiming: ClaimCont
         template = claim.resource_claim_template_name
         known = claiming.templates.get(template)
         found = gpu_classes_of_claim(known, claiming.classes) if known is not None else None
+        if found == []:
+            continue
         name = f"the resource claim {quote_text(claim.name)}"
         if not template:
             yield f"{name}, which names no template"
         elif found is None:
             yield f"{name} of the template {quote_text(template)}, whose device classes are unknown"
-        elif found:
+        else:
             yield f"{name} of the device class {quote_text(found[0])}"
 
 

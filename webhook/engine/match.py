@@ -126,7 +126,7 @@ def build_context(submitted: PodContext) -> PodContext:
         tolerate_gpu_taints=additions.tolerate_gpu_taints,
         identity=identity,
         exclusion=_exclusion_by_pods(identity, pod, view) if view.has_anti_affinity else NOT_EXCLUDED,
-        siblings=submitted.request.siblings,
+        request=submitted.request,
     )
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     offers, offer_nodes = fleet.offers_on_nodes(tuple(gpu_requests.totals), feasible.selected)

@@ -5,9 +5,8 @@ Findings are warnings: devices may still be published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from functools import cache, partial
 
 import msgspec
 
@@ -71,6 +70,9 @@ from webhook.model.quantity import NANO, parse_whole_number
 NAME_A_CLAIM = "Request them by a claim with tolerations: the claim that the scheduler makes has none."
 """What to write instead of an extended resource for devices with a taint."""
 
+ClaimUses = Sequence[tuple[FieldPath, Sequence[tuple[str, str]]]]
+"""The claims that each container uses, each with the request; "" for all requests of the claim."""
+
 OTHER_NODES = "Change its node selector, affinity, tolerations or claims."
 """What to write where nodes that the pod may not use may have the devices."""
 
@@ -84,12 +86,13 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
     """
     pod, view, namespace = context.pod, context.view, context.request.namespace
     is_reviewed = bool(pod.spec.resource_claims and (view.device_pools() or publishing_view(view) is not view))
-    find_nodes = cache(partial(_usable_nodes, pod, view, added))
-    nodes = find_nodes() if pod.spec.resource_claims or context.claimed.served else view.fleet.all_nodes
-    found = list(_pod_claim_findings(pod, view, namespace, nodes)) if is_reviewed else []
-    found += _class_resource_findings(pod, view, namespace, find_nodes)
+    nodes = _usable_nodes(pod, view, added)
+    uses = [(path, requests_used(one)) for path, one in containers_of_every_kind(pod.spec)]
+    found = list(_pod_claim_findings(pod, uses, view, namespace, nodes)) if is_reviewed else []
+    if context.gpu_requests.extended_names:
+        found += _class_resource_findings(pod, view, namespace, nodes)
     if pod.spec.resource_claims:
-        found += _unused_claims(pod, context.claimed)
+        found += _unused_claims(pod, uses, context.claimed)
         for index, of_claim in _nodes_of_claims_in_use(pod, view, namespace):
             nodes &= of_claim
             if not nodes:
@@ -115,6 +118,8 @@ def _nodes_of_claims_in_use(pod: Pod, view: ClusterView, namespace: str) -> Iter
     The scheduler releases devices that no pod uses if the pod needs them elsewhere.
     """
     for index, one in enumerate(pod.spec.resource_claims):
+        if not one.resource_claim_name:
+            continue
         claim = view.namespace_claims(namespace).claims.get(one.resource_claim_name)
         allocation = claim.status.allocation if claim is not None and claim.status.reserved_for else None
         if allocation is not None and allocation.node_selector is not None:
@@ -218,11 +223,14 @@ def _unallocated_claims(pod: Pod, view: ClusterView, namespace: str) -> Iterator
         yield extended
 
 
-def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int) -> Iterator[PolicyFinding]:
+def _pod_claim_findings(
+    pod: Pod, uses: ClaimUses, view: ClusterView, namespace: str, nodes: int
+) -> Iterator[PolicyFinding]:
     """Yield the findings of the claims of a pod, each with the place in the template or claim.
 
     Args:
         pod: The pod.
+        uses: The claims that its containers use.
         view: The cluster.
         namespace: Its namespace.
         nodes: The nodes that it may use.
@@ -235,7 +243,7 @@ def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int)
             if known.knows_claims or not one.resource_claim_name:
                 yield _absent_claim(one, path, known)
             continue
-        yield from _absent_requests(pod, one.name, spec)
+        yield from _absent_requests(uses, one.name, spec)
         claim = known.claims.get(one.resource_claim_name)
         if claim is not None and claim.metadata.deletion_timestamp is not None:
             message = f"must name a claim of this namespace, found {one.resource_claim_name}, which is being deleted"
@@ -251,11 +259,11 @@ def _pod_claim_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int)
             yield msgspec.structs.replace(each, path=path, message=message)
 
 
-def _absent_requests(pod: Pod, claim_name: str, spec: ClaimSpec) -> Iterator[PolicyFinding]:
+def _absent_requests(uses: ClaimUses, claim_name: str, spec: ClaimSpec) -> Iterator[PolicyFinding]:
     """Yield each request that a container names and that its claim lacks: kubelet gives it no device."""
     names = [request.name for request in spec.devices.requests]
-    for path, container in containers_of_every_kind(pod.spec):
-        for index, (claim, request) in enumerate(requests_used(container)):
+    for path, used in uses:
+        for index, (claim, request) in enumerate(used):
             if claim != claim_name or not request or request in names:
                 continue
             message = f"must be a request of the claim, found {request}: the container gets none of its devices"
@@ -263,13 +271,12 @@ def _absent_requests(pod: Pod, claim_name: str, spec: ClaimSpec) -> Iterator[Pol
             yield claim_warning("GPU-D113", (*path, "resources", "claims", index, "request"), message, fix)
 
 
-def _unused_claims(pod: Pod, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
+def _unused_claims(pod: Pod, uses: ClaimUses, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
     """Yield each claim for GPUs that no container uses: its devices are allocated all the same.
 
     Devices of other kinds may be for the whole pod, such as network interfaces.
     """
-    containers = (container for _, container in containers_of_every_kind(pod.spec))
-    used = {claim for container in containers for claim, _ in requests_used(container)}
+    used = {claim for _, some in uses for claim, _ in some}
     for index, one in enumerate(pod.spec.resource_claims):
         if one.name not in used and any(request.units for request in claimed.claims.get(one.name, ())):
             message = "must be used by a container, found none that names it: its GPUs are allocated all the same"
@@ -286,9 +293,7 @@ def _absent_claim(one: PodResourceClaim, path: FieldPath, known: NamespaceClaims
     return claim_warning("GPU-D110", path, message, f"Write {near[0]}." if near else "Create it.")
 
 
-def _class_resource_findings(
-    pod: Pod, view: ClusterView, namespace: str, find_nodes: Callable[[], int]
-) -> Iterator[PolicyFinding]:
+def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str, nodes: int) -> Iterator[PolicyFinding]:
     """Yield what is wrong with the device classes that containers request by the names of extended resources.
 
     A name that some node advertises may be served without the class.
@@ -297,7 +302,7 @@ def _class_resource_findings(
         pod: The pod.
         view: The cluster.
         namespace: Its namespace.
-        find_nodes: Returns the nodes that it may use.
+        nodes: The nodes that it may use.
     """
     seen, served = set[str](), view.devices.class_by_resource
     for path, container in init_then_main_containers(pod.spec):
@@ -308,7 +313,7 @@ def _class_resource_findings(
             if count and not is_advertised(resource, view):
                 seen.add(resource)
                 where = (*path, "resources", "limits", resource)
-                yield from _class_findings(resource, count, where, view, namespace, find_nodes())
+                yield from _class_findings(resource, count, where, view, namespace, nodes)
 
 
 def _class_findings(

@@ -86,7 +86,7 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes
         required=additions.required,
         identity=live.identity,
         volumes=view.fit_volumes_on_new_nodes(live.identity.namespace, uses, siblings) if uses else ANY_VOLUMES,
-        siblings=siblings,
+        request=context.request,
     )
     is_tied = feasible.ties() or any(live.exclusion)
     if feasible.ignored_requirements or (is_tied and not view.allows_new_node(feasible.ties())):
@@ -133,7 +133,7 @@ def _feasible_with_additions(
         leaves_enough=leaves_enough,
         identity=context.feasible.identity,
         exclusion=context.feasible.exclusion,
-        siblings=context.request.siblings,
+        request=context.request,
     )
 
 

@@ -202,11 +202,9 @@ def predict_claim_refusals(
         charged: The charge of the claim.
         created: The charge of claims created before it, not counted in the quotas yet.
     """
-    for quota in quotas:
+    for quota in quotas_of_claims(quotas, classes):
         keys = quota.status.hard or quota.spec.hard
-        if has_scopes(quota) or charged.keys().isdisjoint(keys):
-            continue
-        if not any(is_filled_by_claims(key, classes) for key in keys):
+        if charged.keys().isdisjoint(keys):
             continue
         hard = parse_resource_list(keys)
         requested = {key: Quantity(count) for key, count in charged.items() if key in hard}
@@ -217,6 +215,16 @@ def predict_claim_refusals(
         }
         if refusal := check_quota_capacity(quota.metadata.name, requested, used, hard, own):
             yield refusal
+
+
+def quotas_of_claims(quotas: Iterable[ResourceQuota], classes: DeviceClasses) -> list[ResourceQuota]:
+    """Return the quotas that count claims: those without scopes that have a key which claims fill."""
+    return [
+        quota
+        for quota in quotas
+        if any(is_filled_by_claims(key, classes) for key in (quota.status.hard or quota.spec.hard))
+        and not has_scopes(quota)
+    ]
 
 
 def check_quota_capacity(
