@@ -150,16 +150,23 @@ def _rate(metric: str, more: str = "") -> str:
     return f"rate({metric}{{{REPLICAS}{more}}}[$__rate_interval])"
 
 
-def _events(by: str, increase: str) -> str:
-    """Return how many events there were; Prometheus extrapolates an increase to the edges of the time: 1 is 1.01."""
-    return f"round(sum{by}({increase}))"
+def count_events(by: str, counter: str) -> str:
+    """Return how many events a counter counted within the selected time.
+
+    An increase leaves out the first sample of a series: the loads at the start of a replica, and the first finding of a
+    code. So the first sample of a series that began within the time is added, with a further label, as `or` leaves out
+    series with equal labels. The sum is rounded, as Prometheus extrapolates an increase to the edges of the time.
+    """
+    first = f"min_over_time({counter}[$__range]) unless {counter} offset $__range"
+    increase = f"increase({counter}[$__range])"
+    return f'round(sum{by}({increase} or label_replace({first}, "first", "true", "", "")))'
 
 
 def _increase(metric: str, more: str = "") -> str:
     return f"increase({metric}{{{REPLICAS}{more}}}[$__range])"
 
 
-def _gauge(metric: str) -> str:
+def _series(metric: str) -> str:
     return f"{metric}{{{REPLICAS}}}"
 
 
@@ -173,7 +180,7 @@ def _duration(quantile: float) -> str:
 
 def _of_replicas(metric: str) -> str:
     """Return a metric of each process, for the webhook's replicas only."""
-    return f"{metric} and on (namespace, instance) {_gauge('rightslice_active_policies')}"
+    return f"{metric} and on (namespace, instance) {_series('rightslice_active_policies')}"
 
 
 def admission() -> Dashboard:
@@ -209,14 +216,14 @@ def admission() -> Dashboard:
             "Internal errors",
             "Unexpected exceptions within the selected time. The log has the stack traces.",
             "short",
-            f"{_events('', _increase('rightslice_internal_errors_total'))} or vector(0)",
+            f"{count_events('', _series('rightslice_internal_errors_total'))} or vector(0)",
             ((0, GREEN), (0.5, RED)),
         ),
         number(
             "Replicas",
             "Webhook replicas that Prometheus scrapes.",
             "short",
-            f"count({_gauge('rightslice_active_policies')})",
+            f"count({_series('rightslice_active_policies')})",
             ((0, RED), (1, ORANGE), (2, GREEN)),
         ),
         lines(
@@ -265,27 +272,27 @@ def admission() -> Dashboard:
             "Findings by code and mode",
             "Findings within the selected time. `rightslice explain CODE` describes a code.",
             "short",
-            Query(f"sort_desc({_events(' by (code, mode) ', _increase('rightslice_findings_total'))})",
+            Query(f"sort_desc({count_events(' by (code, mode) ', _series('rightslice_findings_total'))})",
                   "{{code}} {{mode}}"),
         ),
         lines(
             "Active policies by replica",
             "With 0, a replica admits everything.",
             "short",
-            [Query(f"max by (instance) ({_gauge('rightslice_active_policies')})", "{{instance}}")],
+            [Query(f"max by (instance) ({_series('rightslice_active_policies')})", "{{instance}}")],
         ),
         lines(
             "Age of the active policies",
             "Time since each replica loaded the policies that it uses. It grows until a policy changes.",
             "s",
-            [Query(f"time() - max by (instance) ({_gauge('rightslice_policies_last_load_timestamp_seconds')})",
+            [Query(f"time() - max by (instance) ({_series('rightslice_policies_last_load_timestamp_seconds')})",
                    "{{instance}}")],
         ),
         bars(
             "Loads of policies",
             "Attempts to load policies within the selected time, by result.",
             "short",
-            Query(_events(" by (result) ", _increase("rightslice_policy_loads_total")), "{{result}}"),
+            Query(count_events(" by (result) ", _series("rightslice_policy_loads_total")), "{{result}}"),
         ),
     ]  # fmt: skip
     replicas: list[Panel] = [
@@ -293,7 +300,7 @@ def admission() -> Dashboard:
             "Age of the cluster view",
             "Time since the API server last confirmed the least recently confirmed resource.",
             "s",
-            [Query(f"max by (instance) ({_gauge('rightslice_cluster_view_age_seconds')})", "{{instance}}")],
+            [Query(f"max by (instance) ({_series('rightslice_cluster_view_age_seconds')})", "{{instance}}")],
             ((0, GREEN), (60, RED)),
         ),
         lines(
@@ -301,8 +308,8 @@ def admission() -> Dashboard:
             "Connections of API servers and probes, and requests whose body is being received.",
             "short",
             [
-                Query(f"sum by (instance) ({_gauge('rightslice_open_connections')})", "{{instance}} connections"),
-                Query(f"sum by (instance) ({_gauge('rightslice_requests_in_flight')})", "{{instance}} requests"),
+                Query(f"sum by (instance) ({_series('rightslice_open_connections')})", "{{instance}} connections"),
+                Query(f"sum by (instance) ({_series('rightslice_requests_in_flight')})", "{{instance}} requests"),
             ],
         ),
         lines(
@@ -310,13 +317,13 @@ def admission() -> Dashboard:
             "CPU time of each replica, in cores.",
             "short",
             [Query(f"rate(process_cpu_seconds_total{{{REPLICAS}}}[$__rate_interval])"
-                   f" and on (namespace, instance) {_gauge('rightslice_active_policies')}", "{{instance}}")],
+                   f" and on (namespace, instance) {_series('rightslice_active_policies')}", "{{instance}}")],
         ),
         lines(
             "Memory",
             "Resident memory of each replica.",
             "bytes",
-            [Query(_of_replicas(_gauge("process_resident_memory_bytes")), "{{instance}}")],
+            [Query(_of_replicas(_series("process_resident_memory_bytes")), "{{instance}}")],
         ),
         lines(
             "Watched objects",
@@ -338,14 +345,14 @@ def admission() -> Dashboard:
             "Certificate expires in",
             "Time until the first serving certificate expires.",
             "s",
-            f"min({_gauge('rightslice_certificate_expiration_timestamp_seconds')}) - time()",
+            f"min({_series('rightslice_certificate_expiration_timestamp_seconds')}) - time()",
             ((0, RED), (7 * 86400, ORANGE), (14 * 86400, GREEN)),
         ),
         number(
             "Leaders",
             "Replicas that hold the lease. One of them writes statuses and renews certificates.",
             "short",
-            f"sum({_gauge('rightslice_leader')})",
+            f"sum({_series('rightslice_leader')})",
             ((0, ORANGE), (1, GREEN), (2, RED)),
         ),
     ]  # fmt: skip
@@ -356,7 +363,7 @@ CAPACITY = 'max by (product, state) (rightslice_extender_gpu_milli{product=~"$pr
 """Each replica of the extender reports the whole cluster."""
 
 FRAGMENTED = 'max by (product) (rightslice_extender_fragmented_gpu_milli{product=~"$product"})'
-OUTCOMES = _events(" by (outcome) ", "increase(rightslice_right_sizing_outcomes_total[$__range])")
+OUTCOMES = count_events(" by (outcome) ", "rightslice_right_sizing_outcomes_total")
 NEEDS = "sum by (slice) (increase(rightslice_right_sizable_need_bytes_total[$__range]))"
 
 
@@ -462,32 +469,32 @@ def savings() -> Dashboard:
                Query(f"sum({_rate(ADMITTED)}) * 3600 / 1000", "admitted")]),
         bars("Right-sized pods by evidence", "Declared by the pod, observed usage, or the default of the policy.",
              "short",
-             Query(_events(" by (evidence) ", _increase("rightslice_right_sized_pods_total")), "{{evidence}}")),
+             Query(count_events(" by (evidence) ", _series("rightslice_right_sized_pods_total")), "{{evidence}}")),
     ]  # fmt: skip
     usage: list[Panel] = [
         number("Age of the usage data", "Usage older than a day is not used. Empty if no usage is read.", "s",
-               f"max({_gauge('rightslice_usage_age_seconds')})", ((0, GREEN), (21600, ORANGE), (86400, RED))),
+               f"max({_series('rightslice_usage_age_seconds')})", ((0, GREEN), (21600, ORANGE), (86400, RED))),
         number("Containers with known usage", "Empty if no usage is read.", "short",
-               f"max({_gauge('rightslice_usage_containers')})"),
+               f"max({_series('rightslice_usage_containers')})"),
         bars("Loads of usage", "Attempts to load GPU usage within the selected time, by result. Empty if no usage is "
              "read.", "short",
-             Query(_events(" by (result) ", _increase("rightslice_usage_loads_total")), "{{result}}")),
+             Query(count_events(" by (result) ", _series("rightslice_usage_loads_total")), "{{result}}")),
     ]  # fmt: skip
     risk: list[Panel] = [
         number("Failed open", "Requests within the selected time that the API server admitted because no replica "
                "answered. Needs metrics of the API servers.", "short",
-               f"{_events('', f'increase({FAIL_OPEN}[$__range])')} or vector(0)", ((0, GREEN), (0.5, ORANGE))),
+               f"{count_events('', FAIL_OPEN)} or vector(0)", ((0, GREEN), (0.5, ORANGE))),
         number("Replicas with old policies", "Replicas that could not load the current policies and use the last set "
                "that loaded.", "short",
-               f"count({_gauge('rightslice_policies_last_load_successful')} == 0) or vector(0)",
+               f"count({_series('rightslice_policies_last_load_successful')} == 0) or vector(0)",
                ((0, GREEN), (1, ORANGE))),
         number("Halted rollouts", "Policies in audit mode because their rollout was halted.", "short",
-               f"sum(max by (policy) ({_gauge('rightslice_rollout_halted')})) or vector(0)",
+               f"sum(max by (policy) ({_series('rightslice_rollout_halted')})) or vector(0)",
                ((0, GREEN), (1, ORANGE))),
         number("Oldest cluster view", "Right-sizing pauses if the view is older than a minute.", "s",
-               f"max({_gauge('rightslice_cluster_view_age_seconds')})", ((0, GREEN), (60, RED))),
+               f"max({_series('rightslice_cluster_view_age_seconds')})", ((0, GREEN), (60, RED))),
         number("Certificate rotation failing", "1 while a replica cannot maintain managed certificates.", "short",
-               f"max({_gauge('rightslice_certificate_rotation_failing')})", ((0, GREEN), (1, RED))),
+               f"max({_series('rightslice_certificate_rotation_failing')})", ((0, GREEN), (1, RED))),
         number("Retried reviews", "Reviews per second answered with 429, which the client sends again.", "reqps",
                f"sum({_rate(REQUESTS, RETRIED)}) or vector(0)"),
     ]  # fmt: skip

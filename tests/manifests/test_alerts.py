@@ -41,6 +41,7 @@ class Situation(NamedTuple):
     alert: str
     on: bool
     series: tuple[Series, ...]
+    minutes: int = HISTORY
 
 
 def is_so(value: float) -> Course:
@@ -49,7 +50,7 @@ def is_so(value: float) -> Course:
 
 def rises(by: float) -> Course:
     """A constant increase per minute."""
-    return lambda left: by * (HISTORY - left)
+    return lambda left: by * max(0, HISTORY - left)
 
 
 def once(before: float | None) -> Course:
@@ -137,7 +138,10 @@ SITUATIONS = {
     "no slice for a tenth of the need": Situation("RightsliceSlicesMissing", False, needs(free=9, missing=1)),
     "usage that was never loaded": Situation("RightsliceUsageNotRefreshed", True, loads("a", error=rises(0.1))),
     "usage that is no longer loaded": Situation(
-        "RightsliceUsageNotRefreshed", True, loads("b", error=rises(0.1), success=is_so(4))
+        "RightsliceUsageNotRefreshed", True, loads("b", error=rises(0.1), success=is_so(4)), minutes=400
+    ),
+    "usage that was loaded once, at the start, half an hour ago": Situation(
+        "RightsliceUsageNotRefreshed", False, loads("e", error=rises(0.1), success=is_so(1))
     ),
     "usage that failed to load once": Situation(
         "RightsliceUsageNotRefreshed", False, loads("c", error=once(2), success=rises(0.1))
@@ -148,14 +152,17 @@ SITUATIONS = {
 }  # fmt: skip
 
 START = now()
-MOMENTS = {name: START - (index + 1) * 2 * HISTORY * MINUTE for index, name in enumerate(SITUATIONS)}
+MOMENTS = {
+    name: START - (index + 1) * 2 * HISTORY * MINUTE - (3 * DAY if one.minutes > HISTORY else 0)
+    for index, (name, one) in enumerate(SITUATIONS.items())
+}
 """The end of each situation; samples of one do not affect the next. The alerts on usage and
 on slices look back further than one situation, so those in which they do not fire are last, and so the oldest."""
 
 
 def samples(situation: Situation, end: float) -> Iterator[Sample]:
     for series in situation.series:
-        for left in range(HISTORY, -1, -1):
+        for left in range(situation.minutes, -1, -1):
             value = series.course(left)
             if value is not None:
                 measured = end + value * DAY if series.metric == CERTIFICATE_END else value

@@ -89,7 +89,11 @@ def test_the_state_before_the_first_load() -> None:
     harness = RefresherHarness()
 
     assert harness.line == "[-]usage not loaded yet"
-    assert harness.page == ["rightslice_usage_containers 0.0"]
+    assert harness.page == [
+        'rightslice_usage_loads_total{result="success"} 0.0',
+        'rightslice_usage_loads_total{result="error"} 0.0',
+        "rightslice_usage_containers 0.0",
+    ]
 
 
 def test_a_new_view_replaces_the_old_one_and_is_logged() -> None:
@@ -101,6 +105,7 @@ def test_a_new_view_replaces_the_old_one_and_is_logged() -> None:
     assert harness.line == "[+]usage 1 container of 3 pods, 90 s old"
     assert harness.page == [
         'rightslice_usage_loads_total{result="success"} 1.0',
+        'rightslice_usage_loads_total{result="error"} 0.0',
         "rightslice_usage_containers 1.0",
         "rightslice_usage_age_seconds 90.0",
     ]

@@ -247,6 +247,19 @@ def test_policy_loads_are_counted_by_result() -> None:
     assert recorded.lines()[-1]["errors"] == ["a.yaml:1:1: must be so"]
 
 
+RESULT_COUNTERS = ("policy_loads", "usage_loads", "certificate_loads", "events")
+
+
+@pytest.mark.parametrize("name", RESULT_COUNTERS)
+@pytest.mark.parametrize("result", ["success", "error"])
+def test_each_result_has_its_series_before_the_first_count(name: str, result: str) -> None:
+    """Prometheus sees no increase in the first sample of a series."""
+    recorded = RecordedTelemetry()
+    recorded.telemetry.metrics.usage_age = lambda: None
+
+    assert recorded.samples()[f'rightslice_{name}_total{{result="{result}"}}'] == 0
+
+
 def test_the_log_level_is_applied() -> None:
     stream = io.StringIO()
     log = make_logger("error", stream)

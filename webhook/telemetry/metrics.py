@@ -31,6 +31,8 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 MetricType = Literal["counter", "gauge", "histogram", "info"]
 WEBHOOK, EXTENDER, AGENT = "webhook", "extender", "agent"
+RESULTS = ("success", "error")
+"""Each has its series from the start, so that Prometheus sees the first count as an increase."""
 
 
 class MetricDefinition(NamedTuple):

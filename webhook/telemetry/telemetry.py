@@ -26,6 +26,7 @@ from webhook.model.findings import Finding
 from webhook.model.pods import OwnerReference
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.metrics import (
+    RESULTS,
     DurationHistogram,
     MetricsPage,
     counter_family,
@@ -233,20 +234,20 @@ class WebhookMetrics(Collector):
         self.right_sized: Counter[str] = Counter(dict.fromkeys(EvidenceSource, 0))
         self.needs: Counter[str] = Counter(dict.fromkeys(SLICE_STATES, 0))
         self.largest_slice_mib: Callable[[], int] = int
-        self.policy_loads: Counter[str] = Counter()
+        self.policy_loads: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.policies_current = 0
         self.active_policies = 0
         self.review_cpu_seconds = 0.0
         self.policies_loaded_at = 0.0
         self.policy_digest = ""
         self.rollouts: Mapping[str, bool] = {}
-        self.events: Counter[str] = Counter()
+        self.events: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.events_dropped: Callable[[], int] = int
         self.rotation_steps: Counter[str] = Counter()
         self.rotation_failing = 0
         self.is_leader = 0
         self.in_flight: Callable[[], int] = int
-        self.usage_loads: Counter[str] = Counter()
+        self.usage_loads: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.usage_age: Callable[[], float | None] | None = None
         self.usage_containers: Callable[[], int] = int
 
@@ -286,7 +287,7 @@ class WebhookMetrics(Collector):
         yield info_family("rightslice_policies_info", {"digest": self.policy_digest})
         rollouts = {name: int(halted) for name, halted in islice(self.rollouts.items(), MAX_POLICY_SERIES)}
         yield gauge_family("rightslice_rollout_halted", rollouts)
-        yield counter_family("rightslice_events_total", self.events + Counter(dropped=self.events_dropped()))
+        yield counter_family("rightslice_events_total", self._events_by_result())
         yield counter_family("rightslice_certificate_rotation_steps_total", self.rotation_steps)
         yield gauge_family("rightslice_certificate_rotation_failing", self.rotation_failing)
         yield gauge_family("rightslice_leader", self.is_leader)
@@ -296,6 +297,11 @@ class WebhookMetrics(Collector):
             yield gauge_family("rightslice_usage_containers", self.usage_containers())
             if (age := self.usage_age()) is not None:
                 yield gauge_family("rightslice_usage_age_seconds", age)
+
+    def _events_by_result(self) -> Counter[str]:
+        counts = self.events.copy()
+        counts["dropped"] = self.events_dropped()
+        return counts
 
 
 def _policy_series(counts: Counter[str]) -> Counter[str]:
