@@ -22,11 +22,12 @@ from tests.engine.test_growth import (
     settings,
     slices,
 )
-from tests.example_cluster import MIXED, policies_of, policy, view_of, whole_node
+from tests.example_cluster import GPU_TAINT, MIXED, policies_of, policy, view_of, whole_node
 from webhook.policy.group_growth import GroupProblem, find_group_problems
 
 LABEL = {"k8s.amazonaws.com/accelerator": "a100"}
 GROW = "rightSizing: {whenFull: grow}"
+TEAM_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 NONE_GROWS = "policy test lets node groups grow, and none offers a slice or share"
 
 
@@ -91,6 +92,30 @@ CASES = {
         (slices(""), settings(agentLabels={})),
         [f"new node of slices would have {SMALL} of unknown memory"],
     ),
+    "a policy that keeps whole GPUs, and slices only in a group without nodes": Case(
+        "rightSizing: {}",
+        (whole_node(), settings()),
+        [f"policy test keeps whole GPUs, although new node of slices would have {SMALL}"],
+    ),
+    "a policy that keeps whole GPUs, and slices in a group and on a node": Case(
+        "rightSizing: {}", (slices(""), settings()), []
+    ),
+    "a taint of new nodes that nothing tolerates": Case(
+        GROW,
+        (settings(taints=[GPU_TAINT]),),
+        ["new node of slices has the taint nvidia.com/gpu=present:NoSchedule, which no policy tolerates"],
+    ),
+    "a taint of new nodes that a policy tolerates": Case(
+        f"{GROW}\ninjection: {{tolerations: auto}}", (settings(taints=[GPU_TAINT]),), []
+    ),
+    "a taint of new nodes for a team": Case(
+        f"{GROW}\ninjection: {{tolerations: auto}}",
+        (settings(taints=[TEAM_TAINT]),),
+        ["new node of slices has the taint team=a:NoSchedule, which no policy tolerates"],
+    ),
+    "a taint of new nodes that a list has": Case(
+        f"{GROW}\ninjection: {{tolerations: [{{key: team, operator: Exists}}]}}", (settings(taints=[TEAM_TAINT]),), []
+    ),
     "machines that are paused": Case(
         GROW,
         (slices(), paused_machines() | {"spec": {"replicas": 0}}),
@@ -136,3 +161,8 @@ def test_every_problem_says_what_to_do() -> None:
         for problem in problems(case):
             assert len(problem.advice) > 40
             assert not problem.advice.endswith(".")
+
+
+def test_a_node_pool_without_nodes_is_named() -> None:
+    [problem] = problems(Case(GROW, (whole_node(), pool(), overlay()), [NONE_GROWS]))
+    assert problem.advice.endswith("without nodes it is not known what NodePool slices offers")

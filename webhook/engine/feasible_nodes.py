@@ -15,7 +15,7 @@ from webhook.model.filters.pod_topology_spread import controller_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.node_masks import bit_positions
-from webhook.model.objects import Taint, tolerates_all
+from webhook.model.objects import Taint, is_gpu_taint, tolerates_all
 from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodLabelSelector, Toleration
@@ -43,15 +43,6 @@ def is_large_enough(node: FleetNode, amounts: RequestedAmounts) -> bool:
     cpu_milli, memory, others = amounts
     has_others = all(node.others.get(name, 0) >= amount for name, amount in others)
     return node.cpu_milli >= cpu_milli and node.memory >= memory and has_others
-
-
-def is_gpu_taint(key: str, value: str) -> bool:
-    """Return True if a taint only marks a node with GPUs.
-
-    The taints of NVIDIA's stack and sku=gpu of AKS do. Any other taint reserves a node and is never tolerated on
-    behalf of a pod.
-    """
-    return key.startswith("nvidia.com/") or (key == "sku" and value == "gpu")
 
 
 @derived_value()

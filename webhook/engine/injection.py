@@ -7,7 +7,7 @@ from itertools import islice
 
 from webhook.engine.claimed_gpus import MAX_NODES_TRIED, NO_CLAIMED_GPUS, can_serve_claims, nodes_with_devices
 from webhook.engine.demand import exclusion_reason
-from webhook.engine.feasible_nodes import FeasibleNodes, gpu_taints, is_gpu_taint, is_large_enough
+from webhook.engine.feasible_nodes import FeasibleNodes, gpu_taints, is_large_enough
 from webhook.engine.new_nodes import find_new_nodes
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
@@ -18,7 +18,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.objects import Taint, tolerates_all
+from webhook.model.objects import Taint, is_gpu_taint, tolerates_all
 from webhook.model.pod_resources import requested_amounts
 from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.policy.policy_set import InjectionRules, SpreadMode

@@ -205,7 +205,8 @@ class KeepReason(StrEnum):
     NO_OFFER = (
         "NoOffer",
         "no slice or share in this cluster covers the need",
-        "For admins: rightslice layout shows whether other MIG layouts or shares would cover it.",
+        "For admins: rightslice layout shows whether other MIG layouts or shares would cover it. "
+        "If a node group without nodes has one, write rightSizing.whenFull: grow.",
     )
     NEED_TOO_LARGE = (
         "NeedTooLarge",
@@ -291,7 +292,8 @@ class KeepReason(StrEnum):
     NO_GROWTH = (
         "NoGroupGrows",
         "no such slice or share is free, and no node group is known to add a node that offers one to this pod",
-        "For admins: rightslice doctor lists the node groups, and what each lacks to grow.",
+        "For admins: rightslice doctor lists the node groups, and what each lacks to grow. For taints of GPUs, write "
+        "injection.tolerations: auto.",
     )
     STALE_VIEW = (
         "StaleClusterView",

@@ -147,6 +147,15 @@ CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"
 """A cordoned node counts as having it, whether it carries it yet or not (plugin NodeUnschedulable)."""
 
 
+def is_gpu_taint(key: str, value: str) -> bool:
+    """Return True if a taint only marks a node with GPUs.
+
+    The taints of NVIDIA's stack and sku=gpu of AKS do. Any other taint reserves a node and is never tolerated on
+    behalf of a pod.
+    """
+    return key.startswith("nvidia.com/") or (key == "sku" and value == "gpu")
+
+
 def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
     """Return whether every taint is covered by some toleration."""
     for taint in taints:

@@ -1,6 +1,7 @@
 """Check policies against the node groups of a cluster: groups that cannot grow for what policies assign.
 
-Only policies that rely on groups are checked: those with `whenFull: grow` or `wait`, and those that account GPUs.
+Policies that rely on groups are checked: those with `whenFull: grow` or `wait`, and those that account GPUs. Those with
+`whenFull: keep` are, if only a new node of a group without nodes would have what they assign.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from webhook.model.node_groups import (
     hides_gpus_from_autoscaler,
 )
 from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_masks import union_masks
+from webhook.model.objects import is_gpu_taint, tolerates_all
 from webhook.policy.policy_set import Policy, RightSizingRules
 
 MAX_NAMES = 3
@@ -41,6 +44,8 @@ def find_group_problems(policies: Iterable[Policy], view: ClusterView) -> Iterat
     for policy in policies:
         if policy.right_sizing is not None:
             yield from _growth_problems(policy.name, policy.right_sizing, groups, view)
+            if policy.right_sizing.when_full is FullCapacityAction.GROW:
+                yield from _taint_problems(policies, policy.right_sizing, view)
         if policy.limits is not None and policy.limits.accounting:
             yield from _accounting_problems(policy.name, groups)
     if any(policy.right_sizing is not None for policy in policies):
@@ -53,6 +58,8 @@ def _growth_problems(
     if rules.when_full is FullCapacityAction.WAIT and groups:
         advice = "write whenFull: grow, so that only pods for which a node group grows get a slice that is not free"
         yield GroupProblem(f"policy {policy} lets pods wait for slices that no new node may have", advice)
+    if rules.when_full is FullCapacityAction.KEEP:
+        yield from _unused_groups(policy, rules, view)
     if rules.when_full is not FullCapacityAction.GROW:
         return
     assigned = _assigned_resources(rules, view)
@@ -68,7 +75,43 @@ def _growth_problems(
     growing = growing_groups(view.fleet, view.group_sources)
     if not any(assigned.intersection(group.new_node.status.allocatable) for group in growing):
         advice = f"pods keep whole GPUs if no slice is free; {PAGE} says how a group grows for slices"
+        if unknown := _pools_without_nodes(groups, view):
+            advice += f"; without nodes it is not known what NodePool {abbreviate_names(unknown)} offers"
         yield GroupProblem(f"policy {policy} lets node groups grow, and none offers a slice or share", advice)
+
+
+def _unused_groups(policy: str, rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
+    """Yield what only new nodes of groups would have, for a policy that does not count on them."""
+    new = view.view_new_nodes().fleet
+    for offer in new.offers_by_form(rules.forms, rules.isolation, 999):
+        if not view.fleet.nodes_advertising(offer.resource):
+            summary = (
+                f"policy {policy} keeps whole GPUs, although {abbreviate_names(new.names_of(offer.nodes))} would have"
+            )
+            yield GroupProblem(f"{summary} {offer.resource}", f"write whenFull: grow, so that pods get one ({PAGE})")
+
+
+def _taint_problems(policies: Iterable[Policy], rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
+    """Yield the taints of new nodes with slices that no policy adds a toleration for."""
+    injections = [policy.injection for policy in policies if policy.injection is not None]
+    added = tuple(each for injection in injections for each in injection.tolerations)
+    auto = any(injection.tolerations_auto for injection in injections)
+    new = view.view_new_nodes().fleet
+    for taint, nodes in new.nodes_by_taint:
+        with_slices = nodes & union_masks(each.nodes for each in new.offers_by_form(rules.forms, rules.isolation, 999))
+        is_added = tolerates_all(added, (taint,)) or (auto and is_gpu_taint(taint.key, taint.value))
+        if with_slices and not is_added:
+            summary = (
+                f"{abbreviate_names(new.names_of(with_slices))} has the taint {taint.text}, which no policy tolerates"
+            )
+            write = "auto" if is_gpu_taint(taint.key, taint.value) else "[...]"
+            advice = f"write injection: {{tolerations: {write}}} in a policy; pods without a toleration keep whole GPUs"
+            yield GroupProblem(summary, f"{advice} ({PAGE})")
+
+
+def _pools_without_nodes(groups: Iterable[NodeGroup], view: ClusterView) -> list[str]:
+    names = {group.name for group in groups}
+    return [each.metadata.name for each in view.group_sources.pools if each.metadata.name not in names]
 
 
 def _unknown_sizes(rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
