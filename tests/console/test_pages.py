@@ -381,6 +381,20 @@ def test_the_links_of_an_unknown_product_are_unknown(demo: ClusterReading) -> No
     assert "Links: unknown" in words
 
 
+NOTES_OF_NODES = {
+    "dra-1": "ResourceSlices do not say which GPUs NVLink connects",
+    "v100-dgx-1": "No agent runs on the node: it is unknown which of its GPUs are free",
+}
+
+
+@pytest.mark.parametrize(("name", "note"), NOTES_OF_NODES.items(), ids=NOTES_OF_NODES)
+async def test_a_note_on_the_page_of_a_node_explains_no_mark(client: Client, name: str, note: str) -> None:
+    words = (await client.get(f"/node?name={name}")).words
+
+    assert f"connected pairwise, and free {note}" in words
+    assert " ? " not in words
+
+
 async def test_each_slice_of_a_card_has_the_pod_that_holds_it(client: Client) -> None:
     words = (await client.get("/node?name=a100-mixed-1")).words
 

@@ -250,7 +250,7 @@ def node_page(
         "free_gpus": amount_beside_unknown(capacity.free_milli, capacity.unknown_milli) if capacity else "",
         "advertises": capacity is not None and not (capacity.from_slices or capacity.missing_gpus),
         "island": _free_island_text(capacity),
-        "notes": capacity_notes([capacity]) if capacity else [],
+        "notes": [_without_mark(note) for note in capacity_notes([capacity])] if capacity else [],
         "cards": cards_of_node,
         "legend": [(css, label) for css, label in CARD_LEGEND if f'class="{css}"' in drawn],
         "links": _link_summary(snapshot, node) if listed_gpus(snapshot, node) else None,
@@ -283,6 +283,12 @@ def _pod_address(state: ConsoleState, namespace: str, pod: str) -> str:
     """Return the address of the page of a pod's workload; "" if it has none."""
     workload = state.workload_of_pod.get((namespace, pod), "")
     return workload_address(namespace, workload) if workload else ""
+
+
+def _without_mark(note: str) -> str:
+    """Return a note without the mark of the cell that it explains in a table: the page of a node has none."""
+    text = note.removeprefix(f"{UNKNOWN_CELL} ")
+    return f"{text[:1].upper()}{text[1:]}" if text != note else note
 
 
 def _free_island_text(capacity: NodeCapacity | None) -> str:
