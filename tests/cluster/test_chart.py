@@ -139,7 +139,7 @@ VALUES: dict[str, tuple[str, str, Json]] = {
         {"image": f"rightslice@sha256:{'0' * 64}"},
     ),
     "a secret for pulling images": (
-        "imagePullSecrets[0].name=registry,agent.enabled=true",
+        "imagePullSecrets[0].name=registry,agent.enabled=true,agent.createNamespace=false",
         "DaemonSet rightslice-agent/rightslice-agent",
         {"imagePullSecrets": [{"name": "registry"}]},
     ),

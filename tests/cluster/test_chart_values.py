@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.charts import CHART, RELEASE_LABELS, helm_template, render, run_helm
 from tests.cluster.client import Json
+from tests.manifests.chart_values import read_chart_values
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import display_name
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -37,7 +40,7 @@ REJECTED = {
     "a negative amount": ("agent.resources.requests.cpu=-1", "/agent/resources/requests/cpu"),
     "a misspelled resource": (
         "webhook.resources.limits.memry=1Gi",
-        "'memry' does not match pattern",
+        "at '/webhook/resources/limits': additional properties 'memry' not allowed",
     ),
     "a misspelled kind of amounts": ("webhook.resources.limit.memory=1Gi", "additional properties 'limit'"),
     "a misspelled field of a toleration": ("webhook.tolerations[0].kee=gpu", "additional properties 'kee'"),
@@ -90,7 +93,48 @@ REJECTED = {
     "a URL without namespace": ("prometheus.url=http://prometheus:9090", "Write http://SERVICE.NAMESPACE.svc:9090"),
     "a Service or a host": (
         "prometheus.url=http://prometheus.corp",
-        'with two dots or more, or of an address, found "http://prometheus.corp". Write http://SERVICE.NAMESPACE.svc:9090;',
+        'with a port of at most 65535, found "http://prometheus.corp". Write http://SERVICE.NAMESPACE.svc:9090;',
+    ),
+    "a port that is none": ("tracing.endpoint=http://otel.observability.svc:65536", "with a port of at most 65535"),
+    "a section without content": ("webhook=null", "at '': missing property 'webhook'"),
+    "a value without content": ("image.tag=null", "at '/image': missing property 'tag'"),
+    "a mode without content": ("mode=null", "at '': missing property 'mode'"),
+    "a name of a policy that no object has": ("policies.my_policy.mode=audit", "at '/policies': additional properties"),
+    "a setting that is too small": (
+        "webhook.settings.drain_seconds=-1",
+        "at '/webhook/settings/drain_seconds': minimum: got -1, want 0",
+    ),
+    "a Secret without name": ("imagePullSecrets[0].nam=x", "at '/imagePullSecrets/0'"),
+    "a name that no Secret has": ("prometheus.secretName=a b", "at '/prometheus/secretName': 'a b' does not match"),
+    "a name that no class has": ("agent.runtimeClassName=A", "at '/agent/runtimeClassName': 'A' does not match"),
+    "a name that no priority has": ("webhook.priorityClassName=A", "at '/webhook/priorityClassName'"),
+    "a name that no namespace has": (
+        "monitoring.serviceMonitor.prometheusNamespace=A",
+        "at '/monitoring/serviceMonitor/prometheusNamespace'",
+    ),
+    "a key that no label has": ("webhook.podLabels.a b=c", "at '/webhook/podLabels': additional properties 'a b'"),
+    "a key that no annotation has": ("agent.podAnnotations.a b=c", "at '/agent/podAnnotations'"),
+    "a port twice": ("networkPolicy.apiServerPorts={443,443}", "items at 0 and 1 are equal"),
+    "a toleration of all values of a key that has one": (
+        "webhook.tolerations[0].key=a,webhook.tolerations[0].operator=Exists,webhook.tolerations[0].value=b",
+        "at '/webhook/tolerations/0/value': maxLength: got 1, want 0",
+    ),
+    "a toleration without key": ("webhook.tolerations[0].value=b", "missing property 'key'"),
+    "a toleration that ends without eviction": (
+        "webhook.tolerations[0].key=a,webhook.tolerations[0].tolerationSeconds=5",
+        "missing property 'effect'",
+    ),
+    "addresses that are restricted by nothing": (
+        "networkPolicy.enabled=false,networkPolicy.apiServerCIDRs={10.0.0.0/28}",
+        "networkPolicy.enabled: must be true with networkPolicy.apiServerCIDRs",
+    ),
+    "Secrets in a namespace that does not exist yet": (
+        "agent.enabled=true,imagePullSecrets[0].name=registry",
+        "agent.createNamespace: must be false with imagePullSecrets",
+    ),
+    "a token in the clear": (
+        "prometheus.secretName=token",
+        'must start with https:// with prometheus.secretName, whose token is a secret, found "http://prometheus-operated',
     ),
     "no URL": ("tracing.endpoint=otel.observability.svc:4318", "tracing.endpoint: must be an http or https URL"),
 }
@@ -121,6 +165,25 @@ ACCEPTED = [
 @pytest.mark.parametrize("value", ACCEPTED)
 def test_a_valid_value_is_accepted(value: str) -> None:
     assert helm_template(f"--set={value}").returncode == 0
+
+
+def test_lists_and_maps_may_be_left_empty(tmp_path: Path) -> None:
+    """In YAML, a key whose entries are all comments is null."""
+    values: Json = {}
+    for value in read_chart_values((CHART / "values.yaml").read_text()):
+        *parents, name = value.path.split(".")
+        group = values
+        for parent in parents:
+            group = group.setdefault(parent, {})
+        group[name] = None if isinstance(value.default, dict | list) else value.default
+    for component in ("agent", "extender", "scheduler", "dashboards", "prometheus", "tracing", "certManager"):
+        values[component]["enabled"] = True
+    for monitor in ("serviceMonitor", "alerts"):
+        values["monitoring"][monitor]["enabled"] = True
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(values))
+
+    assert helm_template(f"--values={file}").returncode == 0
 
 
 @pytest.mark.parametrize("name", ["123", "true", "1e3", "null"])
@@ -251,6 +314,7 @@ def test_every_component_has_the_values_of_a_pod(component: str) -> None:
         "agent.enabled=true",
         "scheduler.enabled=true",
         "imagePullSecrets[0].name=registry",
+        "agent.createNamespace=false",
         *(f"{component}.{path}={value}" for path, value in values.items()),
     )
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from tests.conftest import ROOT
 from webhook.policy.crds import policy_crds
-from webhook.policy.written.values import Amount, LabelValue
+from webhook.policy.written.values import Amount, LabelKey, LabelValue
 from webhook.settings import WebhookSettings
 
 Json = dict[str, Any]
@@ -60,20 +60,31 @@ def values_page() -> str:
         "# Values of the Helm chart\n\n"
         "```\nhelm install rightslice CHART --namespace rightslice-system --create-namespace --set mode=audit\n```\n\n"
         "CHART is `charts/rightslice` in a checkout, or the file `rightslice-VERSION.tgz` of a release. Helm rejects a "
-        "value that is not in this list\nor has another type.\n\n"
+        "value that is not in this list,\nhas another type, or is empty (`image:` with comments below), unless it is a list or a "
+        "map of yours, such as `policies`.\n\n"
         "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
     )
 
 
-_STRINGS = {"additionalProperties": {"type": "string"}}
-_LABELS = {"additionalProperties": TypeAdapter(LabelValue).json_schema()}
+def _named(pattern: str, value: Json) -> Json:
+    """Return the schema of a map whose keys match a pattern; of `propertyNames` Helm reports a wrong place."""
+    return {"patternProperties": {pattern: value}, "additionalProperties": False}
+
+
+_LABEL_KEY = TypeAdapter(LabelKey).json_schema()["pattern"]
+_STRINGS = _named(_LABEL_KEY, {"type": "string"})
+_LABELS = _named(_LABEL_KEY, TypeAdapter(LabelValue).json_schema())
 _QUANTITY = {key: TypeAdapter(Amount).json_schema()[key] for key in ("minimum", "pattern")}
-_RESOURCE_NAME = {"pattern": "^(cpu|memory|ephemeral-storage|hugepages-.+|[^/]+[.][^/]+/[^/]+)$"}
 _AMOUNTS = {
     "type": "object",
-    "propertyNames": _RESOURCE_NAME,
-    "additionalProperties": {"type": ["string", "number"], **_QUANTITY},
+    **_named(
+        "^(cpu|memory|ephemeral-storage|hugepages-.+|[^/]+[.][^/]+/[^/]+)$",
+        {"type": ["string", "number"], **_QUANTITY},
+    ),
 }
+_OBJECT_NAME = "[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_OPTIONAL_NAME = {"pattern": f"^({_OBJECT_NAME})?$"}
+_NAMESPACE = {"pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
 _RESOURCES = {"properties": {"requests": _AMOUNTS, "limits": _AMOUNTS}, "additionalProperties": False}
 _TOLERATION = {
     "type": "object",
@@ -85,7 +96,14 @@ _TOLERATION = {
         "tolerationSeconds": {"type": "integer"},
     },
     "additionalProperties": False,
-}
+    "allOf": [
+        {"if": {"properties": {"operator": {"const": "Exists"}}, "required": ["operator"]},
+         "then": {"properties": {"value": {"maxLength": 0}}},
+         "else": {"required": ["key"]}},
+        {"if": {"required": ["tolerationSeconds"]},
+         "then": {"properties": {"effect": {"const": "NoExecute"}}, "required": ["effect"]}},
+    ],
+}  # fmt: skip
 _TERMS = {"type": "array", "items": {"type": "object"}}
 _NODE_TERMS = {
     "type": "object",
@@ -123,6 +141,7 @@ _COMPONENT: dict[str, Json] = {
     "affinity": _AFFINITY,
     "podAnnotations": _STRINGS,
     "podLabels": _LABELS,
+    "priorityClassName": _OPTIONAL_NAME,
     "serviceAccountAnnotations": _STRINGS,
 }
 """What the values of every component must be, by name."""
@@ -146,8 +165,7 @@ def _constraints() -> dict[str, Json]:
     """Return what a value must be, besides the type of its default, by its path."""
     [spec] = [_strict(_spec_schema(crd)) for crd in policy_crds() if crd["spec"]["names"]["kind"] == "GPUPolicy"]
     fields = WebhookSettings.model_json_schema()["properties"]
-    settings = {name: {key: fields[name][key] for key in fields[name] if key not in ("title", "default")}
-                for name in _SETTINGS}  # fmt: skip
+    settings = {name: _without_null(fields[name]) for name in _SETTINGS}
     files = {name: {"type": "string", "minLength": 1} for name in _FILES}
     return {
         "mode": {"enum": ["audit", "enforce"]},
@@ -156,12 +174,14 @@ def _constraints() -> dict[str, Json]:
         "securityContext": {"enum": ["user", "openshift"]},
         "certManager.issuerRef": _ISSUER,
         "imagePullSecrets": {
-            "items": {"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": False}
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string", "pattern": f"^{_OBJECT_NAME}$"}},
+                "required": ["name"],
+                "additionalProperties": False,
+            }
         },
-        "policies": {
-            "propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"},
-            "additionalProperties": spec,
-        },
+        "policies": _named(_NAMESPACE["pattern"], spec),
         "webhook.settings": {"properties": settings, "additionalProperties": False},
         "webhook.files": {"properties": files, "additionalProperties": False},
         **{
@@ -169,12 +189,25 @@ def _constraints() -> dict[str, Json]:
             for component in ("webhook", "agent", "extender", "scheduler")
             for name, constraint in _COMPONENT.items()
         },
-        "networkPolicy.apiServerCIDRs": {"items": {"type": "string"}},
-        "networkPolicy.apiServerPorts": {"minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+        "prometheus.secretName": _OPTIONAL_NAME,
+        "agent.runtimeClassName": _OPTIONAL_NAME,
+        "networkPolicy.apiServerCIDRs": {"items": {"type": "string"}, "uniqueItems": True},
+        "networkPolicy.apiServerPorts": {
+            "minItems": 1,
+            "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+            "uniqueItems": True,
+        },
+        "monitoring.serviceMonitor.prometheusNamespace": _NAMESPACE,
         "monitoring.serviceMonitor.labels": _STRINGS,
         "monitoring.alerts.labels": _STRINGS,
         "dashboards.labels": _STRINGS,
     }
+
+
+def _without_null(field: Json) -> Json:
+    """Return the schema of a setting without its title and default; a value that is null is left out by Helm."""
+    kept = {key: value for key, value in field.items() if key not in ("title", "default", "anyOf")}
+    return kept | next((each for each in field.get("anyOf", ()) if each != {"type": "null"}), {})
 
 
 def _spec_schema(crd: Json) -> Json:
@@ -197,18 +230,34 @@ def _strict(schema: Json) -> Json:
 _TYPES = {bool: "boolean", str: "string", list: "array", dict: "object"}
 
 
+def _empty_group() -> Json:
+    return {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+
+def _add_field(group: Json, name: str, field: Json) -> Json:
+    """Add a field to a group, unless it has it; return the field.
+
+    Helm leaves out a value that is null, as an empty one in YAML is: only a list or a map of the user may be left out.
+    """
+    if name not in group["properties"]:
+        group["properties"][name] = field
+        if "required" in field or field["type"] not in ("array", "object"):
+            group["required"].append(name)
+    found: Json = group["properties"][name]
+    return found
+
+
 def values_schema() -> str:
     """Return values.schema.json, with a line for each group of values."""
     constraints = _constraints()
-    root: Json = {"type": "object", "properties": {}, "additionalProperties": False}
+    root = _empty_group()
     for value in read_chart_values((CHART / "values.yaml").read_text(encoding="utf-8")):
         *parents, name = value.path.split(".")
         group = root
         for parent in parents:
-            empty: Json = {"type": "object", "properties": {}, "additionalProperties": False}
-            group = group["properties"].setdefault(parent, empty)
+            group = _add_field(group, parent, _empty_group())
         field = {"type": _TYPES[type(value.default)], "description": value.description}
-        group["properties"][name] = field | constraints.pop(value.path, {})
+        _add_field(group, name, field | constraints.pop(value.path, {}))
     assert not constraints, f"values.yaml lacks {', '.join(constraints)}"
     root["properties"]["global"] = {"type": "object", "description": "Set by Helm if another chart contains this one."}
     root["properties"]["enabled"] = {
@@ -216,5 +265,10 @@ def values_schema() -> str:
         "description": "For the condition of a chart that contains this.",
     }
     lines = [f"    {json.dumps(name)}: {json.dumps(field)}" for name, field in root["properties"].items()]
-    start = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": False}
+    start = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "required": root["required"],
+        "additionalProperties": False,
+    }
     return f'{json.dumps(start, indent=2)[:-2]},\n  "properties": {{\n' + ",\n".join(lines) + "\n  }\n}\n"

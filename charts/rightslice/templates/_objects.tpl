@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with get $.settings $field }}{{ $_ := set $template.spec $field . }}{{ end -}}
 {{- end -}}
 {{- $container := first $template.spec.containers -}}
-{{- $_ := set $container "resources" (merge (dict) .settings.resources $container.resources) -}}
+{{- $_ := set $container "resources" (merge (dict) (.settings.resources | default dict) $container.resources) -}}
 {{- with .settings.podAnnotations }}{{ $_ := set $template.metadata "annotations" . }}{{ end -}}
 {{- with .settings.podLabels }}{{ $_ := set $template.metadata "labels" (merge (dict) $template.metadata.labels .) }}{{ end -}}
 {{- with .values.imagePullSecrets }}{{ $_ := set $template.spec "imagePullSecrets" . }}{{ end -}}
