@@ -144,7 +144,13 @@ MISTAKES = {
     "a namespace with capitals": ("lint -n Foo", "--namespace: must be a namespace name", "lint"),
     "a missing flag": ("simulate", "--cluster: must be given, found none", "simulate"),
     "a missing argument": ("policy show", "NAME: must be given, found none", "policy show"),
-    "an argument too many": ("explain a b", "got unexpected extra argument(s) (b)", "explain"),
+    "an argument too many": ("explain a b", "unexpected argument: b. It takes CODE|REASON|POD|KIND/NAME", "explain"),
+    "a flag before the command": (
+        "--context staging audit",
+        "unknown flag: --context. Write the flags of a command after it: rightslice COMMAND --flag",
+        "",
+    ),
+    "an argument of a command without": ("version a", "unexpected argument: a. It takes only flags", "version"),
     "no file": ("check", "FILE|DIR|-: name a file, a folder, or - for standard input", "check"),
 }
 
@@ -169,8 +175,10 @@ def test_a_short_flag_may_have_a_sign(rightslice: Run) -> None:
     assert with_sign.out == without.out != ""
 
 
-def test_a_group_without_a_command_is_its_help_page(rightslice: Run) -> None:
-    assert "Lint, list, show, compare and create policies." in rightslice("policy").err
+@pytest.mark.parametrize("group", [(), ("policy",)])
+def test_a_group_without_a_command_prints_its_help_page_as_kubectl_does(rightslice: Run, group: tuple[str]) -> None:
+    result = rightslice(*group)
+    assert (result.code, result.err, result.out) == (0, "", rightslice(*group, "--help").out)
 
 
 @pytest.mark.parametrize("command", ["check", "place"])

@@ -58,6 +58,17 @@ def test_a_missing_file_is_no_pod(rightslice: Run) -> None:
     assert "nope/pod.yaml: cannot be read" in rightslice("place", "nope/pod.yaml", "--cluster", "demo").err
 
 
+@pytest.mark.parametrize("pod", [("sweep-0", "-n", "batch"), ("batch/sweep-0",), ("pod/sweep-0", "-n", "batch")])
+def test_a_pod_to_place_is_named_as_one_to_explain(rightslice: Run, pod: tuple[str, ...]) -> None:
+    assert rightslice("place", *pod, "--cluster", "demo").out.startswith("Pod batch/sweep-0 ")
+
+
+def test_a_file_that_does_not_exist_is_not_the_name_of_a_pod(rightslice: Run) -> None:
+    for missing in (("-f", "sweep-0"), ("sweep-0.yaml",)):
+        result = rightslice("place", *missing, "--cluster", "demo")
+        assert (result.code, f"{missing[-1]}: cannot be read: No such file or directory" in result.err) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["h100-1", "node/h100-1"])
 def test_a_node_is_named_with_or_without_its_kind(rightslice: Run, name: str) -> None:
     assert rightslice("capacity", name, "--cluster", "demo", "-o", "name").out == "node/h100-1\n"

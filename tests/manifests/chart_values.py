@@ -60,8 +60,8 @@ def values_page() -> str:
         "# Values of the Helm chart\n\n"
         "```\nhelm install rightslice CHART --namespace rightslice-system --create-namespace --set mode=audit\n```\n\n"
         "CHART is `charts/rightslice` in a checkout, or the file `rightslice-VERSION.tgz` of a release. Helm rejects a "
-        "value that is not in this list,\nhas another type, or is empty (`image:` with comments below), unless it is a list or a "
-        "map of yours, such as `policies`.\n\n"
+        "value that is not in this list,\nhas another type, or is empty (`image:` with comments below), unless it is a "
+        "list or a map of yours, such as `policies`.\n\n"
         "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
     )
 

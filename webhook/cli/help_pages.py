@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -174,8 +175,9 @@ def _plain_usage_errors() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        if error.message.startswith("Usage:"):
-            raise  # a group without a command: its help page
+        if error.message.startswith("Usage:"):  # a group without a command
+            sys.stdout.write(f"{error.message}\n")
+            raise typer.Exit from None
         print_note(f"error: {usage_error_message(error)}")
         context = error.ctx
         if context is not None:
@@ -198,14 +200,21 @@ def usage_error_message(error: Any) -> str:
     if flag:
         return f"{flag}: must have a value, found none"
     message = str(error.format_message())
+    if found := _EXTRA_ARGUMENTS.match(message):
+        metavars = [str(each.metavar) for each in error.ctx.command.params if isinstance(each, TyperArgument)]
+        return f"unexpected argument: {sanitize(found[1])}. It takes {' and '.join(metavars) or 'only flags'}"
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
+_EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 FORMER_FLAGS = {"--policy": "--strategy"}
 """Flags before 0.1, and their names since."""
 
 
 def _known_flags(context: Any) -> str:
+    """Return the flags of a command; of a group, that those of its commands follow them."""
+    if isinstance(context.command, TyperGroup):
+        return f"Write the flags of a command after it: {context.command_path} COMMAND --flag"
     flags = [max(each.opts, key=len) for each in context.command.params if each.opts[0].startswith("-")]
     return f"Its flags: {', '.join([*flags, '--help'])}"
 

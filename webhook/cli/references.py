@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.audit.evaluate import written_namespace
-from webhook.audit.object_files import SourceObject, read_objects
+from webhook.audit.object_files import STDIN, SourceObject, read_objects
 from webhook.audit.pod_audit import is_active_pod, is_pod
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.output import exit_with_error, print_note
@@ -109,7 +109,7 @@ def read_live_pod(cluster: ClusterReader, reference: PodReference) -> SourceObje
 
 def is_reference(text: str) -> bool:
     """Return whether an argument that may be a file names an object of the cluster instead."""
-    return "/" in text and not text.endswith(DOCUMENT_SUFFIXES) and not Path(text).exists()
+    return text != STDIN and not text.endswith(DOCUMENT_SUFFIXES) and not Path(text).exists()
 
 
 def read_pods(cluster: str, access: ClusterFlags, references: Sequence[PodReference]) -> list[SourceObject]:
@@ -185,7 +185,7 @@ def _only_pod(
         where = f"in namespace {sanitize(reference.namespace)!r} of {cluster}"
         named = sanitize(repr(reference.name)) if reference.kind == POD else f"of {reference}"
         other = (sanitize(f"Write {each}/{str(reference).removeprefix('pod/')}") for each in elsewhere)
-        hint = next(other, "Name another namespace with -n")
+        hint = next(other, "Name another namespace with -n, or a file with -f")
         exit_with_error(f"no pod {'named ' if reference.kind == POD else ''}{named} {where}. {hint}")
     name = min(pods)
     if len(pods) > 1:

@@ -36,10 +36,17 @@ from webhook.report.text import sanitize
 
 FORMATS = ("table", "wide", "name", "json", "yaml")
 PlaceOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
+PlacedObjects = Annotated[
+    list[str] | None,
+    flags.paths_argument(
+        "Files, folders (their YAML and JSON files), - for standard input, or pods of the cluster.",
+        "FILE|DIR|-|POD|KIND/NAME",
+    ),
+]
 
 
 def place_command(
-    paths: flags.Paths = None,
+    paths: PlacedObjects = None,
     filename: flags.Filenames = None,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.ReadCluster = None,
@@ -59,9 +66,9 @@ def place_command(
     """Show where a pod would be placed, and on which GPUs.
 
     The files contain pods, or workloads with pod templates, and the resource claims and claim templates that they name.
-    A pod is first patched as the webhook would patch it. Each excluded node is shown with the reasons. If no file
-    NAMESPACE/POD or KIND/NAME exists, it names a pod of the cluster, and a copy of that pod is placed. -l selects pods
-    of the files, or without files copies of pods of the cluster.
+    A pod is first patched as the webhook would patch it. Each excluded node is shown with the reasons. An argument that
+    is no file names a pod of the cluster, and a copy of that pod is placed. -l selects pods of the files, or without
+    files copies of pods of the cluster.
 
     A live cluster is read and not changed. Scheduling constraints that are not evaluated are named, and do not change
     the exit code.
@@ -83,9 +90,10 @@ def place_command(
         namespace=namespace or DEFAULT_NAMESPACE,
         verbose=verbose,
     )
-    files = [each for each in named if not is_reference(each)]
+    references = [each for each in paths or () if is_reference(each)]
+    files = [each for each in named if each not in references]
     pods = (
-        read_pods(cluster, access, [parse_reference(each, namespace) for each in named if is_reference(each)])
+        read_pods(cluster, access, [parse_reference(each, namespace) for each in references])
         if named
         else read_selected_pods(cluster, access, namespace, selector)
     )
