@@ -1063,7 +1063,7 @@ def test_a_missing_solver_is_named(rightslice: Run, monkeypatch: pytest.MonkeyPa
     result = rightslice("layout", "--cluster", "cluster.yaml", "--policies", "policies")
 
     assert result.code == 2
-    assert "layout: needs HiGHS, which is not installed. Write pip install 'rightslice[layout]'" in result.err
+    assert "layout: needs HiGHS, which is not installed. Write pip install 'highspy" in result.err
 
 
 def test_the_status_needs_a_folder_with_a_plan(rightslice: Run, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from webhook.console.listener import serve_console
 from webhook.console.planning import LayoutPlanner
 from webhook.console.reading import ClusterReading, NewestReading
 from webhook.errors import RightsliceError
+from webhook.placement.integer_program import INSTALL_SOLVER
 from webhook.report.layout import ClusterLayout
 from webhook.report.layout_html import layout_page
 
@@ -101,7 +102,7 @@ async def test_without_the_solver_the_page_says_what_to_install(monkeypatch: pyt
 
     assert words == (
         "Layout The layouts are not planned: needs HiGHS, which is not installed. "
-        "Write pip install 'rightslice[layout]', then start rightslice ui again"
+        f"Write {INSTALL_SOLVER}, then start rightslice ui again"
     )
 
 

@@ -185,7 +185,7 @@ def layout_command(
     The demand is what the policies would give the pods if they were created now and every slice were free, including
     right-sizing in audit and warn mode. Running pods that keep whole cards stay on their cards.
 
-    Nothing is changed in the cluster. Needs HiGHS: pip install 'rightslice[layout]'
+    Nothing is changed in the cluster. Needs HiGHS: pip install 'highspy>=1.12,<1.16'
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
