@@ -115,7 +115,9 @@ async def _build_agent(stack: AsyncExitStack, api: KubeClient, flags: AgentFlags
         from webhook.agent.gpunode_publisher import AgentLease, GpuNodePublisher, NodeAdvertiser
         from webhook.agent.node_agent import NodeAgent
     except ModuleNotFoundError as error:
-        raise AgentError(f"{error.name} is not installed: pip install 'rightslice[agent]'") from error
+        raise AgentError(
+            f"{error.name} is not installed. Install the wheel of Rightslice with its extra agent"
+        ) from error
     random = SystemRandom()
     discover = GpuDiscovery(monotonic).discover
     kubelet = await stack.enter_async_context(PodResourcesClient(flags.socket))
