@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from msgspec.structs import replace
-
-from webhook.model.assumed_pods import AssumedPod, AssumedPods, ObservedPod
+from webhook.model.assumed_pods import AssumedPod
 from webhook.model.bounded_cache import BoundedCache
+from webhook.model.capacity_view import CapacityView
 from webhook.model.claims import (
     ClaimContext,
     DeviceClasses,
@@ -21,13 +20,6 @@ from webhook.model.csi_migration import zoned_nodes
 from webhook.model.daemon_pods import NO_DAEMONS, DaemonPods
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.claim_weights import NO_CLUSTER_CLAIMS, ClusterClaims
-from webhook.model.dra.class_offers import (
-    NO_CLASS_OFFERS,
-    ClassOffer,
-    ClassOffers,
-    class_offers,
-)
-from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_view import NO_DEVICES, DeviceView, NamespaceClaims
 from webhook.model.filters.inter_pod_affinity import (
     NOT_EXCLUDED,
@@ -50,22 +42,16 @@ from webhook.model.filters.pod_ties import (
 )
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.filters.volumes import ANY_VOLUMES, VolumeFit, bind_volumes, fit_volumes, fit_volumes_on_new_nodes
-from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet, counts_names
+from webhook.model.fleet import Fleet, counts_names
 from webhook.model.free_resources import (
     FreeResources,
-    NodeNeeds,
-    PendingDeviceUse,
-    free_devices_by_node,
-    free_resources_of_empty_node,
 )
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
 from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, free_on_new_nodes, new_nodes
-from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, union_masks
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
-from webhook.model.offers import GpuOffer
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
 from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
-from webhook.model.pod_resources import RequestedAmounts, ResourceAmounts
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, OwnerReference, Pod, PodLabelSelector
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
@@ -78,13 +64,7 @@ from webhook.model.schedulers import NO_SCHEDULERS, Schedulers
 from webhook.model.storage_view import NO_STORAGE, StorageObjects, StorageView, VolumeUsers
 from webhook.model.volcano_queues import NO_VOLCANO_QUEUES, VolcanoQueues
 from webhook.model.waiting_pods import (
-    NO_KINDS,
-    UnitSum,
     WaitingKind,
-    WaitingPods,
-    add_other_amounts,
-    has_slot_left,
-    sum_units,
 )
 
 __all__ = ["AssumedPod", "ClusterView"]
@@ -122,31 +102,24 @@ class NamespaceView(NamedTuple):
     claims: ClaimContext
 
 
-class ClusterView:
+class ClusterView(CapacityView):
     """Nodes, free resources, namespaces and quotas. Immutable; every change returns a new view that shares the rest.
 
     Attributes:
-        fleet: Nodes and offers.
         complete: True for a live view: a namespace that is not in it does not exist. Namespaces missing from a snapshot
             count as having no labels but their name.
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
         claimable_names: Extended resource names of the DeviceClasses: claims may serve them.
-        devices: Devices of ResourceSlices, and the claims that have them.
-        free_beside_devices: Free resources of nodes with devices and without other GPUs, by index.
         pod_classes: What RuntimeClasses and PriorityClasses add to new pods.
         queues: The queues of Kueue.
         volcano_queues: The queues of Volcano.
         peers: What selects the pods that default topology spread counts.
         schedulers: The rules of schedulers whose configuration is known.
-        replicas: Servers that admit pods to this cluster; 0 if nothing else happens to it at the same time.
-        api_minor: The minor version of its API server; 0 if unknown.
         pod_versions: How new its pods are.
         has_anti_affinity: True if any pod has required anti-affinity, also one that was just admitted.
         storage: Claims, volumes and classes, and the pods that use them.
         group_sources: What is written about node groups.
-        free_beside_lasting: Free resources of nodes on which only pods of DaemonSets and static pods run, by name;
-            other nodes have no such pods.
         daemons: The pods that new nodes run too.
     """
 
@@ -176,10 +149,9 @@ class ClusterView:
             waiting: Numbers of pods without a node.
             assumed: Pods admitted a moment ago.
         """
-        self.fleet, self.complete, self._stale = fleet, complete, stale
+        super().__init__(fleet, free or {}, waiting or {}, assumed)
+        self.complete, self._stale = complete, stale
         self.before: Fleet | None = None
-        self.replicas = 0
-        self.api_minor = 0
         self.pod_versions = PodVersions()
         self._escrows: Mapping[QuotaPool, int] | None = None
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
@@ -192,9 +164,6 @@ class ClusterView:
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes: DeviceClasses = device_classes or {}
         self.claimable_names = extended_names(self.classes)
-        self.devices = NO_DEVICES
-        self.free_beside_devices: Mapping[int, FreeResources] = {}
-        self.free_beside_lasting: Mapping[str, FreeResources] = {}
         self.pod_classes = NO_POD_CLASSES
         self.queues = NO_QUEUES
         self.volcano_queues = NO_VOLCANO_QUEUES
@@ -206,27 +175,8 @@ class ClusterView:
         terms, ports, groups = _split_ties(ties or {})
         self._anti_affinity, self._ports = index_anti_affinity(terms, fleet), index_host_ports(ports, fleet)
         self._pod_groups = NO_POD_GROUPS.with_changes(groups, fleet)
-        self._waiting = WaitingPods(waiting or {}, fleet)
-        self._assumed = AssumedPods(assumed)
         self.has_anti_affinity = bool(self._anti_affinity.pods) or self._assumed.excluding > 0
         self.storage = StorageView(fleet, NO_STORAGE, VolumeUsers())
-        self._index_free(free or {})
-
-    def _index_free(self, free_by_node: Mapping[str, FreeResources]) -> None:
-        nodes = self.fleet.nodes
-        free = [free_by_node.get(node.name) or free_resources_of_empty_node(node) for node in nodes]
-        with_gpus = [i for i, node in enumerate(nodes) if node.gpus]
-        self._cpu = ThresholdIndex({i: free[i].cpu_milli for i in with_gpus})
-        self._memory = ThresholdIndex({i: free[i].memory for i in with_gpus})
-        self._pods = ThresholdIndex({i: free[i].pods for i in with_gpus})
-        self._gpus = {
-            resource: ThresholdIndex({i: free[i].gpus.get(resource, 0) for i in with_gpus if resource in nodes[i].gpus})
-            for resource in self.fleet.resources()
-        }
-        self._others = {
-            name: ThresholdIndex({i: free[i].others.get(name, 0) for i in with_gpus})
-            for name in self.fleet.other_resources
-        }
 
     def namespace(self, name: str) -> Namespace | None:
         """Return the namespace with its label `kubernetes.io/metadata.name`; None if a complete view has none."""
@@ -408,206 +358,6 @@ class ClusterView:
         zoned = bool(zoned_nodes(self.fleet))
         return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen, siblings, zoned=zoned)
 
-    def free_units(self, offer: GpuOffer, nodes: int) -> int:
-        """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""
-        mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
-        return max(0, index.total_amount(mask) - self._pending_units(offer.resource, mask).units)
-
-    def count_free_slots(
-        self,
-        resource: str,
-        nodes: int,
-        cpu_milli: int,
-        memory: int,
-        others: ResourceAmounts,
-        most: int,
-        *,
-        one_on_node: bool,
-    ) -> int:
-        """Return how many pods with one unit each can start now on nodes of a mask, up to a number.
-
-        What waiting and assumed pods may take of the units is not free.
-        """
-        pending, units = self._pending_units(resource, nodes).units, self.free_index(resource).max_amount(nodes)
-        units = min(1 if one_on_node else most + pending, units)
-        slots = 0
-        for each in range(1, units + 1):
-            slots += self.find_free_nodes(resource, nodes, each, cpu_milli, memory, others).bit_count()
-        return min(most, max(0, slots - pending))
-
-    def find_free_nodes(
-        self, resource: str, nodes: int, pods: int, cpu_milli: int, memory: int, others: ResourceAmounts
-    ) -> int:
-        """Return the nodes of a mask with enough free for a number of pods with one unit each.
-
-        Pods without a node take nothing.
-        """
-        found = nodes & self._fitting(resource, pods, pods * cpu_milli, pods * memory)
-        found &= self._pods.nodes_with_at_least(pods)
-        for name, amount in others:
-            found &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(pods * amount)
-        return found
-
-    def nodes_with_free_units(self, resource: str) -> int:
-        """Return the nodes with a unit of a GPU resource that no pod holds."""
-        return self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(1)
-
-    def free_on_node(self, index: int) -> FreeResources:
-        """Return what the pods of a node with GPUs leave free, GPUs aside."""
-        others = {name: found.amount_of(index) for name, found in self._others.items()}
-        cpu_milli, memory = self._cpu.amount_of(index), self._memory.amount_of(index)
-        return FreeResources(cpu_milli, memory, {}, others=others, pods=self._pods.amount_of(index))
-
-    def free_index(self, resource: str) -> ThresholdIndex:
-        """Return the units of a GPU resource that no pod holds, by node."""
-        return self._gpus.get(resource, EMPTY_INDEX)
-
-    def has_free_node(
-        self,
-        resource: str,
-        count: int,
-        nodes: int,
-        cpu_milli: int,
-        memory: int,
-        others: ResourceAmounts = (),
-        ports: tuple[HostPort, ...] = (),
-        takers: int = 0,
-    ) -> bool:
-        """Return whether one node in the mask accepts one more pod, and has units, CPU, memory and others free for it.
-
-        Waiting and assumed pods count as if each took the node that this pod would get: the answer is no if together
-        they could leave no node with enough units, CPU, memory and room for a pod. With replicas, another pod may be
-        admitted to each unseen that takes units by its own request, and each of the others may decide like this one:
-        these count too.
-
-        Of pods with host ports that conflict with `ports`, each takes a whole node, and so does each of the `takers`.
-        """
-        if resource not in self._gpus:
-            offered = self.class_offers().by_resource.get(resource)
-            return offered is not None and self._has_free_device(
-                offered, nodes, cpu_milli, memory, others, ports, takers
-            )
-        count = max(1, count)
-        if others:
-            nodes &= self._nodes_with_others(nodes, others)
-        fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
-        if not fitting or self._assumed.is_full:
-            return False
-        taken = self._pending_units(resource, fitting)
-        cpu, size, pods = self._pending_amounts_of_others(resource, fitting)
-        each = (max(taken.cpu_milli, cpu_milli), max(taken.memory, memory)) if self.replicas else taken[1:3]
-        taken_units = taken.units + max(0, 2 * self.replicas - 1)
-        roomy = self._pods.nodes_with_at_least(pods + 1 + taken_units)  # their pod limit excludes none of these
-        if ports:
-            taken_units += self._assumed.count_port_holders(ports)
-        taken_units += takers
-
-        def nodes_after(times: int) -> int:
-            """Return the nodes that still fit the pod after this number of others took units of each."""
-            more = times * each[0] + cpu, times * each[1] + size
-            needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
-            left = fitting & self._fitting(resource, count + times, *needs)
-            return left & self._pods.nodes_with_at_least(pods + 1 + times) if left & ~roomy else left
-
-        if ports or takers:
-            return nodes_after(0).bit_count() > taken_units
-        return has_slot_left(nodes_after, taken_units)
-
-    def _has_free_device(
-        self,
-        offered: ClassOffer,
-        nodes: int,
-        cpu_milli: int,
-        memory: int,
-        others: ResourceAmounts,
-        ports: tuple[HostPort, ...],
-        takers: int,
-    ) -> bool:
-        """Return whether a node in the mask has a device of a class free, and the rest, as `has_free_node` does."""
-        if self._assumed.is_full:
-            return False
-        unseen = max(0, 2 * self.replicas - 1)
-        needs = NodeNeeds(cpu_milli, memory, dict(others))
-        taken = PendingDeviceUse(offered, needs, self.class_offers(), self.devices)
-        for held in {*self._waiting.resources(), *self._assumed.units}:
-            taken.add_pods(held, self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS))
-        taken_devices = taken.devices + unseen * offered.most_per_card
-        if ports:
-            taken_devices += self._assumed.count_port_holders(ports)
-        taken_devices += takers
-        slots = 0
-        published = (node for node in bit_positions(nodes & offered.offer.nodes) if node in self.free_beside_devices)
-        for node, free in free_devices_by_node(offered, published, self.devices):
-            room = min(free, taken.room_on(self.free_beside_devices[node]))
-            slots += min(room, 1) if ports or takers else room
-            if slots > taken_devices:
-                return True
-        return False
-
-    def class_offers(self) -> ClassOffers:
-        """Return the device classes that pods can request instead of whole GPUs; none before Kubernetes 1.36."""
-        if self.api_minor < DEVICES_BY_NAME_MINOR or not self.devices.knows_claims or not self.device_pools():
-            return NO_CLASS_OFFERS
-        return class_offers(self.devices, self.fleet)
-
-    def is_class_offer(self, resource: str) -> bool:
-        """Return whether `class_offers` has an offer of this resource."""
-        return resource in self.devices.class_by_resource and resource in self.class_offers().by_resource
-
-    def has_fewer_pending(self, resource: str, units: int) -> bool:
-        """Return whether waiting and assumed pods hold fewer units of a resource than this, wherever they may run."""
-        kinds = self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)
-        return sum(kind.amount * pods for counts in kinds for kind, pods in counts.items()) < units
-
-    def _nodes_with_others(self, nodes: int, others: ResourceAmounts) -> int:
-        """Return the nodes that have other resources free, whatever waiting and assumed pods take of them."""
-        pods, taken = max(1, 2 * self.replicas), dict.fromkeys((name for name, _ in others), 0)
-        for held in {*self._waiting.resources(), *self._assumed.units}:
-            kinds = self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS)
-            if not add_other_amounts(taken, kinds, nodes, self._gpus.get(held, EMPTY_INDEX)):
-                return 0
-        for name, amount in others:
-            nodes &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(taken[name] + pods * amount)
-        return nodes
-
-    def _pending_units(self, resource: str, nodes: int) -> UnitSum:
-        """Return the units of a resource that waiting and assumed pods may take on these nodes."""
-        kinds = self._waiting.kinds_of(resource), self._assumed.units.get(resource, NO_KINDS)
-        return sum_units(kinds, nodes, self._gpus.get(resource, EMPTY_INDEX))
-
-    def _pending_amounts_of_others(self, resource: str, nodes: int) -> tuple[int, int, int]:
-        """Return CPU, memory and number of waiting and assumed pods that may hold other resources of these nodes."""
-        cpu_milli = memory = pods = 0
-        for name in {*self._waiting.resources(), *self._assumed.units} - {resource}:
-            taken = self._pending_units(name, nodes)
-            if taken.units and (free := self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)):
-                more = taken.amounts_with(free)
-                cpu_milli, memory, pods = cpu_milli + more[0], memory + more[1], pods + min(taken.units, free)
-        return cpu_milli, memory, pods
-
-    def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
-        """Return the mask of the nodes with enough units, CPU and memory, ignoring assumed pods."""
-        nodes = self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(count)
-        if cpu_milli > 0:
-            nodes &= self._cpu.nodes_with_at_least(cpu_milli)
-        return nodes & self._memory.nodes_with_at_least(memory) if memory > 0 else nodes
-
-    def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
-        """Return the view with one more assumed pod and without those expired at `now`; a known uid adds nothing."""
-        return self._with_assumed_pods(self._assumed.without_expired(now).with_pod(pod))
-
-    def with_units_of(self, pod: AssumedPod) -> ClusterView:
-        """Return the view for one evaluation, after pods with the units of this one were admitted."""
-        return self._with_assumed_pods(self._assumed.with_units_of(pod))
-
-    def without_expired(self, now: float) -> ClusterView:
-        """Return the view without expired assumed pods; itself if there are none."""
-        return self._with_assumed_pods(self._assumed.without_expired(now))
-
-    def without_observed(self, observed: Collection[ObservedPod]) -> ClusterView:
-        """Return the view without assumed pods that are in the cluster now. See `AssumedPods.without_observed`."""
-        return self._with_assumed_pods(self._assumed.without_observed(observed))
-
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
         """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
         return self._with_usage(self._usage.with_reservations(self._usage.reserved.with_pod(pod)))
@@ -666,10 +416,6 @@ class ClusterView:
         """
         return self._copy_with(storage=self.storage.with_objects(objects, attached).with_users(users))
 
-    def with_waiting(self, counts: Mapping[WaitingKind, int]) -> ClusterView:
-        """Return the view with the numbers of some kinds of pods without a node replaced."""
-        return self._copy_with(_waiting=self._waiting.with_changes(counts))
-
     def with_replicas(self, replicas: int) -> ClusterView:
         """Return the view of a server that is one of several which admit pods to the cluster."""
         return self if replicas == self.replicas else self._copy_with(replicas=replicas)
@@ -707,9 +453,6 @@ class ClusterView:
 
         return view._with_assumed_pods(other._assumed.with_masks(translate))
 
-    def _with_assumed_pods(self, assumed_pods: AssumedPods) -> ClusterView:
-        return self if assumed_pods is self._assumed else self._copy_with(_assumed=assumed_pods)
-
     def with_staleness(self, *, stale: bool) -> ClusterView:
         """Return the view marked as stale or not."""
         return self if stale == self._stale else self._copy_with(_stale=stale)
@@ -731,69 +474,6 @@ class ClusterView:
         All other rules apply as usual. The scheduler extender does not check this.
         """
         return self._stale
-
-    def with_all_free(self, free: Mapping[str, FreeResources]) -> ClusterView:
-        """Return the view with other free resources, by node name; other nodes are empty."""
-        beside = {i: free[name] for i in self.free_beside_devices if (name := self.fleet.nodes[i].name) in free}
-        view = self._copy_with(free_beside_devices={**self.free_beside_devices, **beside})
-        view._index_free(free)
-        return view
-
-    def with_lasting(self, changes: Mapping[str, FreeResources | None]) -> ClusterView:
-        """Return the view after pods that some nodes always have came or went; None where there are none any more."""
-        if not changes:
-            return self
-        found = {**self.free_beside_lasting, **changes}
-        return self._copy_with(free_beside_lasting={name: free for name, free in found.items() if free is not None})
-
-    def free_when_idle(self, node: int) -> FreeResources:
-        """Return the free resources of a node on which only pods of DaemonSets and static pods run."""
-        each = self.fleet.nodes[node]
-        return self.free_beside_lasting.get(each.name) or free_resources_of_empty_node(each)
-
-    def without_waiting_pods(self) -> ClusterView:
-        """Return the view without the pods that wait for a node and could take what another pod needs."""
-        return self._copy_with(_waiting=WaitingPods({}, self.fleet))
-
-    def with_free(self, changes: Mapping[int, tuple[FreeResources, FreeResources]]) -> ClusterView:
-        """Return the view after free resources changed on some nodes; the cost depends on the number of changes.
-
-        Args:
-            changes: By index of a node with GPUs or devices: its free resources in this view, and the new ones.
-        """
-        beside = {i: after for i, (_, after) in changes.items() if i in self.free_beside_devices}
-        moves = [(i, amounts) for i, amounts in changes.items() if self.fleet.nodes[i].gpus]
-        return self._copy_with(
-            free_beside_devices={**self.free_beside_devices, **beside} if beside else self.free_beside_devices,
-            _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
-            _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
-            _pods=self._pods.with_changes((i, old.pods, new.pods) for i, (old, new) in moves),
-            _gpus={name: self._with_units_changed(name, index, moves) for name, index in self._gpus.items()},
-            _others={name: _with_others_changed(name, index, moves) for name, index in self._others.items()},
-        )
-
-    def with_unit_taken(self, resource: str, node: int, amounts: RequestedAmounts) -> ClusterView:
-        """Return the view after one more pod on a node took a unit of a GPU resource and its other amounts."""
-        units = {name: self.free_index(name).amount_of(node) for name in self.fleet.nodes[node].gpus}
-        before, taken = replace(self.free_on_node(node), gpus=units), dict(amounts.others)
-        after = FreeResources(
-            before.cpu_milli - amounts.cpu_milli,
-            before.memory - amounts.memory,
-            {**units, resource: units[resource] - 1},
-            others={name: amount - taken.get(name, 0) for name, amount in before.others.items()},
-            pods=before.pods - 1,
-        )
-        return self.with_free({node: (before, after)})
-
-    def _with_units_changed(
-        self, resource: str, index: ThresholdIndex, moves: Sequence[tuple[int, tuple[FreeResources, FreeResources]]]
-    ) -> ThresholdIndex:
-        units = [
-            (i, old.gpus.get(resource, 0), new.gpus.get(resource, 0))
-            for i, (old, new) in moves
-            if resource in self.fleet.nodes[i].gpus
-        ]
-        return index.with_changes(units) if any(old != new for _, old, new in units) else index
 
     def with_objects(
         self,
@@ -858,10 +538,6 @@ class ClusterView:
         """Return whether usage of quotas has a claim already. The reservation of one pod does not count."""
         return self._usage.counts_claim(namespace, name, but=uid)
 
-    def device_pools(self) -> DevicePools:
-        """Return the devices, as they decide about pods that have claims."""
-        return self.devices.pools
-
     def namespace_claims(self, namespace: str) -> NamespaceClaims:
         """Return the ResourceClaims and claim templates of a namespace."""
         devices, templates = self.devices, self._templates.get(namespace, {})
@@ -910,28 +586,14 @@ class ClusterView:
         return self if schedulers is self.schedulers else self._copy_with(schedulers=schedulers)
 
     def _copy_with(self, **parts: object) -> Self:
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        view.__dict__.update(parts)
+        view = super()._copy_with(**parts)
         view.has_anti_affinity = bool(view._anti_affinity.pods) or view._assumed.excluding > 0
         return view
-
-    @property
-    def assumed_pods(self) -> tuple[AssumedPod, ...]:
-        """The assumed pods."""
-        return self._assumed.all_pods()
 
 
 @derived_value(max_entries=KNOWN_SOURCES)
 def _view_of_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
     return ClusterView(new_nodes(fleet, sources), free=free_on_new_nodes(fleet, sources, daemons))
-
-
-def _with_others_changed(
-    name: str, index: ThresholdIndex, moves: Iterable[tuple[int, tuple[FreeResources, FreeResources]]]
-) -> ThresholdIndex:
-    amounts = [(i, old.others.get(name, 0), new.others.get(name, 0)) for i, (old, new) in moves]
-    return index.with_changes(amounts) if any(old != new for _, old, new in amounts) else index
 
 
 NodeNumbers = Mapping[str, int]
