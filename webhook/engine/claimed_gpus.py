@@ -125,8 +125,11 @@ NO_CLAIMED_GPUS = ClaimedGpus()
 
 def requests_used(container: Container) -> list[tuple[str, str]]:
     """Return the claims that a container uses, each with the request; "" for all requests of the claim."""
-    used = (each for each in container.resources.claims if isinstance(each, dict))
-    return [(str(each.get("name")), str(each.get("request") or "").partition("/")[0]) for each in used]
+    return [
+        (str(each.get("name")), str(each.get("request") or "").partition("/")[0])
+        for each in container.resources.claims
+        if isinstance(each, dict)
+    ]
 
 
 def _add_units(totals: dict[str, int], units: Mapping[str, int], times: int = 1) -> None:
