@@ -155,9 +155,11 @@ def count_events(by: str, counter: str) -> str:
 
     An increase leaves out the first sample of a series: the loads at the start of a replica, and the first finding of a
     code. So the first sample of a series that began within the time is added, with a further label, as `or` leaves out
-    series with equal labels. The sum is rounded, as Prometheus extrapolates an increase to the edges of the time.
+    series with equal labels. A series is older if it has a sample in a time as long before the selected one: a scrape
+    at the moment it begins may be missing. The sum is rounded, as Prometheus extrapolates an increase to the edges of
+    the time.
     """
-    first = f"min_over_time({counter}[$__range]) unless {counter} offset $__range"
+    first = f"min_over_time({counter}[$__range]) unless last_over_time({counter}[$__range] offset $__range)"
     increase = f"increase({counter}[$__range])"
     return f'round(sum{by}({increase} or label_replace({first}, "first", "true", "", "")))'
 

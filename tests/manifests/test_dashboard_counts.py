@@ -16,19 +16,21 @@ COUNTS = {
     "a single sample": ([1], 1),
     "a replica from before that loads once": ([5] * 90 + [6] * 10, 1),
     "a replica from before that loads nothing": ([5] * 100, 0),
+    "a replica from before that was not scraped when the time began": ([5] * 50 + [None] * 40 + [6] * 40, 0),
     "a process that starts again in its pod": ([5] * 90 + [1] * 10, 1),
 }
 
 
 @pytest.mark.parametrize(("values", "loads"), COUNTS.values(), ids=COUNTS)
 def test_each_event_within_the_selected_time_counts_once(
-    prometheus: PrometheusServer, values: list[int], loads: int
+    prometheus: PrometheusServer, values: list[int | None], loads: int
 ) -> None:
-    """The time is an hour, and there is a sample each minute until now."""
+    """The time is an hour, and there is a sample each minute until now, unless it is missing."""
     end = now()
     samples = [
         Sample(LOADS, {"result": "success", "instance": "a"}, end - MINUTE * age, value)
         for age, value in enumerate(reversed(values))
+        if value is not None
     ]
     selector = prometheus.feed({"dcgm": samples})
     query = count_events(" by (result) ", f"{LOADS}{{{selector}}}").replace("$__range", f"{HOUR}s")
