@@ -194,11 +194,12 @@ def serve_agent(plane: Plane, folder: Path) -> Iterator[str]:
 def scrape(plane: Plane, folder: Path, targets: Mapping[str, tuple[str, str]]) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes these processes (address and scheme by job), and the API server."""
     labels = {"namespace": SYSTEM_NAMESPACE}
+    more = {"rightslice-agent": {"instance": AGENT_NODE}}  # as the shipped PodMonitor labels an agent
     insecure = {"tls_config": {"insecure_skip_verify": True}}
-    jobs: list[dict[str, Any]] = [
-        {"job_name": job, "scheme": scheme, **insecure, "static_configs": [{"targets": [address], "labels": labels}]}
-        for job, (address, scheme) in targets.items()
-    ]
+    jobs: list[dict[str, Any]] = []
+    for job, (address, scheme) in targets.items():
+        target = {"targets": [address], "labels": labels | more.get(job, {})}
+        jobs.append({"job_name": job, "scheme": scheme, **insecure, "static_configs": [target]})
     apiserver = plane.url.removeprefix("https://")
     token = {"authorization": {"credentials": plane.token}}
     jobs.append(

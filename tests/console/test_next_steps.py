@@ -90,6 +90,17 @@ def test_a_plan_is_worth_the_cards_that_it_frees(demo: ClusterReading) -> None:
     assert "as of 2026-06-01 00:00:00 UTC: 13 cards on 4 nodes; 4 nodes must be drained." in step.action
 
 
+def test_a_plan_says_how_much_of_what_it_frees_no_pod_has(demo: ClusterReading) -> None:
+    layout = demo.plan()
+    [step] = layout_steps(demo.state, LayoutOutcome("2026-06-01 00:00:00 UTC", layout))
+    free = {node.name: node.unused_part_milli for node in demo.state.nodes}
+
+    changed = ("a100-mixed-1", "a100-mixed-2", "h100-2", "l4-mps-1")
+    assert [each.node.node for each in layout.changes if each.node.node not in changed] == []
+    assert sum(free[name] for name in changed) == 12_285
+    assert "slices and shares that no pod has, which are not wasted (12.29 GPUs of these nodes)" in step.action
+
+
 def test_a_plan_without_changes_is_no_step_though_right_sizing_frees_cards(demo: ClusterReading) -> None:
     layout = demo.plan()._replace(changes=())
 

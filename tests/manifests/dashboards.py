@@ -427,7 +427,8 @@ def gpus() -> Dashboard:
               [Query("max(rightslice_agent_discovery_duration_seconds)", "slowest node")]),
     ]  # fmt: skip
     reach: list[Panel] = [
-        number("Right-sized pods", "Share of the created pods with GPUs that were right-sized.", "percentunit",
+        number("Right-sized pods", "Share of the created pods with GPUs that were right-sized, without denied pods.",
+               "percentunit",
                '(sum(increase(rightslice_right_sizing_outcomes_total{outcome="RightSized"}[$__range])) or vector(0))'
                " / sum(increase(rightslice_right_sizing_outcomes_total[$__range]))"),
         number("Need without a slice", "Share of the need for slices for which no card is partitioned. "
@@ -458,7 +459,8 @@ def savings() -> Dashboard:
         "not right-sized.",
     )
     saved: list[Panel] = [
-        number("Saved share", "Share of the GPU capacity requested by created pods that right-sizing saved.",
+        number("Saved share", "Share of the GPU capacity requested by created pods that right-sizing saved. Denied "
+               "pods do not count, unless something other than Rightslice denies them, such as a ResourceQuota.",
                "percentunit", f"1 - sum({_increase(ADMITTED)}) / sum({_increase(REQUESTED)})"),
         number("Saved GPUs", "GPUs that created pods requested and did not need, within the selected time.", "short",
                f"(sum({_increase(REQUESTED)}) - sum({_increase(ADMITTED)})) / 1000"),
@@ -466,7 +468,8 @@ def savings() -> Dashboard:
                "(`risk`) applies to them.", "percentunit",
                f"""sum({_increase('rightslice_right_sized_pods_total', ', evidence="observed"')})"""
                f" / sum({_increase('rightslice_right_sized_pods_total')})"),
-        lines("Requested and admitted GPUs per hour", "GPUs of created pods, before and after right-sizing.", "short",
+        lines("Requested and admitted GPUs per hour", "GPUs of created pods, before and after right-sizing, without "
+              "those of denied pods.", "short",
               [Query(f"sum({_rate(REQUESTED)}) * 3600 / 1000", "requested"),
                Query(f"sum({_rate(ADMITTED)}) * 3600 / 1000", "admitted")]),
         bars("Right-sized pods by evidence", "Declared by the pod, observed usage, or the default of the policy.",
@@ -483,8 +486,9 @@ def savings() -> Dashboard:
              Query(count_events(" by (result) ", _series("rightslice_usage_loads_total")), "{{result}}")),
     ]  # fmt: skip
     risk: list[Panel] = [
-        number("Failed open", "Requests within the selected time that the API server admitted because no replica "
-               "answered. Needs metrics of the API servers.", "short",
+        number("Failed open", "Calls of webhooks within the selected time that failed and that the API server "
+               "ignored. A pod that no replica reviewed counts twice: for /mutate and for /validate. Needs metrics of "
+               "the API servers.", "short",
                f"{count_events('', FAIL_OPEN)} or vector(0)", ((0, GREEN), (0.5, ORANGE))),
         number("Replicas with old policies", "Replicas that could not load the current policies and use the last set "
                "that loaded.", "short",

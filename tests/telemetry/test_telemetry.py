@@ -25,7 +25,7 @@ from webhook.telemetry.telemetry import Telemetry, response_result
 DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
 WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")
 AUDITED = Finding("GPU-S201", PolicyMode.AUDIT, (), "is privileged")
-RESIZED = Finding("GPU-R101", PolicyMode.ENFORCE, (), "was right-sized")
+RESIZED = Finding("GPU-R101", PolicyMode.WARN, (), "was right-sized")
 PATCH = (patch_add(("a",), 1),)
 
 
@@ -78,14 +78,14 @@ def test_mutation_warnings_count_on_validate_for_workloads_only() -> None:
 
 def test_review_is_counted() -> None:
     recorded = RecordedTelemetry()
-    decision = Decision(findings=(RESIZED, DENIED), patch=PATCH, gpu_milli_before=2000, gpu_milli_after=500)
+    decision = Decision(findings=(RESIZED,), patch=PATCH, gpu_milli_before=2000, gpu_milli_after=500)
     recorded.telemetry.record_decision("mutate", request(), decision, 0.0003)
-    recorded.telemetry.record_decision("validate", request(operation="MAGIC"), decision, 7.0)
+    recorded.telemetry.record_decision("validate", request(operation="MAGIC"), Decision(findings=(DENIED,)), 7.0)
     samples = recorded.samples()
     total = "rightslice_admission_requests_total"
     assert samples[f'{total}{{operation="CREATE",result="patched",route="mutate"}}'] == 1
     assert samples[f'{total}{{operation="other",result="denied",route="validate"}}'] == 1
-    assert samples['rightslice_findings_total{code="GPU-R101",mode="enforce"}'] == 1
+    assert samples['rightslice_findings_total{code="GPU-R101",mode="warn"}'] == 1
     assert samples['rightslice_findings_total{code="GPU-L102",mode="enforce"}'] == 1
     assert samples["rightslice_gpu_milli_requested_total"] == 2000
     assert samples["rightslice_gpu_milli_admitted_total"] == 500
@@ -152,6 +152,18 @@ def test_dry_run_counts_no_gpu_capacity() -> None:
     recorded = RecordedTelemetry()
     recorded.telemetry.record_decision("mutate", request(dry_run=True), Decision(gpu_milli_before=9), 0.1)
     assert recorded.samples()["rightslice_gpu_milli_requested_total"] == 0
+
+
+def test_denied_pod_counts_in_no_figure_of_created_pods() -> None:
+    recorded = RecordedTelemetry()
+    denied = Decision(
+        findings=(DENIED,), outcome=SLICE, applied=True, needed_mib=8, gpu_milli_before=1000, gpu_milli_after=143
+    )
+
+    recorded.telemetry.record_decision("mutate", request(), denied, 0.1)
+
+    of_created = ("rightslice_gpu_milli_", "rightslice_right_")
+    assert {name: value for name, value in recorded.samples().items() if name.startswith(of_created) and value} == {}
 
 
 def test_unknown_code_creates_no_series() -> None:

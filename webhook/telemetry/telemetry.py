@@ -82,13 +82,9 @@ class Telemetry(ServerTelemetry):
             code = CODES.get(finding.code)
             if code is not None and (request.pod is None or code.from_mutation == (route == "mutate")):
                 metrics.findings[finding.code, str(finding.mode)] += 1
-        if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
-            metrics.gpu_milli_requested += decision.gpu_milli_before
-            metrics.gpu_milli_admitted += decision.gpu_milli_after
-            if decision.gpu_milli_before:
-                metrics.right_sizing_outcomes[decision.right_sizing_outcome] += 1
-                metrics.count_evidence(decision)
-                metrics.count_need(decision)
+        is_new_pod = operation == "CREATE" and request.pod is not None and not request.dry_run
+        if route == "mutate" and is_new_pod and not decision.denials:  # /validate denies for the same findings
+            metrics.count_capacity(decision)
         if route == "validate":
             for policy in decision.policies:
                 metrics.matches[policy] += 1
@@ -250,6 +246,15 @@ class WebhookMetrics(Collector):
         self.usage_loads: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.usage_age: Callable[[], float | None] | None = None
         self.usage_containers: Callable[[], int] = int
+
+    def count_capacity(self, decision: Decision) -> None:
+        """Count the GPUs of a created pod, and the outcome of its right-sizing."""
+        self.gpu_milli_requested += decision.gpu_milli_before
+        self.gpu_milli_admitted += decision.gpu_milli_after
+        if decision.gpu_milli_before:
+            self.right_sizing_outcomes[decision.right_sizing_outcome] += 1
+            self.count_evidence(decision)
+            self.count_need(decision)
 
     def count_evidence(self, decision: Decision) -> None:
         """Count a created pod by the evidence of its need, if it was right-sized."""

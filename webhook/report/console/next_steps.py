@@ -160,9 +160,12 @@ def _layout_step(state: ConsoleState, plan: LayoutOutcome | None) -> Iterator[Ne
         )
         yield _step(state, worth, action, page_address("/layout"), "Plan layouts", at_most=True)
     elif plan.layout.changes:
+        changed = {change.node.node for change in plan.layout.changes}
+        unused = sum(node.unused_part_milli for node in state.nodes if node.name in changed)
         action = (
-            f"Apply the layouts planned as of {plan.moment}: {changes_text(plan.layout)}. The figure counts what "
-            "right-sizing frees too, if its policies are enforced and the pods are created again."
+            f"Apply the layouts planned as of {plan.moment}: {changes_text(plan.layout)}. The figure counts slices and "
+            f"shares that no pod has, which are not wasted ({format_gpus_with_unit(unused)} of these nodes), and what "
+            "right-sizing frees, if its policies are enforced and the pods are created again."
         )
         yield _step(state, plan.layout.freed(), action, page_address("/layout"), "The planned layouts")
 
