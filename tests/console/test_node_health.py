@@ -135,6 +135,23 @@ def test_an_unhealthy_card_is_drawn_with_its_instances(demo: ClusterReading) -> 
     assert "instance of an unhealthy GPU, not in use" in page
 
 
+def test_whole_cards_are_drawn_by_whether_they_are_in_use(demo: ClusterReading) -> None:
+    node = make_node("n", {"nvidia.com/gpu.product": A100}, **{"nvidia.com/gpu": 2})
+    pods = (running_gpu_pod("ranker-0", "n", "nvidia.com/gpu"),)
+    known = placement_input(node, gpu_node_report("n", 2, {}, {0: "team/ranker-0"}), *pods)
+    page = node_page(demo.state, known.snapshot, 0, (), ())
+    unknown = node_page(demo.state, placement_input(node, *pods).snapshot, 0, (), ())
+
+    assert drawn_cards(page) == ["used-whole", "free-whole"]
+    assert "whole card in use free whole card" in page_words(page)
+    assert set(drawn_cards(unknown)) == {"whole"}  # no agent says which one is free
+
+
+def drawn_cards(page: str) -> list[str]:
+    """Return the CSS class of each whole card."""
+    return re.findall(r'<b class="((?:[a-z]+-)?whole)"', page)
+
+
 def test_the_command_lists_the_instances_of_an_unhealthy_card() -> None:
     report = with_gpu_conditions(gpu_node_report("mig", 2, {}, mig_instances=INSTANCES), 0)
     found = placement_input(make_node("mig", {"nvidia.com/gpu.product": A100}), report, HOLDER)

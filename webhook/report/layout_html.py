@@ -216,9 +216,9 @@ def draw_card(product: str, layout: MigLayout) -> Markup:
     return draw_instances(product, [(each, "instance") for each in placed], layout_text(layout))
 
 
-def draw_whole_card(text: str) -> Markup:
-    """Draw a card that is not partitioned."""
-    return _card(1, [_block(0, 1, text, "whole")], text)
+def draw_whole_card(text: str, css: str = "whole") -> Markup:
+    """Draw a card that is not partitioned, with a CSS class."""
+    return _card(1, [_block(0, 1, text, css)], text)
 
 
 def draw_instances(product: str, placed: Sequence[tuple[MigPlacement, str]], label: str) -> Markup:

@@ -77,6 +77,8 @@ CARD_LEGEND = (
     ("unhealthy-instance", "instance of an unhealthy GPU, not in use"),
     ("empty", "not in an instance"),
     ("shared", "share of a card"),
+    ("used-whole", "whole card in use"),
+    ("free-whole", "free whole card"),
     ("whole", "not partitioned"),
 )
 """CSS class and meaning of each part of a drawn card."""
@@ -343,7 +345,7 @@ def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
     devices, product = snapshot.devices[node], snapshot.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")
     topology, every = devices.topology, (*devices.mig_cards, *devices.unhealthy_mig_cards)
     mig_cards = {card.index: card for card in every}
-    equal = _draw_equal_card(snapshot, node)
+    equal = _offer_of_equal_cards(snapshot, node)
     if devices.free is None and not mig_cards and equal is None:
         return
     gpus = range(topology.gpu_count)
@@ -353,7 +355,7 @@ def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
         linked = gpu_list([j for j in gpus if j != i and topology.count_nvlinks(i, j)]) or _no_links_text(topology)
         yield CardRow(
             i,
-            _draw_partitions(product, card, health) if card else equal or draw_whole_card("whole card"),
+            _draw_partitions(product, card, health) if card else _draw_unpartitioned(snapshot, node, i, equal),
             _instance_lines(card, devices.instance_holders, health) if card else (),
             _holders_text(snapshot, node, i),
             health,
@@ -364,13 +366,19 @@ def _card_rows(snapshot: SchedulingSnapshot, node: int) -> Iterator[CardRow]:
     yield from (_unlinked_card(product, card) for i, card in sorted(mig_cards.items()) if i >= topology.gpu_count)
 
 
-def _draw_equal_card(snapshot: SchedulingSnapshot, node: int) -> Markup | None:
-    """Draw one card of a node that advertises one form of whole cards or shares; None for any other node."""
+def _offer_of_equal_cards(snapshot: SchedulingSnapshot, node: int) -> GpuOffer | None:
+    """Return the only form of whole cards or shares that a node advertises; None for any other node."""
     rows = list(_offer_rows(snapshot, node))
-    offer = rows[0].offer if len(rows) == 1 else None
-    if offer is None or offer.profile:
-        return None
-    return draw_shared_card(offer.replicas, _form_cell(offer)) if offer.replicas > 1 else draw_whole_card("whole card")
+    return rows[0].offer if len(rows) == 1 and not rows[0].offer.profile else None
+
+
+def _draw_unpartitioned(snapshot: SchedulingSnapshot, node: int, gpu: int, equal: GpuOffer | None) -> Markup:
+    """Draw the shares of a card, or the whole card, by whether it is known to be in use."""
+    if equal is not None and equal.replicas > 1:
+        return draw_shared_card(equal.replicas, _form_cell(equal))
+    state, held = _holders_text(snapshot, node, gpu), gpu in snapshot.devices[node].holders
+    known = {"free": "free-whole", "in use": "used-whole"}
+    return draw_whole_card("whole card", "used-whole" if held else known.get(state, "whole"))
 
 
 def _holders_text(snapshot: SchedulingSnapshot, node: int, gpu: int) -> str:
