@@ -18,6 +18,7 @@ from tests.console.conftest import Client, demo_flags, page_words
 from tests.placement.clusters import placement_input
 from webhook.cli.console_inputs import ConsoleReader
 from webhook.console.reading import ClusterReading
+from webhook.model.gpu_resources import CARD_MILLI
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.report.console.nodes import node_page
 from webhook.report.console.overview import overview_page
@@ -178,6 +179,19 @@ async def test_the_page_of_layouts_says_what_its_reasons_mean(client: Client) ->
 
     assert "SavingTooSmall: the GPUs that cover the need save less than the policy requires" in words
     assert "rightslice layout --quantile plans for them" in words
+
+
+async def test_the_list_of_nodes_says_why_allocated_and_free_gpus_are_not_all_gpus(
+    client: Client, demo: ClusterReading
+) -> None:
+    """Three slices can be less than their card, and all slices of a card a little more."""
+    amounts = {node.name: (node.total_milli, CARD_MILLI * node.installed_gpus) for node in demo.state.nodes}
+    assert amounts["dra-1"] == (2929, 3000)
+    assert amounts["a100-mixed-1"] == (8074, 8000)
+
+    words = (await client.get("/nodes")).words
+
+    assert "add up what a node offers (cards, slices and shares), which can be slightly more or less" in words
 
 
 async def test_the_filter_of_islands_says_which_nodes_are_left_out(client: Client) -> None:
