@@ -225,7 +225,7 @@ def test_commands_know_what_a_node_overlay_adds_to_new_nodes(site: Installation)
         async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
             return await read_cluster_facts(api)
 
-    grow = policies_of(policy("rightSizing: {whenFull: grow}")).policies
+    grow = policies_of(policy("rightSizing: {whenFull: grow}\ninjection: {tolerations: auto}")).policies
     with node_with_slices(site.plane):
         results = list(check_node_groups(asyncio.run(read_facts()), grow))
         with ClusterReader(str(site.plane.kubeconfig)) as cluster:

@@ -20,7 +20,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.polling import COMMAND_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_manifests import MANIFESTS, kustomize_build, system_namespace
-from tests.controlplane.build import control_plane, wanted_version
+from tests.controlplane.build import control_plane, is_minor_or_newer, wanted_version
 from tests.device_builders import card, resource_slice
 from webhook.documents.reader import read_documents
 from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
@@ -158,7 +158,9 @@ def test_the_extender_watches_claims_only_where_devices_are_published(plane: Pla
         plane.api.delete(f"{slices}/extender-slice")
 
 
-KINDS_OF_CLAIMS = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "devicetaintrules")
+KINDS_OF_CLAIMS = ["resourceclaims", "resourceclaimtemplates", "deviceclasses"]
+if is_minor_or_newer(36):
+    KINDS_OF_CLAIMS.append("devicetaintrules")  # not served as v1beta2 before
 
 
 @pytest.fixture
