@@ -85,6 +85,16 @@ def test_a_click_on_a_header_sorts_numbers(browser: BrowserProcess, text: str) -
     assert (second, [float(cell) for cell in up]) == ("ascending", sorted(numbers))
 
 
+def test_whole_numbers_are_sorted_by_size_and_not_as_text(browser: BrowserProcess, page: AuditPage) -> None:
+    pods = [audited_pod(f"{count}-{i}", workload=f"Job/{count}") for count in (2, 10, 9) for i in range(count)]
+    text = html_report(msgspec.structs.replace(page, workloads=tuple(rows_of(pods))))
+
+    _, down, _, up, _ = sort(browser, text, "Pods")
+
+    assert down == ["10", "9", "2"]
+    assert up == ["2", "9", "10"]
+
+
 def test_a_click_on_a_header_sorts_text(browser: BrowserProcess, text: str) -> None:
     before, up, first, down, second = sort(browser, text, "Workload")
     assert (first, up) == ("ascending", sorted(before))

@@ -1,7 +1,7 @@
 "use strict";
 const value = (row, column) => {
   const cell = row.cells[column];
-  return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v);
+  return cell.classList.contains("n") ? Number(cell.dataset.v ?? cell.textContent) : cell.textContent;
 };
 const compare = (one, other) => (typeof one === "number" ? one - other : one.localeCompare(other));
 for (const button of document.querySelectorAll("th button")) {
