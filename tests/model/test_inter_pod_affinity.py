@@ -161,6 +161,7 @@ def test_the_index_finds_the_nodes_of_every_term_that_selects_the_pod(
             waiting[each.topology_key] += excluding.waiting
     assert index.exclusion(namespace, {}, labels) == ExclusionByOthers(nodes, tuple(sorted((+waiting).items())))
     assert bool(index.pods) is any(map(any, (before | changes).values()))
+    assert all(index._terms.values()), "labels of ended pods take no memory"
 
 
 @given(st.integers(MAX_TERMS_CHECKED + 1, 200), LABELS)

@@ -248,7 +248,7 @@ UNLINKED: dict[str, tuple[list[Json], str]] = {
     ),
     "six of eight, without an agent": (
         [make_node("n", CARD | {"nvidia.com/gpu.count": "8"}, **{LARGE: 12, GPU: 2})],
-        "6 of its 8 GPUs are in MIG mode, in which NVLink connects none; no agent reports which.",
+        "Up to 6 of its 8 GPUs are in MIG mode, in which NVLink connects none; no agent reports which.",
     ),
     "one of two, by the agent": (
         [

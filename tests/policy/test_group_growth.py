@@ -97,6 +97,9 @@ CASES = {
         (whole_node(), settings()),
         [f"policy test keeps whole GPUs, although new node of slices would have {SMALL}"],
     ),
+    "a policy for which the slices of a group save too little": Case(
+        "rightSizing: {minSavingPercent: 95}", (whole_node(), settings()), []
+    ),
     "a policy that keeps whole GPUs, and slices in a group and on a node": Case(
         "rightSizing: {}", (slices(""), settings()), []
     ),
@@ -154,6 +157,16 @@ def problems(case: Case) -> list[GroupProblem]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_groups_that_cannot_grow_are_problems(case: Case) -> None:
     assert [found.summary for found in problems(case)] == case.want
+
+
+def test_a_taint_is_one_problem_for_any_number_of_policies() -> None:
+    policies = policies_of(policy(GROW, "a"), policy(GROW, "b")).policies
+
+    found = list(find_group_problems(policies, view_of(settings(taints=[TEAM_TAINT]))))
+
+    assert [each.summary for each in found] == [
+        "new node of slices has the taint team=a:NoSchedule, which no policy tolerates"
+    ]
 
 
 def test_every_problem_says_what_to_do() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cpu_timer import CpuTimer
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.repeated_warnings import MAX_CAUSES, PERIOD_SECONDS, RepeatedWarnings
 
@@ -33,6 +34,13 @@ def test_one_line_an_hour_counts_what_was_not_logged() -> None:
         harness.warnings.warn(DOWN, REFUSED, "Start it.")
 
     assert harness.lines == [(REFUSED, 1), (REFUSED, 361)]
+
+
+def test_a_long_error_takes_no_long_time() -> None:
+    with CpuTimer() as timer:
+        Harness().warnings.warn(DOWN, "1" * 50_000)
+
+    assert timer.seconds < 1
 
 
 CAUSES = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.engine.claimed_gpus import units_of_resource
-from webhook.engine.demand import allowed_shares, covers_need
+from webhook.engine.demand import covers_need
 from webhook.engine.gpu_requests import declared_need_of
 from webhook.engine.match import candidates_with
 from webhook.engine.matched_policies import CombinedRightSizing
@@ -99,7 +99,7 @@ def _known_offers(view: ClusterView) -> ClassOffers:
 
 
 def _is_allowed(offer: GpuOffer, rule: RightSizingRules) -> bool:
-    forms, isolation, most = allowed_shares(rule)
+    forms, isolation, most = rule.allowed_shares
     return offer.form in forms and offer.isolation >= isolation and offer.gpu_milli <= most
 
 

@@ -31,7 +31,7 @@ from webhook.model.batch import (
 from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
-from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.gpu_fractions import requested_fraction
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.offers import GpuOffer
@@ -101,7 +101,7 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     requests, namespace, fleet = context.gpu_requests.requests, context.request.namespace, context.view.fleet
 
     def sizes() -> tuple[int, ...]:
-        return fleet.memory_sizes(*allowed_shares(rule))
+        return fleet.memory_sizes(*rule.allowed_shares)
 
     return need_by_evidence(DemandInput(requests, namespace, workload_of(context.pod), rule, sizes, declared), usage)
 
@@ -205,11 +205,6 @@ def charging_system_of_pod(pod: Pod) -> QueueingSystem:
     if (group, kind) not in CHARGED_KINDS or (owner_group, owner.kind) not in WORKLOAD_KINDS:
         return NO_SYSTEM
     return VOLCANO if owner_group == VOLCANO_GROUP else KUEUE
-
-
-def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
-    """Return forms, minimum isolation and largest share of a card, in thousandths, that a rule allows."""
-    return rule.forms, rule.isolation, min(999, 1000 - 10 * rule.min_saving_percent)
 
 
 def covers_need(offer: GpuOffer, need: GpuNeed) -> bool:

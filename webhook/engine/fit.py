@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from webhook.engine.claimed_gpus import units_of_resource
 from webhook.engine.class_fit import all_class_offers, explain_no_class, reason_against_class, with_class_offers
 from webhook.engine.cuda import offers_sure_to_run
-from webhook.engine.demand import allowed_shares, covers_need, has_enough_memory, unmodeled_constraints
+from webhook.engine.demand import covers_need, has_enough_memory, unmodeled_constraints
 from webhook.engine.feasible_nodes import FeasibleNodes, has_large_enough_node
 from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
@@ -294,7 +294,7 @@ def _smallest_choice(search: OfferSearch) -> OfferChoice | KeepRequest:
 def _covering_offers(search: OfferSearch) -> tuple[list[GpuOffer], OfferSearch]:
     """Return the allowed offers that cover the need, in order of preference, and the need in words about these."""
     need, rule = search.need, search.right_sizing.rule
-    allowed = search.feasible.view.fleet.offers_by_form(*allowed_shares(rule))
+    allowed = search.feasible.view.fleet.offers_by_form(*rule.allowed_shares)
     if search.feasible.view.classes:
         allowed = with_class_offers(search.context, allowed, rule)
     with_enough_memory = [offer for offer in allowed if has_enough_memory(offer, need)]

@@ -59,4 +59,4 @@ def _slices_per_card(product: str, resource: GpuResource) -> int:
         return 1
     geometry = mig_geometry(product)
     profile = geometry.profile(resource.profile) if geometry else None
-    return len(profile.starts) if profile else max(1, USUAL_SLICES // resource.slices)
+    return len(profile.starts) if profile else max(1, USUAL_SLICES // max(1, resource.slices))

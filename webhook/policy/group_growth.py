@@ -44,10 +44,9 @@ def find_group_problems(policies: Iterable[Policy], view: ClusterView) -> Iterat
     for policy in policies:
         if policy.right_sizing is not None:
             yield from _growth_problems(policy.name, policy.right_sizing, groups, view)
-            if policy.right_sizing.when_full is FullCapacityAction.GROW:
-                yield from _taint_problems(policies, policy.right_sizing, view)
         if policy.limits is not None and policy.limits.accounting:
             yield from _accounting_problems(policy.name, groups)
+    yield from _taint_problems(policies, view)
     if any(policy.right_sizing is not None for policy in policies):
         yield from _idle_nodes(view)
 
@@ -83,7 +82,7 @@ def _growth_problems(
 def _unused_groups(policy: str, rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
     """Yield what only new nodes of groups would have, for a policy that does not count on them."""
     new = view.view_new_nodes().fleet
-    for offer in new.offers_by_form(rules.forms, rules.isolation, 999):
+    for offer in new.offers_by_form(*rules.allowed_shares):
         if not view.fleet.nodes_advertising(offer.resource):
             summary = (
                 f"policy {policy} keeps whole GPUs, although {abbreviate_names(new.names_of(offer.nodes))} would have"
@@ -91,14 +90,17 @@ def _unused_groups(policy: str, rules: RightSizingRules, view: ClusterView) -> I
             yield GroupProblem(f"{summary} {offer.resource}", f"write whenFull: grow, so that pods get one ({PAGE})")
 
 
-def _taint_problems(policies: Iterable[Policy], rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
+def _taint_problems(policies: Iterable[Policy], view: ClusterView) -> Iterator[GroupProblem]:
     """Yield the taints of new nodes with slices that no policy adds a toleration for."""
+    rules = [policy.right_sizing for policy in policies if policy.right_sizing is not None]
+    growing = [each for each in rules if each.when_full is FullCapacityAction.GROW]
     injections = [policy.injection for policy in policies if policy.injection is not None]
     added = tuple(each for injection in injections for each in injection.tolerations)
     auto = any(injection.tolerations_auto for injection in injections)
     new = view.view_new_nodes().fleet
+    offers = [offer for each in growing for offer in new.offers_by_form(*each.allowed_shares)]
     for taint, nodes in new.nodes_by_taint:
-        with_slices = nodes & union_masks(each.nodes for each in new.offers_by_form(rules.forms, rules.isolation, 999))
+        with_slices = nodes & union_masks(each.nodes for each in offers)
         is_added = tolerates_all(added, (taint,)) or (auto and is_gpu_taint(taint.key, taint.value))
         if with_slices and not is_added:
             summary = (
@@ -126,7 +128,7 @@ def _unknown_sizes(rules: RightSizingRules, view: ClusterView) -> Iterator[Group
 
 def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
     fleets = view.fleet, view.view_new_nodes().fleet
-    return {offer.resource for fleet in fleets for offer in fleet.offers_by_form(rules.forms, rules.isolation, 999)}
+    return {offer.resource for fleet in fleets for offer in fleet.offers_by_form(*rules.allowed_shares)}
 
 
 def _remedy_of_lack(group: NodeGroup, overlays: Iterable[NodeOverlay]) -> str:

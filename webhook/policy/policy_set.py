@@ -56,6 +56,11 @@ class RightSizingRules(msgspec.Struct, frozen=True):
     patch_fractions: bool = False
     templates: PolicyMode | None = None
 
+    @property
+    def allowed_shares(self) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
+        """The forms, the minimum isolation and the largest share of a card, in thousandths, that it allows."""
+        return self.forms, self.isolation, min(999, 1000 - 10 * self.min_saving_percent)
+
 
 class AmountRule(msgspec.Struct, frozen=True):
     """Bounds, allowed amounts or a default for a resource name or glob, in nano-units (`model.quantity`)."""

@@ -182,7 +182,8 @@ def partitioned_gpus_text(snapshot: SchedulingSnapshot, node: int) -> str:
     if partitioned == topology.gpu_count:
         return "All its GPUs are in MIG mode, in which NVLink connects none"
     number = f"{partitioned} of its {topology.gpu_count} GPUs {'is' if partitioned == 1 else 'are'} in MIG mode"
-    unknown = "" if topology.confidence is TopologyConfidence.MEASURED else "; no agent reports which"
+    is_reported = topology.confidence is TopologyConfidence.MEASURED
+    number, unknown = (number, "") if is_reported else (f"Up to {number}", "; no agent reports which")
     return f"{number}, in which NVLink connects none{unknown}"
 
 

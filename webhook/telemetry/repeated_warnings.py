@@ -48,7 +48,7 @@ class RepeatedWarnings:
             error: Why; errors that differ in fractions of numbers only have one cause.
             advice: What to do.
         """
-        cause, now = (event, _CHANGING.sub("#", error)[:MAX_CAUSE_LETTERS]), self._clock()
+        cause, now = (event, _CHANGING.sub("#", error[:MAX_CAUSE_LETTERS])), self._clock()
         times, logged = self._counts.pop(cause, NEVER)
         is_due = now - logged >= PERIOD_SECONDS
         self._counts[cause] = WarningCount(times + 1, now if is_due else logged)

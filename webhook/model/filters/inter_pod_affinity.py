@@ -257,6 +257,20 @@ def excluding_pods(term: RequiredTerm, by_node: Mapping[str, int], fleet: Fleet)
     return ExcludingPods(fleet.nodes_in_domains(term.topology_key, on), by_node.get("", 0))
 
 
+NO_LABEL = ("", "")
+"""Stands for the label of terms that require none."""
+
+
+def _terms_by_label(terms: Iterable[RequiredTerm]) -> dict[tuple[str, str], list[RequiredTerm]]:
+    """Return terms by a label of which each requires one, so that few have to be checked for a pod."""
+    found: dict[tuple[str, str], list[RequiredTerm]] = {}
+    for term in terms:
+        equal = next((one for one in term.pods.labels if one.operator == "In" and one.key not in INDEX_KEYS), None)
+        for label in {(equal.key, value) for value in equal.values} if equal is not None else {NO_LABEL}:
+            found.setdefault(label, []).append(term)
+    return found
+
+
 class AntiAffinityIndex:
     """The required anti-affinity of all pods of a cluster. Immutable.
 
@@ -264,24 +278,31 @@ class AntiAffinityIndex:
         pods: What the pods with a term exclude, by term; empty without anti-affinity.
     """
 
-    __slots__ = ("_by_label", "_others", "_unions", "pods")
+    __slots__ = ("_terms", "_unions", "pods")
 
     def __init__(self, pods: Mapping[RequiredTerm, ExcludingPods]) -> None:
         self.pods = {term: excluding for term, excluding in pods.items() if any(excluding)}
-        self._by_label: dict[tuple[str, str], list[RequiredTerm]] = {}
-        self._others: list[RequiredTerm] = []
+        self._terms = _terms_by_label(self.pods)
         self._unions: dict[tuple[str, str], ExclusionByOthers] = {}
-        for term in self.pods:
-            equal = next((one for one in term.pods.labels if one.operator == "In" and one.key not in INDEX_KEYS), None)
-            if equal is None:
-                self._others.append(term)
-            else:
-                for value in set(equal.values):
-                    self._by_label.setdefault((equal.key, value), []).append(term)
 
     def with_changes(self, pods: Mapping[RequiredTerm, ExcludingPods]) -> AntiAffinityIndex:
         """Return the index with the excluded nodes of some terms replaced."""
-        return AntiAffinityIndex({**self.pods, **pods}) if pods else self
+        if not pods:
+            return self
+        removed = {term for term, excluding in pods.items() if term in self.pods and not any(excluding)}
+        added = [term for term, excluding in pods.items() if term not in self.pods and any(excluding)]
+        changed = AntiAffinityIndex({})
+        changed.pods = {**self.pods, **pods}
+        for term in [term for term, excluding in pods.items() if not any(excluding)]:
+            del changed.pods[term]
+        changed._terms = dict(self._terms)  # the lists are shared
+        for label, terms in _terms_by_label(added).items():
+            changed._terms[label] = [*changed._terms.get(label, ()), *terms]
+        for label in _terms_by_label(removed):
+            changed._terms[label] = [term for term in changed._terms[label] if term not in removed]
+            if not changed._terms[label]:
+                del changed._terms[label]
+        return changed
 
     def with_terms_added(self, terms: Iterable[RequiredTerm], node: str, fleet: Fleet) -> AntiAffinityIndex:
         """Return the index after a pod with these terms was bound to a node."""
@@ -295,9 +316,9 @@ class AntiAffinityIndex:
         self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
     ) -> ExclusionByOthers:
         """Return the nodes from which a new pod with these labels is excluded."""
-        found = [self._exclusion_by(("", ""), self._others, namespace, namespace_labels, labels)]
-        for pair in labels.items():
-            terms = self._by_label.get(pair)
+        found = []
+        for pair in (NO_LABEL, *labels.items()):
+            terms = self._terms.get(pair)
             if terms is not None:
                 found.append(self._exclusion_by(pair, terms, namespace, namespace_labels, labels))
         return combine_exclusions(found)
@@ -306,7 +327,7 @@ class AntiAffinityIndex:
         self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
     ) -> list[RequiredTerm] | None:
         """Return the terms that select a new pod with these labels; None if they are too many to be checked."""
-        found = [self._others, *(self._by_label.get(pair, []) for pair in labels.items())]
+        found = [self._terms.get(pair, []) for pair in (NO_LABEL, *labels.items())]
         if any(len(terms) > MAX_TERMS_CHECKED for terms in found):
             return None
         return [term for terms in found for term in terms if may_select(term, namespace, namespace_labels, labels)]
