@@ -164,7 +164,8 @@ def test_audit_adds_namespaces(rightslice: Run) -> None:
     parts = {"namespaces", "workloads", "claims", "rightSizedAtAdmission", "utilization", "reach"}
     assert set(document) == {"objects", "summary", *parts}
     assert set(document["rightSizedAtAdmission"]) == {"pods", "gpuMilliBefore", "gpuMilliAfter", "gpuMilliSaved"}
-    assert set(document["reach"]) == {"eligiblePods", "rightSizedPods", "kept", "ineligible", "partitioning"}
+    pods = {"eligiblePods", "rightSizedPods", "evaluatedAlonePods"}
+    assert set(document["reach"]) == {*pods, "kept", "ineligible", "partitioning"}
     for each in document["namespaces"]:
         assert_shape(each, NAMESPACE)
     for each in document["workloads"]:

@@ -83,4 +83,4 @@ async def test_writes_are_counted(error: Exception | None, counted: Mapping[str,
     telemetry = Telemetry(make_logger("info", io.StringIO()))
     await EventWriter(Server(), telemetry, "pod-1", lambda: NOW).write(NOTICE)
 
-    assert telemetry.metrics.events == counted
+    assert +telemetry.metrics.events == counted
