@@ -97,7 +97,7 @@ FIGURES: dict[str, type] = {
     **dict.fromkeys(("installedGpus", "allocatableMilli", "allocatedMilli", "effectiveMilli", "wastedMilli"), int),
     "idleUnknownMilli": int,
     "idleMilli": type(None),  # no usage data
-    **dict.fromkeys(("overRequestedMilli", "fragmentedMilli", "usableMilli"), int),
+    **dict.fromkeys(("overRequestedMilli", "fragmentedMilli", "usableMilli", "unknownMilli"), int),
     "utilizationMilli": type(None),  # no usage data
     **dict.fromkeys(("schedulingEfficiencyMilli", "pendingPods", "gpuWorkloads", "gpuWorkloadsWithUsage"), int),
     **dict.fromkeys(("podsOnMissingNodes", "overcommittedMilli", "unschedulableMilli"), int),
