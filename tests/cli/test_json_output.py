@@ -88,6 +88,7 @@ COST: dict[str, type] = {
     "overRequestedMicroPerHour": int,
     "fragmentedMicroPerHour": int,
     "unschedulableMicroPerHour": int,
+    "unknownMicroPerHour": int,
     "unpricedMilli": int,
     "rates": list,
     "notes": list,
