@@ -81,9 +81,12 @@ LINKED = {
     "all in MIG mode": ({LARGE: 16}, "NVLink All its GPUs are in MIG mode, in which NVLink connects none."),
     "two that are not": (
         {LARGE: 12, "nvidia.com/gpu": 2},
-        "NVLink connects every pair has 2 GPUs. 6 of its 8 GPUs are in MIG mode, in which NVLink connects none",
+        "NVLink connects every pair has 2 GPUs. Up to 6 of its 8 GPUs are in MIG mode, in which NVLink connects none",
     ),
-    "one that is not": ({LARGE: 14, "nvidia.com/gpu": 1}, "no agent reports them. 7 of its 8 GPUs are in MIG mode"),
+    "one that is not": (
+        {LARGE: 14, "nvidia.com/gpu": 1},
+        "no agent reports them. Up to 7 of its 8 GPUs are in MIG mode",
+    ),
     "none in MIG mode": (
         {"nvidia.com/gpu": 8},
         "0,1,2,3,4,5,6,7 . The largest set in which NVLink connects",
