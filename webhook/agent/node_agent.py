@@ -17,7 +17,7 @@ from webhook.errors import ApiError
 from webhook.kube.reflector import RandomSource
 from webhook.model.gpu_node import GPUNodeStatus
 from webhook.telemetry.logs import StructuredLogger
-from webhook.telemetry.metrics import RESULTS, counter_family, gauge_family
+from webhook.telemetry.metrics import count_results, counter_family, gauge_family
 from webhook.web.daemon_threads import run_in_daemon_thread
 from webhook.web.health import HealthCheck
 
@@ -32,9 +32,9 @@ class AgentMetrics(Collector):
     """
 
     def __init__(self) -> None:
-        self.discoveries: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
-        self.kubelet_calls: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
-        self.writes: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+        self.discoveries: Counter[str] = count_results()
+        self.kubelet_calls: Counter[str] = count_results()
+        self.writes: Counter[str] = count_results()
         self.discovery_seconds = 0.0
         self.status = GPUNodeStatus()
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from webhook.usage.record_file import UsageRecord
 
 STDIN = "-"
+LOCAL_FOLDER = "policies"
+"""The folder of policies and their tests that commands read if none is named."""
+
 SAVE_CLUSTER = "Save the output of kubectl get nodes,pods -A -o yaml"
 
 

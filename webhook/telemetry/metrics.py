@@ -32,7 +32,6 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 MetricType = Literal["counter", "gauge", "histogram", "info"]
 WEBHOOK, EXTENDER, AGENT = "webhook", "extender", "agent"
 RESULTS = ("success", "error")
-"""Each has its series from the start, so that Prometheus sees the first count as an increase."""
 
 
 class MetricDefinition(NamedTuple):
@@ -203,6 +202,11 @@ class MetricsPage:
     def render(self) -> bytes:
         """Return the text for `/metrics`."""
         return generate_latest(self._registry)
+
+
+def count_results() -> Counter[str]:
+    """Return a counter of successes and errors; both begin at 0, so that Prometheus sees the first as an increase."""
+    return Counter(dict.fromkeys(RESULTS, 0))
 
 
 def counter_family(name: str, counts: Mapping[Labels, int] | Counter[str] | int) -> Metric:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
 from webhook.telemetry.logs import StructuredLogger
-from webhook.telemetry.metrics import RESULTS, counter_family, gauge_family
+from webhook.telemetry.metrics import count_results, counter_family, gauge_family
 
 
 class ServerTelemetry(Collector):
@@ -29,7 +29,7 @@ class ServerTelemetry(Collector):
         self.log = log
         self.rejections: Counter[str] = Counter()
         self.internal_errors: Counter[str] = Counter()
-        self.certificate_loads: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+        self.certificate_loads: Counter[str] = count_results()
         self.certificate_expiry = 0.0
         self.certificate_error = ""
         self.connections: Callable[[], int] = int

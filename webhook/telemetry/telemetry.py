@@ -26,9 +26,9 @@ from webhook.model.findings import Finding
 from webhook.model.pods import OwnerReference
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.metrics import (
-    RESULTS,
     DurationHistogram,
     MetricsPage,
+    count_results,
     counter_family,
     gauge_family,
     histogram_family,
@@ -230,20 +230,20 @@ class WebhookMetrics(Collector):
         self.right_sized: Counter[str] = Counter(dict.fromkeys(EvidenceSource, 0))
         self.needs: Counter[str] = Counter(dict.fromkeys(SLICE_STATES, 0))
         self.largest_slice_mib: Callable[[], int] = int
-        self.policy_loads: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+        self.policy_loads: Counter[str] = count_results()
         self.policies_current = 0
         self.active_policies = 0
         self.review_cpu_seconds = 0.0
         self.policies_loaded_at = 0.0
         self.policy_digest = ""
         self.rollouts: Mapping[str, bool] = {}
-        self.events: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+        self.events: Counter[str] = count_results()
         self.events_dropped: Callable[[], int] = int
         self.rotation_steps: Counter[str] = Counter()
         self.rotation_failing = 0
         self.is_leader = 0
         self.in_flight: Callable[[], int] = int
-        self.usage_loads: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+        self.usage_loads: Counter[str] = count_results()
         self.usage_age: Callable[[], float | None] | None = None
         self.usage_containers: Callable[[], int] = int
 

@@ -15,6 +15,7 @@ from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.commands.policy_diff import diff_policies
 from webhook.cli.inputs import (
+    LOCAL_FOLDER,
     load_policy_set,
     note_skipped_documents,
     parse_now,
@@ -55,9 +56,6 @@ from webhook.web.limits import MAX_CPU_SECONDS
 policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_args_is_help=True)
 
 policy.command("diff")(diff_policies)
-
-LOCAL_FOLDER = "policies"
-"""The folder that `lint` reads by default."""
 
 REJECT_ONLY_SECTIONS = ("quotas", "security")
 """Sections that deny pods and never change them."""

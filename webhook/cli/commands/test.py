@@ -13,7 +13,7 @@ from webhook.audit.object_files import SkippedDocument, read_objects
 from webhook.audit.policy_tests import find_test_files, run_test_file
 from webhook.cache.folder_documents import is_folder
 from webhook.cli import flags
-from webhook.cli.inputs import parse_now, reject_unread_files
+from webhook.cli.inputs import LOCAL_FOLDER, parse_now, reject_unread_files
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -45,9 +45,6 @@ from webhook.report.text import sanitize
 from webhook.well_known import API_VERSION
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
-DEFAULT_FOLDER = "policies"
-"""Where tests are if no folder is named."""
-
 TestPaths = Annotated[
     list[str] | None,
     flags.paths_argument(
@@ -77,8 +74,8 @@ def policy_test_command(
     targets = parse_targets(output, FORMATS)
     named = flags.join_paths(paths, filename)
     configured = named or called.lookup_default("policies") or []
-    paths = configured or [DEFAULT_FOLDER]
-    files = _find_tests(paths) if configured or Path(DEFAULT_FOLDER).exists() else []
+    paths = configured or [LOCAL_FOLDER]
+    files = _find_tests(paths) if configured or Path(LOCAL_FOLDER).exists() else []
     warnings = [] if files else [_no_tests(paths, is_error=not pass_with_no_tests)]
     moment = parse_now(now)
     results = [run_test_file(file, moment) for file in files]

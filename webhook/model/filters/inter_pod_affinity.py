@@ -289,11 +289,12 @@ class AntiAffinityIndex:
         """Return the index with the excluded nodes of some terms replaced."""
         if not pods:
             return self
-        removed = {term for term, excluding in pods.items() if term in self.pods and not any(excluding)}
-        added = [term for term, excluding in pods.items() if term not in self.pods and any(excluding)]
+        present = {term: excluding for term, excluding in pods.items() if any(excluding)}
+        added = [term for term in present if term not in self.pods]
+        removed = {term for term in pods if term in self.pods and term not in present}
         changed = AntiAffinityIndex({})
-        changed.pods = {**self.pods, **pods}
-        for term in [term for term, excluding in pods.items() if not any(excluding)]:
+        changed.pods = {**self.pods, **present}
+        for term in removed:
             del changed.pods[term]
         changed._terms = dict(self._terms)  # the lists are shared
         for label, terms in _terms_by_label(added).items():

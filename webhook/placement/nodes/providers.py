@@ -92,12 +92,12 @@ class ProviderRequirements(NamedTuple):
             )
             for mask, one in self.parts
         ]
-        best, *others = [each for each in found if len(each.nodes)] or found[:1]
+        first, *others = [each for each in found if len(each.nodes)] or found[:1]
         if not others:
-            return best
+            return first
         for each in others:
-            each.keys[:, OF_PLUGINS] = best.keys[:, OF_PLUGINS].max(0)
-        parts = (best, *others)
+            each.keys[:, OF_PLUGINS] = first.keys[:, OF_PLUGINS].max(0)
+        parts = (first, *others)
         nodes, keys = (np.concatenate([each[i] for each in parts]) for i in range(2))
         return sort_by_keys(NodeOrder(nodes, keys))
 
