@@ -10,7 +10,7 @@ import pytest
 
 from tests.cpu_timer import CpuTimer
 from webhook.telemetry.logs import make_logger
-from webhook.telemetry.repeated_warnings import MAX_CAUSES, PERIOD_SECONDS, RepeatedWarnings
+from webhook.telemetry.repeated_warnings import MAX_CAUSES, PERIOD_SECONDS, QUIET_SECONDS, RepeatedWarnings
 
 DOWN, REFUSED = "spans not exported", "connection refused"
 
@@ -34,6 +34,14 @@ def test_one_line_an_hour_counts_what_was_not_logged() -> None:
         harness.warnings.warn(DOWN, REFUSED, "Start it.")
 
     assert harness.lines == [(REFUSED, 1), (REFUSED, 361)]
+
+
+def test_what_was_quiet_meanwhile_is_logged_at_once() -> None:
+    harness = Harness()
+    for harness.now in (0, 10, 10 + int(QUIET_SECONDS), 20 + int(QUIET_SECONDS)):
+        harness.warnings.warn(DOWN, REFUSED)
+
+    assert harness.lines == [(REFUSED, 1), (REFUSED, 1)]
 
 
 def test_a_long_error_takes_no_long_time() -> None:

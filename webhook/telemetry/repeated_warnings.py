@@ -12,6 +12,9 @@ from typing import NamedTuple
 from webhook.telemetry.logs import StructuredLogger
 
 PERIOD_SECONDS = 3600.0
+QUIET_SECONDS = 600.0
+"""Time without a warning after which its cause is over, and the next is a new one."""
+
 MAX_CAUSES = 32
 """Causes that are remembered, as texts of errors can differ without end."""
 
@@ -21,19 +24,20 @@ _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+\.[0-9]+s?")
 
 
 class WarningCount(NamedTuple):
-    """The number of warnings of a cause, and the time of the last that was logged, in seconds of the clock."""
+    """The number of warnings of a cause, and the times of the last one and of the last that was logged, in seconds."""
 
     times: int
+    last: float
     logged: float
 
 
-NEVER = WarningCount(0, -inf)
+NEVER = WarningCount(0, -inf, -inf)
 
 
 class RepeatedWarnings:
     """Logs the first warning of each cause, and one in an hour while it lasts.
 
-    `times` of a line is the number of warnings of its cause, with those that were not logged.
+    `times` of a line is the number of warnings since the cause began, with those that were not logged.
     """
 
     def __init__(self, log: StructuredLogger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,9 +53,11 @@ class RepeatedWarnings:
             advice: What to do.
         """
         cause, now = (event, _CHANGING.sub("#", error[:MAX_CAUSE_LETTERS])), self._clock()
-        times, logged = self._counts.pop(cause, NEVER)
+        times, last, logged = self._counts.pop(cause, NEVER)
+        if now - last >= QUIET_SECONDS:
+            times, logged = 0, -inf
         is_due = now - logged >= PERIOD_SECONDS
-        self._counts[cause] = WarningCount(times + 1, now if is_due else logged)
+        self._counts[cause] = WarningCount(times + 1, now, now if is_due else logged)
         if len(self._counts) > MAX_CAUSES:
             self._counts.popitem(last=False)
         if is_due:
