@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from markdown_it import MarkdownIt
 
 from tests.conftest import ROOT
 from tests.house.test_site_pages import SOURCES
+from tests.site.build import build_site
 from tests.site.pages import path_in_site
 from webhook import __version__
 
@@ -22,13 +20,8 @@ LOADED = re.compile(r"<(?:script|img|source|iframe)\b[^>]*\bsrc=\"?([^\s\">]+)|<
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site as `make docs` does, in another folder."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    """Build the site."""
+    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def article(site: Path, source: str) -> str:

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs, which mkdocs.yml names: they add the pages outside of docs/, and adapt links and diagrams."""
+"""Hooks of MkDocs, which mkdocs.yml names: they add pages outside of docs/, adapt links and diagrams, keep versions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from pymdownx.slugs import slugify
 
 from tests.release.publisher import repository_address
 from tests.site.pages import OUTSIDE_DOCS, adapt_page
+from tests.site.versions import index_versions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Show the version at the foot of each page, and name anchors as GitHub does."""
+    """Build into a folder of this version, show it at the foot of each page, and name anchors as GitHub does."""
+    config.site_dir = str(Path(config.site_dir, _project()["version"]))
     config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
     config.copyright = f"Rightslice {_project()['version']}"
     return config
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Add this version to those that are built already."""
+    index_versions(Path(config.site_dir).parent)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
