@@ -93,7 +93,7 @@ class TopologyError(RightsliceError):
 
 
 class SolverError(RightsliceError):
-    """The solver of integer programs is not installed. The message says what to install."""
+    """The solver of integer programs is not installed."""
 
 
 class JsonPathError(RightsliceError):

@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 
 from tests.console.conftest import NOW, Client, demo_flags, page_words
+from webhook.cli.commands.layout import install_solver
 from webhook.cli.console_inputs import ConsoleReader
 from webhook.console.listener import serve_console
 from webhook.console.planning import LayoutPlanner
 from webhook.console.reading import ClusterReading, NewestReading
 from webhook.errors import RightsliceError
-from webhook.placement.integer_program import INSTALL_SOLVER
 from webhook.report.layout import ClusterLayout
 from webhook.report.layout_html import layout_page
 
@@ -102,7 +102,7 @@ async def test_without_the_solver_the_page_says_what_to_install(monkeypatch: pyt
 
     assert words == (
         "Layout The layouts are not planned: needs HiGHS, which is not installed. "
-        f"Write {INSTALL_SOLVER}, then start rightslice ui again"
+        f"Write {install_solver()}, then start rightslice ui again"
     )
 
 

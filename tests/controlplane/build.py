@@ -24,6 +24,7 @@ from tests.controlplane.errors import BuildError, ToolError
 from tests.controlplane.programs import (
     KUBERNETES,
     Program,
+    crane,
     filters,
     helm,
     jobset,
@@ -133,6 +134,12 @@ def umoci_program(report: Printer = print_message) -> Path:
     """Return the program of umoci; it is built first if it is missing."""
     program = umoci()
     return ensure([program], cache() / "umoci" / program.version / "bin", report)[program.name]
+
+
+def crane_program(report: Printer = print_message) -> Path:
+    """Return the program of crane; it is built first if it is missing."""
+    program = crane()
+    return ensure([program], cache() / "crane" / program.version / "bin", report)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, report: Printer = print_message) -> dict[str, Path]:

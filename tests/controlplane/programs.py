@@ -29,6 +29,7 @@ KREW = "0.4.3"
 """The newest version in Go's module proxy."""
 RUNC = "1.5.3"
 UMOCI = "0.6.0"
+CRANE = "0.22.1"
 
 
 HAS_GCC = shutil.which("gcc") is not None
@@ -145,6 +146,11 @@ def runc() -> Program:
 def umoci() -> Program:
     """Return umoci, which unpacks the image in tests."""
     return Program("umoci", MODULES / "umoci" / UMOCI, "github.com/opencontainers/umoci/cmd/umoci", 15)
+
+
+def crane() -> Program:
+    """Return crane, whose registry gets the image in tests."""
+    return Program("crane", MODULES / "crane" / CRANE, "github.com/google/go-containerregistry/cmd/crane", 10)
 
 
 def _own_program(folder: str, kubernetes: str) -> Program:

@@ -15,6 +15,7 @@ from tests.controlplane.programs import (
     KUBERNETES,
     MODULES,
     Program,
+    crane,
     helm,
     jobset,
     karpenter,
@@ -41,6 +42,7 @@ PROGRAMS = [
     krew(),
     runc(),
     umoci(),
+    crane(),
 ]
 
 

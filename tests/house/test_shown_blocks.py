@@ -124,8 +124,10 @@ WAYS: Mapping[str, tuple[str, Callable[[ShownCommand], None]]] = {
     "make": ("target", check_make),
     "helm": ("chart and values; run in tests/cluster/test_chart_release.py and test_first_hour.py", check_helm),
     "kubectl": ("files and kinds; run in tests/cluster", check_kubectl),
-    **dict.fromkeys((".venv/bin/python", "install", "skopeo", "docker"), ("files", check_files)),
-    **dict.fromkeys(("ln", "mkdir", "sh", "pip", "cosign", "sha256sum", "cp", "export"), ("program", check_steps)),
+    **dict.fromkeys((".venv/bin/python", "docker"), ("files", check_files)),
+    **dict.fromkeys(("install", "skopeo"), ("files; run in tests/release/test_page_commands.py", check_files)),
+    **dict.fromkeys(("ln", "pip", "sha256sum"), ("run in tests/release/test_page_commands.py", check_steps)),
+    **dict.fromkeys(("mkdir", "sh", "cosign", "cp", "export"), ("program", check_steps)),
 }
 """How the commands of a program are verified."""
 

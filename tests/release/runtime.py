@@ -70,7 +70,7 @@ def build_base(tree: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as temporary:
         stage = Path(temporary, "stage")
-        packages = _download_packages(Path(temporary))
+        packages = download_packages(Path(temporary), *PACKAGES)
         for package in packages:
             _run("dpkg-deb", "--extract", package, stage)
         _copy_python(stage, tree)
@@ -82,18 +82,12 @@ def build_base(tree: Path) -> None:
     _compile(tree, "usr/lib")
 
 
-def add_rightslice(tree: Path, wheel: Path) -> None:
-    """Install the wheel of this checkout into a runtime."""
-    _install(tree, "--no-index", f"--find-links={wheel.parent}", f"rightslice=={__version__}")
-    _compile(tree, f"{SITE}/webhook")
+def download_packages(folder: Path, *names: str) -> list[Path]:
+    """Download packages of Debian or Ubuntu with their dependencies into a folder.
 
-
-def python_command(tree: Path) -> list[str]:
-    """Return the command of the runtime's Python outside a container, with the runtime's libraries."""
-    return [str(tree / LOADER), "--library-path", str(tree / LIBRARIES), str(tree / PYTHON), "-I", "-B"]
-
-
-def _download_packages(folder: Path) -> list[Path]:
+    Raises:
+        RuntimeBuildError: this machine is no Debian or Ubuntu, or cannot reach its apt sources.
+    """
     if shutil.which("apt-get") is None:
         raise RuntimeBuildError("Python and the C library are packages of Debian: needs Debian or Ubuntu for apt-get.")
     for each in ("lists/partial", "archives/partial"):
@@ -106,10 +100,21 @@ def _download_packages(folder: Path) -> list[Path]:
     apt += [] if os.geteuid() else ["-oAPT::Sandbox::User=root"]
     subprocess.run([*apt, "update"], capture_output=True, check=False)  # a source that fails may be of other packages
     try:
-        _run(*apt, "--yes", "--download-only", "install", *PACKAGES)
+        _run(*apt, "--yes", "--download-only", "install", *names)
     except RuntimeBuildError as error:
         raise PackagesError(str(error)) from error
     return sorted((folder / "archives").glob("*.deb"))
+
+
+def add_rightslice(tree: Path, wheel: Path) -> None:
+    """Install the wheel of this checkout into a runtime."""
+    _install(tree, "--no-index", f"--find-links={wheel.parent}", f"rightslice=={__version__}")
+    _compile(tree, f"{SITE}/webhook")
+
+
+def python_command(tree: Path) -> list[str]:
+    """Return the command of the runtime's Python outside a container, with the runtime's libraries."""
+    return [str(tree / LOADER), "--library-path", str(tree / LIBRARIES), str(tree / PYTHON), "-I", "-B"]
 
 
 def _copy_python(stage: Path, tree: Path) -> None:

@@ -27,7 +27,7 @@ from webhook.cli.audit_inputs import (
 )
 from webhook.cli.cluster_access import LIVE, open_live_cluster, reject_access_flags
 from webhook.cli.commands.check import policies_source_text
-from webhook.cli.commands.layout import DemandOptions, LayoutFlags, plan_cluster_layout
+from webhook.cli.commands.layout import DemandOptions, LayoutFlags, install_solver, plan_cluster_layout
 from webhook.cli.inputs import load_cluster_policies, load_policy_set
 from webhook.cli.output import ErrorExit, print_note, show_progress
 from webhook.cli.usage_records import estimate_view
@@ -167,7 +167,7 @@ def _plan_layouts(flags: AuditFlags, record: UsageRecord | None) -> ClusterLayou
             0
         ]
     except SolverError as error:
-        raise RightsliceError(f"{error}, then start rightslice ui again") from error
+        raise RightsliceError(f"{error}. Write {install_solver()}, then start rightslice ui again") from error
     except typer.Exit as error:
         raise RightsliceError(f"the cluster could not be read for the plan: {_exit_reason(error)}") from error
 

@@ -25,8 +25,8 @@ TOLERANCE = 1e-6
 LinearTerms = Mapping[int, int]
 """Coefficients by the index of a variable."""
 
-INSTALL_SOLVER = "pip install 'highspy>=1.12,<1.16'"
-"""The requirement is that of the extra `layout`; an index may have another package by the name of ours."""
+SOLVER_REQUIREMENT = "highspy>=1.12,<1.16"
+"""The requirement of the extra `layout`; an index may have another package by the name of ours."""
 
 
 class LinearRow(NamedTuple):
@@ -104,7 +104,7 @@ class IntegerProgram:
             import highspy
             import numpy as np
         except ImportError as error:
-            raise SolverError(f"needs HiGHS, which is not installed. Write {INSTALL_SOLVER}") from error
+            raise SolverError("needs HiGHS, which is not installed") from error
         solver, count = highspy.Highs(), len(self._limits)  # type: ignore[no-untyped-call]  # it has no annotations
         settings: dict[str, bool | int | float | str] = {
             "output_flag": False,

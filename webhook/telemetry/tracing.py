@@ -156,7 +156,8 @@ def make_tracer(environment: Mapping[str, str], log: StructuredLogger) -> Review
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise TracingError(f"install the extra: pip install '{APP_NAME}[tracing]' ({error})") from error
+        install = "Install the wheel of Rightslice with its extra tracing"
+        raise TracingError(f"OpenTelemetry is not installed ({error}). {install}") from error
     library = logging.getLogger("opentelemetry")
     library.handlers, library.propagate = [_ExporterLog(log)], False
     named = {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: APP_NAME}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -47,6 +48,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import MIG_PREFIX
 from webhook.model.node_labels import parse_count
+from webhook.placement.integer_program import SOLVER_REQUIREMENT
 from webhook.placement.labeled_gpus import GPU_COUNT_LABEL
 from webhook.placement.layout_parts import plan_layouts
 from webhook.placement.layout_plan import SOLVER_SECONDS, STEP_SECONDS
@@ -216,7 +218,7 @@ def layout_command(
         options = DemandOptions(headroom, quantile, by_namespace or bool(shown), idle_only, shown)
         layout, invalid = plan_cluster_layout(audited, options)
     except SolverError as error:
-        exit_with_error(f"layout: {error}")
+        exit_with_error(f"layout: {error}. Write {install_solver()}")
     paint = paint_for(no_color=no_color)
     reports = {
         **text_reports(lambda: layout_lines(layout, paint)),
@@ -319,6 +321,12 @@ class DemandOptions(NamedTuple):
     by_namespace: bool
     idle_only: bool
     namespace: str = ""
+
+
+def install_solver(environment: Path = Path(sys.prefix)) -> str:
+    """Return the command that installs HiGHS; environments that pipx made, with a file of its own, have no pip."""
+    command = f"pipx inject {environment.name}" if (environment / "pipx_metadata.json").exists() else "pip install"
+    return f"{command} '{SOLVER_REQUIREMENT}'"
 
 
 def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[ClusterLayout, bool]:
