@@ -39,7 +39,10 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
         [workload("Deployment", NAMED), template(request())],
         [WHOLE, "NVIDIA-A10 for g on 1 node (a10)"],
     ),
-    "a pod without its template": ([NAMED.build()], ["none: resource claim template c does not exist"]),
+    "a pod without its template": (
+        [NAMED.build()],
+        ["unknown: resource claim template c (no resourceclaimtemplates could be read)"],
+    ),
     "a claim of a class that does not exist": (
         [claim(request(name="gpus"))],
         ["none: request g: device class gpus does not exist"],

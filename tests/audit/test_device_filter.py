@@ -101,8 +101,13 @@ PLACED: dict[str, tuple[Json, list[Json], list[str], str]] = {
         ["cards"],
         "",
     ),
-    "a template that does not exist": (BY_TEMPLATE, CLUSTER, [], "resource claim template t does not exist"),
-    "a claim that does not exist": (BY_NAME, CLUSTER, [], '"c" not found'),
+    "a template that does not exist": (
+        BY_TEMPLATE,
+        [*CLUSTER, template("other", "gpu")],
+        [],
+        "resource claim template t does not exist",
+    ),
+    "a claim that does not exist": (BY_NAME, [*CLUSTER, resource_claim("other")], [], '"c" not found'),
     "a class that does not exist": (
         BY_TEMPLATE,
         [*CLUSTER, template("t", "missing")],
@@ -167,6 +172,21 @@ def test_nodes_with_devices_for_a_pod(pod: Json, objects: list[Json], fits: list
 
 UNEVALUATED = {
     "no object about devices": (BY_TEMPLATE, [make_node("n", {})], "resource claims"),
+    "a template, in a snapshot that has none": (
+        BY_TEMPLATE,
+        CLUSTER,
+        "resource claims: resource claim template t (no resourceclaimtemplates could be read)",
+    ),
+    "a claim, in a snapshot that has none": (
+        BY_NAME,
+        CLUSTER,
+        'resource claims: resourceclaim.resource.k8s.io "c" (no resourceclaims could be read)',
+    ),
+    "a device class, in a snapshot that has none": (
+        BY_TEMPLATE,
+        [*CARDS, *CUT, template("t", "gpu")],
+        "resource claims: no deviceclasses could be read",
+    ),
     "counters of two drivers whose pools have one name": (
         BY_TEMPLATE,
         [
@@ -191,7 +211,11 @@ UNREAD = "resource claims: they cannot be read, so all devices count as free"
     ("pod", "found_nodes", "unevaluated"),
     [
         (BY_TEMPLATE, ["cards"], [UNREAD]),  # a claim that may not be read has the only card
-        (BY_NAME, ["cards", "cut"], [UNREAD]),  # and whether this one exists is unknown
+        (
+            BY_NAME,
+            ["cards", "cut"],
+            ['resource claims: resourceclaim.resource.k8s.io "c" (no resourceclaims could be read)'],
+        ),
         (make_pod().build(), ["cards", "cut"], []),
     ],
 )

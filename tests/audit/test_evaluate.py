@@ -9,8 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import Json, make_namespace, make_pod
+from tests.engine.test_claim_review import CLUSTER, listed
 from tests.example_cluster import mig_node, view_of, whole_node
 from webhook.audit.evaluate import EvaluationContext, build_admission_request, evaluate_all, evaluate_object
 from webhook.audit.object_files import SourceObject, parse_objects, read_objects
@@ -633,7 +635,19 @@ spec: {selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]}
 def test_claim_templates_and_device_classes_of_the_files_are_known(
     text: str, reported: bool, library: EvaluationContext
 ) -> None:
-    results = evaluate_all(parse_objects("a.yaml", text.encode()), library)
+    devices = library.view.devices._replace(unlisted=frozenset())  # those of the cluster were read
+    context = replace(library, view=library.view.with_devices(devices))
+    results = evaluate_all(parse_objects("a.yaml", text.encode()), context)
     [pod] = [each for each in results if each.kind == "Pod"]
     codes = [each.code for each in pod.decision.findings]
     assert ("GPU-D110" in codes) == reported, codes
+
+
+def test_classes_of_a_cluster_that_is_not_known_are_not_missing() -> None:
+    """The files have one class, and a claim of another."""
+    claim = "---\n" + NETWORK_CLASS.split("---")[1].replace("rdma", "gpu.nvidia.com")
+    for view, reported in ((view_of(), False), (listed(view_of(*CLUSTER)), True)):
+        context = EvaluationContext(PolicySet(()), view, datetime(2026, 6, 1, tzinfo=UTC))
+        results = evaluate_all(parse_objects("a.yaml", (NETWORK_CLASS + claim).encode()), context)
+        codes = [each.code for result in results for each in result.decision.findings]
+        assert ("GPU-D106" in codes) == reported

@@ -28,6 +28,7 @@ from webhook.audit.admission import admitted_pods
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_placement import node_filter_reasons, place_pods
+from webhook.model.dra.device_view import DeviceKind
 from webhook.model.pods import parse_pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
@@ -41,7 +42,9 @@ def place_pod(item: Json, *objects: Json, policies: str = "", knows_claims: bool
     """Place one object in a cluster."""
     view = view_of(*objects)
     if not knows_claims:
-        view = view.with_devices(view.devices._replace(claims={}, allocated={}, knows_claims=False))
+        unlisted = view.devices.unlisted | {DeviceKind.CLAIM}
+        unknown = view.devices._replace(claims={}, allocated={}, knows_claims=False, unlisted=unlisted)
+        view = view.with_devices(unknown)
     context = EvaluationContext(policies_of(*([policies] if policies else [])), view, NOW)
     entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
     placement = msgspec.structs.replace(placement_input(*objects), devices=view.devices)

@@ -24,6 +24,7 @@ from webhook.kube.reflector import WatchStatus
 from webhook.model import node_groups
 from webhook.model.claims import EXTENDED_RESOURCE_CLAIM, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.dra.device_view import DeviceKind
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
 from webhook.model.filters.pod_ties import ties_of
@@ -814,9 +815,15 @@ def test_namespaces_without_pods_are_forgotten() -> None:
 
 def test_devices_whose_claims_may_not_be_read_are_not_known_to_be_free() -> None:
     harness = make_harness()
-    harness.publisher.devices.claims_watch = WatchStatus("resourceclaims", forbidden=True)
+    templates = WatchStatus("resourceclaimtemplates", synced=True)
+    harness.publisher.devices.watches += [templates, WatchStatus("resourceclaims", synced=True, forbidden=True)]
     harness.write("nodes", "list", node("a", 0))
     harness.write("resource_slices", "list", devices("s", "a", 1))
     asyncio.run(harness.publisher.publish())
     assert harness.view.devices.pools
     assert not harness.view.devices.knows_claims
+    assert harness.view.devices.unlisted == {DeviceKind.CLAIM}
+    templates.forbidden = True
+    harness.write("nodes", "upsert", node("b", 0))
+    asyncio.run(harness.publisher.publish())
+    assert harness.view.devices.unlisted == {DeviceKind.CLAIM, DeviceKind.TEMPLATE}

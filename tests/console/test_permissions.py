@@ -187,6 +187,12 @@ def test_no_device_counts_as_not_allocated_while_claims_may_not_be_read(
     assert ("? resource claims cannot be read: it is unknown which GPUs" in lines) == bool(denied)
 
 
+@pytest.mark.parametrize("denied", [(), ("resourceclaims", "resourceclaimtemplates", "deviceclasses")])
+def test_kinds_that_may_not_be_listed_are_known(denied: Sequence[str], tmp_path: Path) -> None:
+    with serve_cluster(ApiServer(denied), tmp_path) as access, ClusterReader(*access) as cluster:
+        assert cluster.view().devices.unlisted == cluster.placement_objects().devices.unlisted == set(denied)
+
+
 @pytest.mark.parametrize("denied", [(), ("resourceclaims",)])
 def test_no_gpu_counts_as_free_while_claims_may_not_be_read(denied: Sequence[str], tmp_path: Path) -> None:
     with serve_cluster(ApiServer(denied), tmp_path) as access, ClusterReader(*access) as cluster:

@@ -22,6 +22,7 @@ from tests.device_builders import (
     resource_slice,
 )
 from tests.example_cluster import A100, NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
+from webhook.engine.claimed_gpus import CREATE_FIRST
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
@@ -224,6 +225,14 @@ ADMISSIONS = {
     "a quota of its product": Admission(with_claims(OWN), [template(SMALL)], 142, OVER, "NVIDIA-H100-*"),
     "a pod without claims": Admission(make_pod(), [], 0, []),
 }
+
+
+def test_a_quota_that_cannot_be_checked_says_what_makes_the_template_known() -> None:
+    fixes = {"Permit listing resourceclaimtemplates, or add them to the snapshot.": [], CREATE_FIRST: [template(TWO)]}
+    for fix, templates in fixes.items():
+        pod = with_claims(OWN | {"resourceClaimTemplateName": "other"})
+        [denial] = review(pod, quota(9000), view=view_of(*CLUSTER, *templates)).denials
+        assert (denial.code, denial.fix) == ("GPU-Q304", fix)
 
 
 @pytest.mark.parametrize("case", ADMISSIONS.values(), ids=ADMISSIONS)

@@ -30,7 +30,7 @@ from webhook.documents.reader import read_documents
 from webhook.engine.decision_cache import DecisionCache
 from webhook.engine.pod_claim_review import NAME_A_CLAIM
 from webhook.model.cluster_view import ClusterView
-from webhook.model.dra.device_view import NO_DEVICES, DeviceView
+from webhook.model.dra.device_view import NO_DEVICES, DeviceKind, DeviceView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
@@ -635,6 +635,21 @@ def test_an_expression_that_does_not_compile_is_located() -> None:
     assert found.message == "must be CEL on a device, found at line 2, column 3: undefined field 'attribute'"
 
 
+def listed(view: ClusterView, *unlisted: DeviceKind) -> ClusterView:
+    """Return a view all of whose objects about devices were read, but those of some kinds."""
+    return view.with_devices(view.devices._replace(unlisted=frozenset(unlisted)))
+
+
+def test_what_an_unknown_class_may_serve_is_not_reported_as_missing() -> None:
+    """Neither a name that no node advertises, nor devices that one class alone would have."""
+    by_name = make_pod().namespace("team").gpus(1).requests("example.com/card", "1").build()
+    job = workload("Job", claiming("a", "b"), "batch/v1", parallelism=20, completions=20)
+    view, policy = listed(view_of(*CLUSTER[: -len(CLASSES)], template(request(count=3)))), "mode: warn\nrightSizing: {}"
+    for new, codes in ((by_name, {"GPU-T201"}), (job, {"GPU-D106"})):
+        assert {each.code for each in review(new, policy, view=view).findings} >= codes
+        assert review(new, policy, view=listed(view, DeviceKind.CLASS)).findings == ()
+
+
 NO_CLASS: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
     "a cluster with classes names the nearest": (
         CLUSTER,
@@ -650,8 +665,10 @@ NO_CLASS: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("cluster", "expected"), NO_CLASS.values(), ids=NO_CLASS)
 def test_a_class_that_does_not_exist_is_reported(cluster: list[Json], expected: list[tuple[str, str]]) -> None:
-    found = findings(claim(request(name="gpus")), *cluster)
+    new, view = claim(request(name="gpus")), view_of(*cluster)
+    found = review(new, view=listed(view)).findings
     assert [(each.code, each.message, each.fix) for each in found] == [("GPU-D106", *each) for each in expected]
+    assert review(new, view=listed(view, DeviceKind.CLASS)).findings == ()
 
 
 def test_the_taint_of_the_only_devices_that_match_is_named() -> None:
@@ -785,9 +802,12 @@ MISSING: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize(("names", "words"), MISSING.values(), ids=MISSING)
 def test_a_pod_is_told_what_does_not_exist(names: Json, words: str) -> None:
-    [found] = findings(pod_with_claim(**names).build(), *CLUSTER, template(request()))
+    new, view = pod_with_claim(**names).build(), view_of(*CLUSTER, template(request()))
+    [found] = review(new, view=listed(view)).findings
     assert (found.code, found.path, found.fix) == ("GPU-D110", ("spec", "resourceClaims", 0), "Create it.")
     assert found.message == f"{words}, which does not exist yet"
+    kind = DeviceKind.TEMPLATE if "resourceClaimTemplateName" in names else DeviceKind.CLAIM
+    assert review(new, view=listed(view, kind)).findings == (), "others may exist"
     [found] = findings(
         pod_with_claim(resourceClaimTemplateName="gpu-smal").build(), *CLUSTER, named_template("gpu-small")
     )
@@ -1351,7 +1371,9 @@ AT_ZERO: dict[str, tuple[Json, list[str]]] = {
 
 @pytest.mark.parametrize(("data", "codes"), AT_ZERO.values(), ids=AT_ZERO)
 def test_while_no_node_has_devices_those_of_the_settings_count(data: Json, codes: list[str]) -> None:
-    assert [each.code for each in findings(data, make_node("cpu"), *CLASSES, settings(2))] == codes
+    view = listed(view_of(make_node("cpu"), *CLASSES, settings(2)))
+    assert [each.code for each in review(data, view=view).findings] == codes
+    assert review(data, view=listed(view, DeviceKind.SLICE)).findings == (), "live nodes may publish other devices"
     machine = [] if data["kind"] == "Pod" else findings(data, make_node("cpu"), *CLASSES, machines())
     assert machine == []
 
@@ -1572,7 +1594,7 @@ def test_a_cached_decision_follows_the_claims_of_the_namespace_and_the_slices() 
     of_others = {**view.devices.claims, "other": {}}
     assert codes(view.devices) == codes(view.devices._replace(claims=of_others)) == ["GPU-D101"]
     assert codes(view.devices._replace(claims={})) == ["GPU-D110"]
-    assert codes(view.devices._replace(claims={}, knows_claims=False)) == []
+    assert codes(view.devices._replace(claims={}, unlisted=view.devices.unlisted | {DeviceKind.CLAIM})) == []
     assert codes(view.devices) == ["GPU-D101"]
     assert codes(view.devices._replace(pools=NO_DEVICES.pools)) == []
 

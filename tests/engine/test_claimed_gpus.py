@@ -260,6 +260,9 @@ def test_a_claim_that_is_not_known_cannot_be_checked_and_is_tried_again() -> Non
     decision = decide_on(claiming("missing"), bounded)
     assert [each.code for each in decision.denials] == ["GPU-L108"]
     assert decision.is_retried
+    assert decision.denials[0].fix == "Permit listing resourceclaimtemplates, or add them to the snapshot."
+    [denial] = decide_on(claiming("missing"), bounded, claim("ResourceClaimTemplate", exactly("gpu"))).denials
+    assert denial.fix == "Create it first, then the pod."
     assert codes(decide_on(claiming("missing"), limits("{resource: cpu, max: 1}"))) == []
     assert codes(review(claiming("missing"), bounded, nodes=[make_node("n")])) == [], "no devices, so no GPUs"
 

@@ -23,6 +23,7 @@ from webhook.model.claims import (
     with_requests_of_v1,
 )
 from webhook.model.cluster_view import MAX_NAMESPACE_VIEWS, NAMESPACE_NAME, ClusterView
+from webhook.model.dra.device_view import NO_DEVICES, DeviceKind
 from webhook.model.dra.extended_resources import classes_by_resource
 from webhook.model.filters.inter_pod_affinity import ExclusionByOthers
 from webhook.model.filters.node_ports import HostPort
@@ -129,7 +130,8 @@ def with_claim_objects(view: ClusterView, objects: Iterable[Mapping[str, Any]], 
             claims.setdefault(home, {})[each.metadata.name] = each
     adjusted._templates = templates
     served = {**devices.class_by_resource, **classes_by_resource(new_classes)}
-    devices = devices._replace(classes=classes, class_by_resource=served, claims=claims)
+    unlisted = {DeviceKind.CLAIM, DeviceKind.TEMPLATE, DeviceKind.CLASS} if devices is NO_DEVICES else devices.unlisted
+    devices = devices._replace(classes=classes, class_by_resource=served, claims=claims, unlisted=frozenset(unlisted))
     return adjusted.with_classes(classes).with_devices(devices)
 
 

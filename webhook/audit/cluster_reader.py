@@ -51,9 +51,9 @@ from webhook.kube.api import KubeClient, find_object, read_api_minor
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.installation import find_installed_namespace
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
-from webhook.model.claims import DeviceClass, ResourceClaim, device_classes_by_name
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
-from webhook.model.dra.device_view import NO_DEVICES, DeviceView, build_device_view
+from webhook.model.dra.device_view import NO_DEVICES, DeviceKind, DeviceView, build_device_view
 from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet
 from webhook.model.free_resources import FreeResources
@@ -272,7 +272,8 @@ class ClusterReader:
                 observe(pod)
         usage.swap()
         self.active_pods = usage.pod_count
-        device_classes = await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)
+        device_classes = await self._list_permitted(DEVICE_CLASSES)
+        templates = await self._list_permitted(CLAIM_TEMPLATES)
         built = build_live_view(
             fleet,
             usage,
@@ -280,14 +281,14 @@ class ClusterReader:
             group_by_namespace(await self._list_all(LIMIT_RANGES)),
             group_by_namespace(await self._list_all(QUOTAS)),
             usage.summaries(),
-            group_by_namespace(await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)),
-            device_classes_by_name(device_classes),
+            group_by_namespace(templates or ()),
+            device_classes_by_name(device_classes or ()),
             usage.all_tie_counts(),
             usage.waiting_counts(),
             (await self._storage_objects(usage), usage.volume_users(VolumeUsers())),
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
-        view = built.view.with_devices(await self._device_view(fleet, device_classes))
+        view = built.view.with_devices(await self._device_view(fleet, device_classes, templates))
         view = await self._with_queues(view.with_group_sources(await self._group_sources()))
         view = view.with_api_minor(await read_api_minor(self._api))
         return view.with_pod_classes(
@@ -346,23 +347,34 @@ class ClusterReader:
                 raise
             gpu_nodes, unread_reason = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-        templates = await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)
-        others = *await self._all_storage_objects(), *templates
-        devices = await self._device_view(fleet, await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN))
+        templates = await self._list_permitted(CLAIM_TEMPLATES)
+        others = *await self._all_storage_objects(), *(templates or ())
+        devices = await self._device_view(fleet, await self._list_permitted(DEVICE_CLASSES), templates)
         return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *others), devices, unread_reason)
 
-    async def _device_view(self, fleet: Fleet, classes: Sequence[DeviceClass]) -> DeviceView:
+    async def _device_view(
+        self,
+        fleet: Fleet,
+        classes: Sequence[DeviceClass] | None,
+        templates: Sequence[ResourceClaimTemplate] | None,
+    ) -> DeviceView:
         """Return the devices and claims; none of a kind that the cluster does not have or permit listing."""
-        slices = await self._list_optional(RESOURCE_SLICES, HTTPStatus.FORBIDDEN)
-        claims = await self._list_claims()
+        slices, claims = await self._list_permitted(RESOURCE_SLICES), await self._list_permitted(RESOURCE_CLAIMS)
         rules = await self._list_optional(TAINT_RULES, HTTPStatus.FORBIDDEN) if slices else []
-        view = build_device_view(slices, claims or (), classes, fleet, rules)
+        listed = {
+            DeviceKind.CLAIM: claims,
+            DeviceKind.TEMPLATE: templates,
+            DeviceKind.CLASS: classes,
+            DeviceKind.SLICE: slices,
+        }
+        unlisted = [kind for kind, found in listed.items() if found is None]
+        view = build_device_view(slices or (), claims or (), classes or (), fleet, rules, unlisted)
         return view if claims is not None or view is NO_DEVICES else view._replace(knows_claims=False)
 
-    async def _list_claims(self) -> list[ResourceClaim] | None:
-        """Return the claims; None if the cluster does not permit listing them."""
+    async def _list_permitted(self, resource: WatchedResource[T]) -> list[T] | None:
+        """List a resource; none if the cluster does not have it, None if it does not permit listing it."""
         try:
-            return await self._list_optional(RESOURCE_CLAIMS)
+            return await self._list_optional(resource)
         except ApiError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise

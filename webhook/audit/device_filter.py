@@ -103,11 +103,9 @@ def _claims_of_pod(pod: Pod, placement: PlacementInput) -> tuple[PodClaims | Non
         return None, RESOURCE_CLAIMS if names_devices(pod) else ""
     known = NamespaceClaims(devices.claims.get(namespace, {}), placement.claim_templates.get(namespace, {}))
     unread = "" if devices.knows_claims else UNREAD_CLAIMS
-    if unread and any(
-        one.resource_claim_name and one.resource_claim_name not in known.claims for one in pod.spec.resource_claims
-    ):
-        return None, unread
     claims = resolve_claims(pod, known, devices, fleet)
+    if claims.unknown:
+        return None, f"{RESOURCE_CLAIMS}: {claims.unknown}"
     is_anywhere = claims.is_empty() and claims.nodes == fleet.all_nodes
     return (None, "") if is_anywhere else (claims, unread)
 
@@ -231,8 +229,8 @@ def _describe_pod(pod: Pod, namespace: str, view: ClusterView) -> Iterator[str]:
     claims = resolve_claims(pod, view.namespace_claims(namespace), view.devices, view.fleet)
     if claims.is_empty():
         return
-    if claims.rejection:
-        yield f"none: {claims.rejection}"
+    if claims.rejection or claims.unknown:
+        yield f"none: {claims.rejection}" if claims.rejection else f"unknown: {claims.unknown}"
         return
     pools = {index: view.devices.pools.pools_of_node(index) for index in range(len(view.fleet.nodes))}
     nodes: dict[str, list[str]] = {}

@@ -32,7 +32,7 @@ from webhook.model.daemon_pods import DaemonPods
 from webhook.model.defaulting import default_limit_range
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_taint_rules import DeviceTaintRule
-from webhook.model.dra.device_view import build_device_view
+from webhook.model.dra.device_view import DeviceKind, build_device_view
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.filters.nominated_pods import bind_nominated
 from webhook.model.filters.pod_ties import TieKey
@@ -80,7 +80,8 @@ def build_view(
     peers: PeerSelectors = NO_PEERS,
 ) -> ClusterView:
     """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
-    fleet, device_classes = Fleet(nodes), tuple(device_classes)
+    fleet, device_classes, claim_templates = Fleet(nodes), tuple(device_classes), tuple(claim_templates)
+    resource_claims = tuple(resource_claims)
     classes = device_classes_by_name(device_classes)
     active = group_by_namespace(pod for pod in pods if pod.status.phase not in FINISHED_PHASES)
     templates = group_by_namespace(claim_templates)
@@ -111,7 +112,9 @@ def build_view(
     view = view.with_lasting(free_resources_by_node((node for node in fleet.nodes if node.name in hosts), lasting))
     view = view.with_pod_classes(summarize_pod_classes(runtime_classes, priority_classes)).with_queues(queues)
     view = view.with_volcano_queues(volcano_queues)
-    devices = build_device_view(resource_slices, resource_claims, device_classes, fleet, taint_rules)
+    kinds = {DeviceKind.CLAIM: resource_claims, DeviceKind.TEMPLATE: claim_templates, DeviceKind.CLASS: device_classes}
+    unlisted = [kind for kind, some in kinds.items() if not some]
+    devices = build_device_view(resource_slices, resource_claims, device_classes, fleet, taint_rules, unlisted)
     view = view.with_devices(
         devices, {i: free[fleet.nodes[i].name] for i in nodes_beside_devices(devices.pools, fleet)}
     )

@@ -35,6 +35,7 @@ from webhook.model.dra.device_view import (
     NO_DEVICES,
     AllocatedDevices,
     ClaimsByNamespace,
+    DeviceKind,
     DeviceView,
     allocation_results,
     pool_allocations,
@@ -122,12 +123,12 @@ class DeviceIndex:
 
     Attributes:
         slices, claims, taint_rules: The stores, one per reflector.
-        claims_watch: The status of the watch of claims, if there is one.
+        watches: The statuses of the watches of these and of templates and classes, if there are any.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         """Start empty; `on_change` is called after each change."""
-        self.claims_watch: WatchStatus | None = None
+        self.watches: list[WatchStatus] = []
         self._on_change = on_change
         self.slices = SliceStore(self._on_slice_change)
         self.claims = ClaimStore(self._on_claim_change)
@@ -185,10 +186,9 @@ class DeviceIndex:
             self._view = self._view._replace(allocated=self._changed_allocations())
         if self._changed_namespaces:
             self._view = self._view._replace(claims=self._changed_claims(), pending=+self._pending)
-        watch = self.claims_watch
-        knows_claims = watch is None or (watch.synced and not watch.forbidden)
-        if knows_claims != self._view.knows_claims:
-            self._view = self._view._replace(knows_claims=knows_claims)
+        unlisted = frozenset(DeviceKind(each.name) for each in self.watches if each.forbidden or not each.synced)
+        if unlisted != self._view.unlisted:
+            self._view = self._view._replace(knows_claims=DeviceKind.CLAIM not in unlisted, unlisted=unlisted)
         return self._view if self._view.pools or self._view.claims or self._view.classes else NO_DEVICES
 
     def _changed_allocations(self) -> AllocatedDevices:

@@ -81,7 +81,11 @@ PODS = WatchedResource(
 
 DRA_PATH = "/apis/resource.k8s.io/v1"
 CLAIM_TEMPLATES = WatchedResource(
-    "resourceclaimtemplates", f"{DRA_PATH}/resourceclaimtemplates", ResourceClaimTemplate, optional=True
+    "resourceclaimtemplates",
+    f"{DRA_PATH}/resourceclaimtemplates",
+    ResourceClaimTemplate,
+    optional=True,
+    may_be_forbidden=True,
 )
 DEVICE_CLASSES = WatchedResource("deviceclasses", f"{DRA_PATH}/deviceclasses", DeviceClass, optional=True)
 RESOURCE_SLICES = WatchedResource(
@@ -260,11 +264,13 @@ class ClusterInformers:
         self._pods = self._publisher.pods_status = reflectors.add(PODS, self._publisher.pods)
         devices = self._publisher.devices
         reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
-        reflectors.add(RESOURCE_SLICES, devices.slices)
         self._of_claims, self._watches_claims = ReflectorGroup(api, random, events), False
-        self._of_claims.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
         self._of_claims.add(TAINT_RULES, devices.taint_rules)
-        devices.claims_watch = self._of_claims.add(RESOURCE_CLAIMS, devices.claims)
+        devices.watches += [
+            reflectors.add(RESOURCE_SLICES, devices.slices),
+            self._of_claims.add(CLAIM_TEMPLATES, self._publisher.claim_templates),
+            self._of_claims.add(RESOURCE_CLAIMS, devices.claims),
+        ]
         reflectors.add(RUNTIME_CLASSES, self._publisher.runtime_classes)
         reflectors.add(PRIORITY_CLASSES, self._publisher.priority_classes)
         for resource, store in zip(STORAGE_RESOURCES, self._publisher.storage.stores, strict=True):
@@ -384,10 +390,12 @@ class InventoryInformers:
         self._reflectors.add(GPUNODES, inventory.gpunodes)
         self._reflectors.add(RESOURCE_SLICES, inventory.devices.slices)
         self._of_claims = ReflectorGroup(api, random, events, max_pause=INVENTORY_PAUSE_SECONDS)
-        self._of_claims.add(DEVICE_CLASSES._replace(may_be_forbidden=True), inventory.device_classes)
         self._of_claims.add(TAINT_RULES, inventory.devices.taint_rules)
-        self._of_claims.add(CLAIM_TEMPLATES._replace(may_be_forbidden=True), inventory.claim_templates)
-        inventory.devices.claims_watch = self._of_claims.add(RESOURCE_CLAIMS, inventory.devices.claims)
+        inventory.devices.watches += [
+            self._of_claims.add(DEVICE_CLASSES._replace(may_be_forbidden=True), inventory.device_classes),
+            self._of_claims.add(CLAIM_TEMPLATES, inventory.claim_templates),
+            self._of_claims.add(RESOURCE_CLAIMS, inventory.devices.claims),
+        ]
         self._watches_claims = False
 
     @property

@@ -46,6 +46,7 @@ from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.constraints import attribute_names
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import MAX_EXPRESSION_BYTES, SelectorCompileError
+from webhook.model.dra.device_view import DeviceKind
 from webhook.model.dra.published_devices import PublishedDevice, published_devices
 from webhook.model.dra.selector_advice import attribute_key, meant_key
 from webhook.model.dra.selector_cache import keys_told_apart
@@ -150,7 +151,9 @@ def _requests_all(spec: ClaimSpec) -> bool:
 
 
 def _known_device_findings(spec: ClaimSpec, view: ClusterView, nodes: int) -> list[PolicyFinding]:
-    known, key = known_findings(view.devices.pools).values_for(view.classes), findings_key(spec, f"{nodes:x}")
+    knows_classes = DeviceKind.CLASS not in view.devices.unlisted
+    key = findings_key(spec, f"{nodes:x}", knows_classes)
+    known = known_findings(view.devices.pools).values_for(view.classes)
     found = known.get(key)
     return found if found is not None else known.store(key, _device_findings(spec, view, nodes))
 
@@ -243,7 +246,7 @@ def _match_request(request: DeviceRequest, path: FieldPath, view: ClusterView, m
     """
     name = request.device_class_name
     if name not in view.classes and (view.classes or view.devices.pools):
-        return RequestMatch([_absent_class(name, path, view.classes)])
+        return RequestMatch([_absent_class(name, path, view.classes)] if view.devices.lacks_class(name) else [])
     try:
         selectors = list(_selectors_of(request, path, view.classes))
         if not view.devices.pools:

@@ -322,7 +322,7 @@ def _reason_by_devices(requested: DeviceRequest, view: ClusterView) -> KeepReque
         return KeepRequest(KeepReason.OTHER_DRIVER)
     if current:
         return None
-    absent = "" if name in view.classes else " does not exist"
+    absent = " does not exist" if view.devices.lacks_class(name) else ""
     return KeepRequest(KeepReason.NO_DEVICE, f"device class {name}{absent}" if name else "it names no device class")
 
 

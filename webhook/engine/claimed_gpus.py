@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +19,7 @@ from webhook.model.claims import NO_CLAIM, ClaimSpec, claim_of_class
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
-from webhook.model.dra.device_view import NO_DEVICES
+from webhook.model.dra.device_view import NO_DEVICES, DeviceKind, DeviceView
 from webhook.model.dra.extended_resources import extended_resource_claim, served_resources
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
 from webhook.model.dra.selector_cache import select_device
@@ -35,6 +36,28 @@ MAX_NODES_TRIED, MAX_ALLOCATION_STEPS = 16, 2_000
 NO_UNITS: Mapping[str, int] = MappingProxyType({})
 
 
+CREATE_FIRST = "Create it first, then the pod."
+
+
+class UnknownClaim(NamedTuple):
+    """A claim or template of a pod that is not known.
+
+    Attributes:
+        path: The field that names it.
+        text: Its kind and name.
+        unlisted: The resource that cannot be read, so it may exist; "" if it does not exist yet.
+    """
+
+    path: FieldPath
+    text: str
+    unlisted: str = ""
+
+    @property
+    def fix(self) -> str:
+        """Return what makes it known."""
+        return f"Permit listing {self.unlisted}, or add them to the snapshot." if self.unlisted else CREATE_FIRST
+
+
 class ClaimedGpus(msgspec.Struct, frozen=True):
     """The GPUs that a pod requests by claims and device classes.
 
@@ -44,7 +67,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         fields: The first field that requests each resource.
         claims: The requests of each claim, by its name in the pod.
         classes: The units of one device of each class, by the name of the resource that the class serves.
-        missing: Claims and templates that do not exist yet, as text, each with its field.
+        missing: Claims and templates that are not known.
         served: The resources that containers name and device classes serve.
         nvidia_resources: Those that containers request and that can only be GPUs of NVIDIA.
     """
@@ -54,7 +77,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
     fields: Mapping[str, FieldPath] = {}
     claims: Mapping[str, tuple[RequestUnits, ...]] = {}
     classes: Mapping[str, Mapping[str, int]] = {}
-    missing: tuple[tuple[FieldPath, str], ...] = ()
+    missing: tuple[UnknownClaim, ...] = ()
     served: frozenset[str] = frozenset()
     nvidia_resources: frozenset[str] = frozenset()
 
@@ -154,12 +177,12 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
     units: dict[str, int] = {}
     devices, fields = 0, dict[str, FieldPath]()
     claims: dict[str, tuple[RequestUnits, ...]] = {}
-    missing: list[tuple[FieldPath, str]] = []
+    missing: list[UnknownClaim] = []
     for index, one in enumerate(pod.spec.resource_claims):
         path: FieldPath = ("spec", "resourceClaims", index)
         spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
         if spec is None:
-            missing.append((path, _describe_claim(one)))
+            missing.append(_unknown_claim(one, path, view.devices))
             continue
         claims[one.name] = requests = count_claim_units(spec, published, view.fleet)
         for request in requests:
@@ -259,7 +282,8 @@ def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath
                 yield name, (*path, "resources", "limits", name)
 
 
-def _describe_claim(one: PodResourceClaim) -> str:
+def _unknown_claim(one: PodResourceClaim, path: FieldPath, devices: DeviceView) -> UnknownClaim:
+    kind, text = DeviceKind.CLAIM, f"claim {one.resource_claim_name}"
     if one.resource_claim_template_name:
-        return f"template of claims {one.resource_claim_template_name}"
-    return f"claim {one.resource_claim_name}"
+        kind, text = DeviceKind.TEMPLATE, f"template of claims {one.resource_claim_template_name}"
+    return UnknownClaim(path, text, kind if kind in devices.unlisted else "")

@@ -214,9 +214,9 @@ def _nearest_amounts(bounds: Sequence[AmountBound], amount: int) -> list[int]:
 def unknown_claim_violations(limits: LimitRules, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
     """Yield the claims of a pod that cannot be checked yet, if the limits bound GPUs."""
     if limits.per_gpu.rules or any(map(_bounds_gpus, (*limits.per_pod.rules, *limits.per_container.rules))):
-        for path, claim in claimed.missing:
-            message = f"limits of GPUs cannot be checked: the {claim} is not known"
-            yield PolicyFinding("GPU-L108", path, message, "Create it first, then the pod.")
+        for one in claimed.missing:
+            message = f"limits of GPUs cannot be checked: the {one.text} is not known"
+            yield PolicyFinding("GPU-L108", one.path, message, one.fix)
 
 
 def _bounds_gpus(rule: AmountRule) -> bool:

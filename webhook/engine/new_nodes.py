@@ -13,7 +13,7 @@ from webhook.engine.pod_context import PodContext
 from webhook.engine.projected_pod import selecting_keys
 from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
-from webhook.model.dra.device_view import DeviceView
+from webhook.model.dra.device_view import DeviceKind, DeviceView
 from webhook.model.enums import FullCapacityAction
 from webhook.model.fleet import Fleet
 from webhook.model.node_groups import SETTINGS, NodeGroup, growing_groups, new_device_pools
@@ -66,7 +66,7 @@ def view_new_devices(view: ClusterView, source: str = "") -> ClusterView | None:
     pools, live = new_device_pools(view.fleet, view.group_sources, source), view.devices
     if not pools:
         return None
-    devices = DeviceView(pools, {}, live.classes, live.class_by_resource)
+    devices = DeviceView(pools, {}, live.classes, live.class_by_resource, unlisted=live.unlisted)
     return view.view_new_nodes().with_api_minor(view.api_minor).with_classes(view.classes).with_devices(devices)
 
 
@@ -75,7 +75,9 @@ def publishing_view(view: ClusterView) -> ClusterView:
 
     Of machines, only what cluster-autoscaler expects is known, which is less than their devices will have.
     """
-    return view if view.devices.pools else view_new_devices(view, SETTINGS) or view
+    if view.devices.pools or DeviceKind.SLICE in view.devices.unlisted:
+        return view
+    return view_new_devices(view, SETTINGS) or view
 
 
 @derived_value()

@@ -25,6 +25,7 @@ from webhook.model.claims import claim_of_class, may_hold_gpus
 from webhook.model.cluster_view import ClusterView
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.claim_weights import count_claim_units
+from webhook.model.dra.device_view import DeviceKind
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.filters.pod_ties import HOSTNAME, count_pods_apart, self_excluding_keys
@@ -64,6 +65,8 @@ def unoffered_resource_violations(context: PodContext) -> list[PolicyFinding]:
     wanted = (*gpu_requests.unknown_resources, *gpu_requests.other_resources)
     if not view.fleet.nodes or view.fleet.extended_resources.issuperset(wanted):
         return []
+    if DeviceKind.CLASS in view.devices.unlisted:
+        return []
     missing = set(wanted) - view.fleet.extended_resources - view.claimable_names
     if missing and (new := find_new_nodes(context)).allowed:
         missing -= new.fleet.extended_resources
@@ -88,6 +91,8 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
     )
     if not advertising:
         sources = context.view.group_sources
+        if DeviceKind.CLASS in context.view.devices.unlisted:
+            return []  # a class may serve it
         if (sources.groups or sources.machines) and context.view.view_new_nodes().fleet.nodes_advertising(name):
             return []
         if same := _same_share_elsewhere(name, fleet):
@@ -121,7 +126,7 @@ def _without_plugin_fix(name: str, view: ClusterView) -> str:
     """Return what to write where no device plugin advertises GPUs: the class with the fewest other devices."""
     devices = view.devices
     if not devices.pools:
-        return "No node of this cluster has GPUs."
+        return "No node of this cluster advertises GPUs."
     classes = [one for one in sorted(view.classes) if may_hold_gpus(one, view.classes)]
     found = {one: count_claim_units(claim_of_class(one), devices, view.fleet)[0] for one in classes}
     fitting = [one for one, each in found.items() if each.is_known and name in each.units]

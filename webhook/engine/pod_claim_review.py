@@ -5,7 +5,7 @@ Findings are warnings: devices may still be published.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 import msgspec
@@ -53,7 +53,7 @@ from webhook.model.dra.allocator import (
 )
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorRuntimeError
-from webhook.model.dra.device_view import DeviceView, NamespaceClaims
+from webhook.model.dra.device_view import DeviceKind, DeviceView, NamespaceClaims
 from webhook.model.dra.extended_resources import requested_extended_resources
 from webhook.model.dra.pod_devices import with_devices_taken
 from webhook.model.dra.selector_cache import select_device
@@ -176,9 +176,18 @@ def _can_be_tried(specs: Sequence[ClaimSpec], view: ClusterView) -> bool:
     A request for all devices may be for fewer of them later, while others have no room.
     """
     requests = [one for spec in specs for one, _ in requests_of(spec, ())]
-    if not requests or any(one.allocation_mode == "All" for one in requests):
+    if not requests or any(one.allocation_mode == "All" for one in requests) or _names_unknown_class(specs, view):
         return False
     return sum(size_of_selectors(spec, view.classes) for spec in specs) <= MAX_SELECTOR_BYTES
+
+
+def _names_unknown_class(specs: Iterable[ClaimSpec], view: ClusterView) -> bool:
+    """Return whether claims request devices of a class that is not known, and may exist."""
+    requests = (one for spec in specs for one, _ in requests_of(spec, ()))
+    return any(
+        one.device_class_name not in view.classes and not view.devices.lacks_class(one.device_class_name)
+        for one in requests
+    )
 
 
 def _lacking_together(
@@ -240,7 +249,8 @@ def _pod_claim_findings(
         path: FieldPath = ("spec", "resourceClaims", index)
         spec = known.spec_of(one.resource_claim_name, one.resource_claim_template_name)
         if spec is None:
-            if known.knows_claims or not one.resource_claim_name:
+            kind = DeviceKind.CLAIM if one.resource_claim_name else DeviceKind.TEMPLATE
+            if kind not in view.devices.unlisted:
                 yield _absent_claim(one, path, known)
             continue
         yield from _absent_requests(uses, one.name, spec)
@@ -339,7 +349,7 @@ def replica_device_findings(context: PodContext, added: Sequence[Toleration] = (
     if any(one.resource_claim_name for one in pod.spec.resource_claims) or is_daemon_pod(pod):
         return
     specs, pools = list(_unallocated_claims(pod, view, context.request.namespace)), view.devices.pools
-    if not specs or not pools:
+    if not specs or not pools or _names_unknown_class(specs, view):
         return
     nodes = _usable_nodes(pod, view, added) & nodes_of_slices(pools, view.fleet)
     grow = says_that_groups_grow(context.policy_set)

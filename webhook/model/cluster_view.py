@@ -290,7 +290,8 @@ class ClusterView(CapacityView):
         """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         classes = self.claim_context(namespace), self.pod_classes
-        return (self.complete, self.is_stale, self.has_anti_affinity, self.api_minor, *namespaced, *classes)
+        unlisted = self.devices.unlisted
+        return (self.complete, self.is_stale, self.has_anti_affinity, self.api_minor, *namespaced, *classes, unlisted)
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Return the nodes from which other pods exclude a new one by their required anti-affinity.
@@ -541,7 +542,7 @@ class ClusterView(CapacityView):
     def namespace_claims(self, namespace: str) -> NamespaceClaims:
         """Return the ResourceClaims and claim templates of a namespace."""
         devices, templates = self.devices, self._templates.get(namespace, {})
-        return NamespaceClaims(devices.claims.get(namespace, {}), templates, devices.knows_claims)
+        return NamespaceClaims(devices.claims.get(namespace, {}), templates)
 
     def with_pod_classes(self, classes: PodClasses) -> ClusterView:
         """Return the view with other RuntimeClasses and PriorityClasses."""

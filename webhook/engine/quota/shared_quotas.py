@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from webhook.engine.claimed_gpus import CREATE_FIRST
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
@@ -149,7 +150,8 @@ def shared_quota_violations(quotas: QuotaRules, context: PodContext, charge: Quo
             continue
         if charge.unknown:
             message = f"quota {quota.name} cannot be checked: {charge.unknown} is not known"
-            yield PolicyFinding("GPU-Q304", ("spec",), message, "Create it first, then the pod.")
+            fix = next((one.fix for one in context.claimed.missing), CREATE_FIRST)
+            yield PolicyFinding("GPU-Q304", ("spec",), message, fix)
             continue
         milli = quota.pool.counted_milli(charge.weight)
         if not milli:

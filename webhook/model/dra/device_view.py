@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -83,20 +84,24 @@ def pool_allocations(results: Iterable[DeviceAllocation]) -> PoolAllocations:
     return PoolAllocations(frozenset(whole), frozenset(shared), consumed)
 
 
+class DeviceKind(StrEnum):
+    """A kind of objects about devices, by the name of its resource."""
+
+    CLAIM = "resourceclaims"
+    TEMPLATE = "resourceclaimtemplates"
+    CLASS = "deviceclasses"
+    SLICE = "resourceslices"
+
+
 ClaimsByNamespace = Mapping[str, Mapping[str, ResourceClaim]]
 """Claims by namespace and name."""
 
 
 class NamespaceClaims(NamedTuple):
-    """The claims of a namespace by name, and the specifications of its templates.
-
-    Attributes:
-        knows_claims: False if claims may not be read: then there may be others.
-    """
+    """The claims of a namespace by name, and the specifications of its templates."""
 
     claims: Mapping[str, ResourceClaim]
     templates: Mapping[str, ClaimSpec]
-    knows_claims: bool = True
 
     def spec_of(self, claim: str, template: str) -> ClaimSpec | None:
         """Return the specification of a claim, or of the template that it will be made from; None if none is known."""
@@ -114,6 +119,7 @@ class DeviceView(NamedTuple):
         claims: The claims.
         pending: The most devices of each class that claims without an allocation may get.
         knows_claims: False if claims may not be read: then it is not known which devices are free.
+        unlisted: Kinds of which others may exist: they may not be listed, or a snapshot has none of them.
     """
 
     pools: DevicePools
@@ -123,6 +129,11 @@ class DeviceView(NamedTuple):
     claims: ClaimsByNamespace = MappingProxyType({})
     pending: Mapping[str, int] = MappingProxyType({})
     knows_claims: bool = True
+    unlisted: frozenset[DeviceKind] = frozenset()
+
+    def lacks_class(self, name: str) -> bool:
+        """Return whether a device class surely does not exist."""
+        return name not in self.classes and DeviceKind.CLASS not in self.unlisted
 
 
 NO_DEVICES = DeviceView(DevicePools({}, Fleet(())))
@@ -134,8 +145,9 @@ def build_device_view(
     classes: Iterable[DeviceClass],
     fleet: Fleet,
     taint_rules: Sequence[DeviceTaintRule] = (),
+    unlisted: Iterable[DeviceKind] = (),
 ) -> DeviceView:
-    """Build the view of a snapshot."""
+    """Build the view of objects that were read once."""
     claims, classes = tuple(claims), tuple(classes)
     pools = slices_by_pool(with_rule_taints(pack_slices(slices), taint_rules))
     if not (claims or classes or pools):
@@ -147,4 +159,5 @@ def build_device_view(
     pending: Counter[str] = Counter()
     for claim in claims:
         pending.update(pending_devices(claim))
-    return DeviceView(DevicePools(pools, fleet), allocated_devices(claims), *mapped, by_namespace, pending)
+    view = DeviceView(DevicePools(pools, fleet), allocated_devices(claims), *mapped, by_namespace, pending)
+    return view._replace(unlisted=frozenset(unlisted))

@@ -29,7 +29,13 @@ from webhook.model.dra.allocator import (
     sum_amounts,
 )
 from webhook.model.dra.device_pools import PoolId
-from webhook.model.dra.device_view import NOTHING_ALLOCATED, DeviceView, NamespaceClaims, PoolAllocations
+from webhook.model.dra.device_view import (
+    NOTHING_ALLOCATED,
+    DeviceKind,
+    DeviceView,
+    NamespaceClaims,
+    PoolAllocations,
+)
 from webhook.model.dra.extended_resources import (
     ClassByResource,
     extended_resource_claim,
@@ -55,6 +61,7 @@ class PodClaims(NamedTuple):
         unallocated: Those to allocate, in the pod's order.
         nodes: Mask of the nodes that can use those with an allocation.
         rejection: Why no node can serve the pod; "" if some may.
+        unknown: What of it cannot be read, so whether nodes can serve it is unknown; "" for nothing.
         extended: The extended resources that it requests, if a class serves one of them, or would if it existed.
     """
 
@@ -62,10 +69,11 @@ class PodClaims(NamedTuple):
     nodes: int
     rejection: str = ""
     extended: frozenset[str] = frozenset()
+    unknown: str = ""
 
     def is_empty(self) -> bool:
         """Return whether the pod needs no devices."""
-        return not (self.unallocated or self.extended or self.rejection)
+        return not (self.unallocated or self.extended or self.rejection or self.unknown)
 
 
 def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet: Fleet) -> PodClaims:
@@ -78,12 +86,12 @@ def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet
         if not one.resource_claim_name and claim_name not in namespace.claims:
             spec = namespace.templates.get(one.resource_claim_template_name)
             if spec is None:
-                return PodClaims((), 0, f"resource claim template {one.resource_claim_template_name} does not exist")
+                return _absent(f"resource claim template {one.resource_claim_template_name}", DeviceKind.TEMPLATE, view)
             unallocated.append(NamedClaim(one.name, spec))
             continue
         claim = namespace.claims.get(claim_name)
         if claim is None:
-            return PodClaims((), 0, f'resourceclaim.resource.k8s.io "{claim_name}" not found')
+            return _absent(f'resourceclaim.resource.k8s.io "{claim_name}"', DeviceKind.CLAIM, view)
         if claim.metadata.deletion_timestamp is not None:
             return PodClaims((), 0, f'resourceclaim "{claim_name}" is being deleted')
         allocation = claim.status.allocation
@@ -95,7 +103,25 @@ def resolve_claims(pod: Pod, namespace: NamespaceClaims, view: DeviceView, fleet
     requested = requested_extended_resources(pod)
     named = [name for name in requested if name in view.class_by_resource or name.startswith(DEVICE_CLASS_PREFIX)]
     extended = frozenset(requested) if named else frozenset[str]()
-    return PodClaims(tuple(unallocated), nodes, _missing_class(unallocated, view.classes), extended)
+    missing = _missing_class(unallocated, view.classes)
+    if DeviceKind.CLASS in view.unlisted and (missing or _unserved_name(requested, view.class_by_resource, fleet)):
+        return PodClaims((), 0, unknown=f"no {DeviceKind.CLASS} could be read")
+    return PodClaims(tuple(unallocated), nodes, missing, extended)
+
+
+def _absent(name: str, kind: DeviceKind, view: DeviceView) -> PodClaims:
+    """Return that a claim or a template does not exist, or that it is unknown."""
+    if kind in view.unlisted:
+        return PodClaims((), 0, unknown=f"{name} (no {kind} could be read)")
+    return PodClaims((), 0, f"{name} {'not found' if kind is DeviceKind.CLAIM else 'does not exist'}")
+
+
+def _unserved_name(names: Iterable[str], served: ClassByResource, fleet: Fleet) -> bool:
+    """Return whether neither nodes nor known classes serve some extended resource."""
+    return any(
+        name not in served and name not in fleet.extended_resources and not fleet.nodes_advertising(name)
+        for name in names
+    )
 
 
 def is_partly_served(claims: PodClaims, fleet: Fleet) -> bool:
@@ -145,8 +171,9 @@ def allocate_for_pod(
         selects: Evaluates a selector on a device.
         max_steps: Bound of the search.
     """
-    if claims.rejection:
-        return NodeAllocation(AllocationOutcome.REJECTED, reason=claims.rejection)
+    if claims.rejection or claims.unknown:
+        outcome = AllocationOutcome.REJECTED if claims.rejection else AllocationOutcome.UNKNOWN
+        return NodeAllocation(outcome, reason=claims.rejection or claims.unknown)
     wanted = claims.unallocated
     if claims.extended:
         by_class, missing = _split_by_provider(claims.extended, fleet.nodes[node], view.class_by_resource)
