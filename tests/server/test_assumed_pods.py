@@ -17,8 +17,9 @@ from webhook.cache.live_view import observed_pods_of
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.annotations import DECISION_ANNOTATION
-from webhook.model.assumed_pods import AssumedPod
+from webhook.model.assumed_pods import AssumedPod, ObservedPod
 from webhook.model.filters.node_ports import ALL_INTERFACES, HostPort
+from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod
 from webhook.model.usage import UsageView
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus, UnvalidatedPods
@@ -185,7 +186,12 @@ def test_an_assumed_pod_counts_on_its_node_once_it_is_bound(name: str) -> None:
     with serve_site(decide, state=state) as site:
         site.evaluate(review(pod))
     assert free(state) == 6
-    assert free_after(state, observed_pods_of(parse_pod(pod))) == 7
+    assert free_after(state, observed(pod)) == 7
+
+
+def observed(pod: Json) -> list[ObservedPod]:
+    read = parse_pod(pod)
+    return observed_pods_of(read, summarize_pod(read))
 
 
 def free_after(state: AdmissionState, bound: list[Any]) -> int:
@@ -214,5 +220,5 @@ def test_a_device_of_a_class_is_assumed_until_its_pod_is_observed() -> None:
     assert ("patch" in first, "patch" in second) == (True, False)
     held = [assumed.resource for assumed in state.view.assumed_pods]
     assert held == [DEVICE, "nvidia.com/gpu"]
-    observed = observed_pods_of(parse_pod(make_pod("a").requests(DEVICE, "1").build()))
-    assert [assumed.resource for assumed in state.view.without_observed(observed).assumed_pods] == held[1:]
+    found = observed(make_pod("a").requests(DEVICE, "1").build())
+    assert [assumed.resource for assumed in state.view.without_observed(found).assumed_pods] == held[1:]

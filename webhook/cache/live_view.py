@@ -39,7 +39,6 @@ from webhook.model.gpu_resources import may_take_gpus
 from webhook.model.node_groups import GroupSources, KarpenterPool, MachineDeployment, MachineSet, NodeOverlay
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
-from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod
 from webhook.model.queues import NO_QUEUES, QUEUE_OBJECTS, KueueQueues, QueueObject
@@ -443,7 +442,7 @@ class ViewPublisher:
         else:
             self._listed.pods_version = max(self._listed.pods_version, version_of(pod))
         if after is not None and before is None:
-            changes.observed += observed_pods_of(pod)
+            changes.observed += observed_pods_of(pod, after)
         if object_namespace(pod) == self._namespace and pod.metadata.labels.items() >= REPLICA_LABELS.items():
             names = self._replicas if self._listed is None else self._listed.replicas
             (names.discard if after is None else names.add)(pod.metadata.name)
@@ -480,7 +479,7 @@ class ViewPublisher:
         self._wake.set()
 
 
-def observed_pods_of(pod: Pod) -> list[ObservedPod]:
+def observed_pods_of(pod: Pod, summary: PodSummary) -> list[ObservedPod]:
     """Return the names under which a pod of the cluster may have been assumed at admission, by each resource.
 
     That is its name, and its generateName followed by "*" if the API server made the name of it. Pods of one template
@@ -488,7 +487,7 @@ def observed_pods_of(pod: Pod) -> list[ObservedPod]:
     """
     namespace, metadata, observed = object_namespace(pod), pod.metadata, []
     prefix = metadata.generate_name
-    for resource in filter(may_take_gpus, effective_requests(pod)):
+    for resource in (name for name, _ in summary.requests if may_take_gpus(name)):
         observed.append(ObservedPod((namespace, metadata.name), resource))
         if prefix and metadata.name.startswith(prefix):
             observed.append(ObservedPod((namespace, f"{prefix}*"), resource, created_at(pod)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
@@ -31,14 +32,20 @@ from webhook.model.storage_view import ClaimKey, VolumeUsers
 from webhook.model.waiting_pods import WaitingKind, waiting_kinds
 
 POD_COUNT = "pods"
-MAX_POD_SHAPES = 20_000
+MAX_POD_SHAPES = 4096
 """Pod shapes to cache: pods of one workload have the same requests, written the same way."""
+
+MAX_SHAPE_NAMES, MAX_SHAPE_TEXT = 64, 1024
+"""Resource names of a cached shape, and their characters. A usual pod has 2 to 20 names of 10 characters."""
 
 PodShape = tuple[tuple[tuple[tuple[str, QuantityText], ...], tuple[tuple[str, QuantityText], ...]], ...]
 """Requests and limits of each container, as they are written."""
 
 ALWAYS_COUNTED = frozenset({"cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE})
 """Resources that are summed besides GPUs, however many others a pod requests."""
+
+MAX_GPU_RESOURCES = 32
+"""GPU resources of one pod that are counted. A pod that requests more gets none: no node offers so many."""
 
 OuterT = TypeVar("OuterT")
 InnerT = TypeVar("InnerT")
@@ -327,15 +334,17 @@ def _counted_requests(requests: ResourceAmounts) -> ResourceAmounts:
     """Return the requests that are summed; for a pod with many resources, one amount replaces most of them."""
     if len(requests) <= MAX_OTHER_RESOURCES:
         return requests
-    counted = (each for each in requests if each[0] in ALWAYS_COUNTED or may_take_gpus(each[0]))
-    return (*counted, (MANY_RESOURCES, NANO))
+    always = (each for each in requests if each[0] in ALWAYS_COUNTED)
+    gpus = (each for each in requests if may_take_gpus(each[0]))
+    return (*always, *islice(gpus, MAX_GPU_RESOURCES), (MANY_RESOURCES, NANO))
 
 
 def _pod_shape(spec: PodSpec) -> PodShape:
-    """Return what determines a pod's amounts; () if more than its containers does."""
+    """Return what determines a pod's amounts; () if more than its containers does, or if it is too large to cache."""
     if spec.init_containers or spec.overhead or spec.resources is not None:
         return ()
-    return tuple(
-        (tuple(container.resources.requests.items()), tuple(container.resources.limits.items()))
-        for container in spec.containers
-    )
+    each = [amounts for one in spec.containers for amounts in (one.resources.requests, one.resources.limits)]
+    if sum(map(len, each)) > MAX_SHAPE_NAMES or sum([len(name) for one in each for name in one]) > MAX_SHAPE_TEXT:
+        return ()
+    amounts = [tuple(one.items()) for one in each]
+    return tuple(zip(amounts[::2], amounts[1::2], strict=True))

@@ -23,6 +23,7 @@ from webhook.model.free_resources import (
 from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import RequestedAmounts, ResourceAmounts
+from webhook.model.pod_summary import CLAIMED_DEVICES
 from webhook.model.waiting_pods import (
     NO_KINDS,
     UnitSum,
@@ -208,7 +209,7 @@ class CapacityView:
         unseen = max(0, 2 * self.replicas - 1)
         needs = NodeNeeds(cpu_milli, memory, dict(others))
         taken = PendingDeviceUse(offered, needs, self.class_offers(), self.devices)
-        for held in {*self._waiting.resources(), *self._assumed.units}:
+        for held in self._awaited((*self._gpus, *self.devices.class_by_resource, CLAIMED_DEVICES)):
             taken.add_pods(held, self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS))
         taken_devices = taken.devices + unseen * offered.most_per_card
         if ports:
@@ -241,13 +242,20 @@ class CapacityView:
     def _nodes_with_others(self, nodes: int, others: ResourceAmounts) -> int:
         """Return the nodes that have other resources free, whatever waiting and assumed pods take of them."""
         pods, taken = max(1, 2 * self.replicas), dict.fromkeys((name for name, _ in others), 0)
-        for held in {*self._waiting.resources(), *self._assumed.units}:
+        for held in self._awaited(self._gpus):
             kinds = self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS)
             if not add_other_amounts(taken, kinds, nodes, self._gpus.get(held, EMPTY_INDEX)):
                 return 0
         for name, amount in others:
             nodes &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(taken[name] + pods * amount)
         return nodes
+
+    def _awaited(self, served: Iterable[str]) -> set[str]:
+        """Return those of the resources that some node serves that waiting or assumed pods name.
+
+        Pods may name thousands of others, which no node gives them.
+        """
+        return {name for name in served if name in self._waiting or name in self._assumed.units}
 
     def _pending_units(self, resource: str, nodes: int) -> UnitSum:
         """Return the units of a resource that waiting and assumed pods may take on these nodes."""
@@ -257,9 +265,9 @@ class CapacityView:
     def _pending_amounts_of_others(self, resource: str, nodes: int) -> tuple[int, int, int]:
         """Return CPU, memory and number of waiting and assumed pods that may hold other resources of these nodes."""
         cpu_milli = memory = pods = 0
-        for name in {*self._waiting.resources(), *self._assumed.units} - {resource}:
+        for name in self._awaited(self._gpus):
             taken = self._pending_units(name, nodes)
-            if taken.units and (free := self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)):
+            if name != resource and taken.units and (free := self._gpus.get(name, EMPTY_INDEX).total_amount(nodes)):
                 more = taken.amounts_with(free)
                 cpu_milli, memory, pods = cpu_milli + more[0], memory + more[1], pods + min(taken.units, free)
         return cpu_milli, memory, pods

@@ -8,6 +8,7 @@ Source: `k8s.io/component-helpers/resource`, PodRequests and PodLimits. `max_con
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -133,10 +134,44 @@ def is_sidecar(container: Container) -> bool:
 
 
 def effective_requests(pod: Pod) -> dict[str, int]:
-    """Return the effective request of every resource in nano-units, zeros left out."""
-    names = sorted({name for amounts in _pod_resource_maps(pod) for name in amounts})
-    amounts = ((name, effective_amount(pod, name)) for name in names)
-    return {name: amount for name, amount in amounts if amount}
+    """Return the effective request of every resource in nano-units, zeros left out.
+
+    In one pass: a pod of the cluster may have thousands of containers, and of names.
+    """
+    spec = pod.spec
+    amounts = Counter[str]()
+    for container in spec.containers:
+        amounts.update(_requests_of_container(container.resources))
+    if spec.init_containers:
+        amounts = _peaks_with_init(amounts, spec.init_containers)
+    if spec.resources is not None:
+        amounts.update(_pod_level_requests(spec, spec.resources, amounts))
+    amounts.update({name: _nano_or_zero(written) for name, written in spec.overhead.items()})
+    return {name: amount for name, amount in sorted(amounts.items()) if amount}
+
+
+def _peaks_with_init(running: Counter[str], init: Iterable[Container]) -> Counter[str]:
+    """Return `peak_with_init` of every resource."""
+    sidecars, highest = Counter[str](), Counter[str]()
+    for container in init:
+        for name, amount in _requests_of_container(container.resources).items():
+            highest[name] = max(highest[name], sidecars[name] + amount)
+            sidecars[name] += amount if is_sidecar(container) else 0
+    return Counter({name: max(running[name] + sidecars[name], highest[name]) for name in {**running, **highest}})
+
+
+def _pod_level_requests(spec: PodSpec, level: ResourceRequirements, containers: Counter[str]) -> dict[str, int]:
+    """Return what the pod level adds to the requests of containers."""
+    each = (one.resources for one in (*spec.containers, *spec.init_containers))
+    stated = {name for one in each for amounts in (one.limits, one.requests) for name in amounts}
+    written = {name: amount for name, amount in level.limits.items() if name not in stated} | level.requests
+    return {
+        name: _nano_or_zero(amount) - containers[name] for name, amount in written.items() if _allows_pod_level(name)
+    }
+
+
+def _requests_of_container(resources: ResourceRequirements) -> dict[str, int]:
+    return {name: _nano_or_zero(amount) for name, amount in (resources.limits | resources.requests).items()}
 
 
 def negative_resources(pod: Pod) -> list[str]:

@@ -27,6 +27,10 @@ CLAIMED_DEVICES = "resourceclaims"
 """Stands for the devices of a pod's claims, which count by the claims: what it needs of a node besides counts too."""
 
 
+MAX_CONSTRAINT_BYTES = 16 * 1024
+"""Bytes of a node selector and of required node affinity. With 100 names of nodes they have 4,000."""
+
+
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
     """Nodes where a pod may run: label pairs, and required terms (a node must match at least one), or None."""
 
@@ -115,7 +119,7 @@ def summarize_pod(
         best_effort = not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))
     kind = scope_attributes(pod, best_effort=best_effort)
     may_wait = requests_gpus or bool(pod.spec.resource_claims)
-    constraints = node_constraints(pod) if may_wait and not node else None
+    constraints = _kept_constraints(pod) if may_wait and not node else None
     claims = pod_claim_uses(pod) if pod.spec.resource_claims else ()
     nominated = intern(nominated_node(pod))
     gated, volumes = bool(pod.spec.scheduling_gates) and not nominated, _stored_volumes(pod)
@@ -154,6 +158,13 @@ def node_constraints(pod: Pod) -> NodeConstraints:
 
 _shared_constraints = request_cache(1024)(NodeConstraints)
 """Pods of one workload share their constraints."""
+
+
+def _kept_constraints(pod: Pod) -> NodeConstraints:
+    """Return the constraints of a pod of the cluster. One with too many counts as if it may run on every node."""
+    spec = pod.spec
+    size = len(msgspec.json.encode((spec.node_selector, required_terms(spec))))
+    return node_constraints(pod) if size <= MAX_CONSTRAINT_BYTES else NodeConstraints()
 
 
 def allowed_nodes(where: NodeConstraints, fleet: Fleet) -> int:

@@ -29,8 +29,17 @@ def parse_nano(amount: QuantityText) -> int:
     return _parse_nano_text(amount_text(amount))
 
 
+_PLAIN_DIGITS = 9
+_PLAIN_SUFFIXES = {"": NANO, "m": NANO // 1000, "Ki": NANO << 10, "Mi": NANO << 20, "Gi": NANO << 30}
+"""Suffixes of most amounts, in nano-units; with that many digits none is beyond 64 bits."""
+
+
 @request_cache(2048)
 def _parse_nano_text(text: str) -> int:
+    digits = text.rstrip("mKMGi")
+    scale = _PLAIN_SUFFIXES.get(text[len(digits) :])
+    if scale is not None and len(digits) <= _PLAIN_DIGITS and digits.isascii() and digits.isdigit():
+        return int(digits) * scale
     unscaled, exponent, *_ = parse_quantity(text.strip(" "))
     if not unscaled:
         return 0

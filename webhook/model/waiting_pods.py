@@ -66,18 +66,26 @@ class WaitingPods:
         self._counts: Mapping[WaitingKind, int] = {}
         self._units: UnitsByResource = {}
         self._merged: dict[str, KindCounts] = {}
-        for kind, count in counts.items():
-            self._count(kind, count)
-        self._counts = dict(counts)
+        if counts:
+            self._set_counts(counts)
 
     def with_changes(self, counts: Mapping[WaitingKind, int]) -> WaitingPods:
         """Return the pods with the numbers of some kinds replaced."""
         changed = WaitingPods({}, self._fleet)
-        changed._units = self._units
-        for kind, count in counts.items():
-            changed._count(kind, count - self._counts.get(kind, 0))
-        changed._counts = {kind: count for kind, count in {**self._counts, **counts}.items() if count}
+        changed._units, changed._counts = self._units, self._counts
+        changed._set_counts(counts)
         return changed
+
+    def _set_counts(self, counts: Mapping[WaitingKind, int]) -> None:
+        """Replace the numbers of some kinds; of the units, each resource that changes is copied once."""
+        units, copied = dict(self._units), dict[str, dict[UnitKind, int]]()
+        for kind, count in counts.items():
+            if change := count - self._counts.get(kind, 0):
+                if kind.resource not in copied:
+                    copied[kind.resource] = dict(units.get(kind.resource, NO_KINDS))
+                _add_pods(copied[kind.resource], self._unit_kind(kind), change)
+        self._units = {name: kinds for name, kinds in (units | copied).items() if kinds}
+        self._counts = {kind: count for kind, count in {**self._counts, **counts}.items() if count}
 
     def kinds_of(self, resource: str) -> KindCounts:
         """Return the pods that wait for a resource."""
@@ -88,17 +96,14 @@ class WaitingPods:
             self._merged[resource] = _merge_kinds(kinds, self._fleet.all_nodes)
         return self._merged[resource]
 
-    def resources(self) -> tuple[str, ...]:
-        """Return the resources that pods wait for."""
-        return tuple(self._units)
+    def __contains__(self, resource: str) -> bool:
+        return resource in self._units
 
-    def _count(self, kind: WaitingKind, change: int) -> None:
-        if change:
-            advertising = self._fleet.nodes_advertising(kind.resource) or self._fleet.all_nodes
-            nodes = allowed_nodes(kind.constraints, self._fleet) & advertising
-            others = tuple(each for each in kind.others if each[0] in self._fleet.other_resources)
-            units = UnitKind(nodes, kind.count, kind.cpu_milli, kind.memory, others)
-            self._units = with_units_changed(self._units, kind.resource, units, change)
+    def _unit_kind(self, kind: WaitingKind) -> UnitKind:
+        advertising = self._fleet.nodes_advertising(kind.resource) or self._fleet.all_nodes
+        nodes = allowed_nodes(kind.constraints, self._fleet) & advertising
+        others = tuple(each for each in kind.others if each[0] in self._fleet.other_resources)
+        return UnitKind(nodes, kind.count, kind.cpu_milli, kind.memory, others)
 
 
 def _merge_kinds(kinds: KindCounts, nodes: int) -> KindCounts:
@@ -220,7 +225,11 @@ def add_other_amounts(amounts: dict[str, int], kinds: Iterable[KindCounts], node
 def with_units_changed(units: UnitsByResource, resource: str, kind: UnitKind, change: int) -> UnitsByResource:
     """Return the units with the number of pods of a kind changed."""
     kinds = dict(units.get(resource, NO_KINDS))
+    _add_pods(kinds, kind, change)
+    return {**units, resource: kinds}
+
+
+def _add_pods(kinds: dict[UnitKind, int], kind: UnitKind, change: int) -> None:
     kinds[kind] = kinds.get(kind, 0) + change
     if not kinds[kind]:
         del kinds[kind]
-    return {**units, resource: kinds}

@@ -8,7 +8,8 @@ Ports are bounded: a pod with too many, or one too many in the cluster, counts a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from webhook.model.fleet import Fleet
@@ -36,12 +37,14 @@ EVERY_PORT = HostPort(0, "", "")
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:
     """Return the host ports of a pod's main containers and sidecars."""
-    return frozenset(
-        HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ALL_INTERFACES)
-        for container in (*pod.spec.containers, *filter(is_sidecar, pod.spec.init_containers))
-        for port in container.ports
-        if port.host_port > 0
-    )
+    return frozenset(_each_host_port(pod))
+
+
+def _each_host_port(pod: Pod) -> Iterator[HostPort]:
+    for container in (*pod.spec.containers, *filter(is_sidecar, pod.spec.init_containers)):
+        for port in container.ports:
+            if port.host_port > 0:
+                yield HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ALL_INTERFACES)
 
 
 def held_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -51,8 +54,8 @@ def held_ports(pod: Pod) -> tuple[HostPort, ...]:
             break
     else:  # most pods with GPUs
         return ()
-    ports = host_ports(pod)
-    return tuple(sorted(ports)) if len(ports) <= MAX_POD_PORTS else (EVERY_PORT,)
+    ports = list(islice(_each_host_port(pod), MAX_POD_PORTS + 1))
+    return tuple(sorted(set(ports))) if len(ports) <= MAX_POD_PORTS else (EVERY_PORT,)
 
 
 def find_port_conflicts(requested: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
