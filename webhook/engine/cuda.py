@@ -257,8 +257,8 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
     does not change `rivals` and can only reduce `reachable`.
 
     Attributes:
-        reachable: Drivers and GPUs of the nodes that may take the pod. If there are no rivals, new nodes with whole
-            GPUs count that a group may add.
+        reachable: Drivers and GPUs of the nodes that may take the pod; empty unless a requirement is unknown. If there
+            are no rivals, new nodes with whole GPUs count that a group may add.
         rivals: Those of every node with the requested name that it tolerates and its node selector allows. Nodes that
             are not ready or cordoned count if there are no others.
         no_rivals: True if there are none of these, nor such new nodes: it cannot get a GPU as it is.
@@ -283,11 +283,12 @@ def offers_sure_to_run(
     projected = feasible if feasible.view is context.view else context.feasible
     by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
     rivals = named & projected.tolerated or named & projected.tolerated_when_usable
+    reachable = context.offer_nodes & (context.feasible.nodes | projected.nodes)
     others = by_class.whole_gpus
     if not rivals and None in requirements:
         others |= _hardware_of_new_nodes(context)
     current = _CurrentHardware(
-        fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | others,
+        fleet.hardware_of_nodes(reachable) | others if None in requirements else frozenset(),
         fleet.hardware_of_nodes(rivals) | by_class.whole_gpus,
         no_rivals=not (rivals or others),
     )

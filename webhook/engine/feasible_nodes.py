@@ -123,7 +123,7 @@ class FeasibleNodes:
         self._nodes_with_ports = -1
         self._amounts: RequestedAmounts | None = None
         self._ties: PodTies | None = None
-        self._tied: dict[int, TiedNodes | None] = {}
+        self._tied: list[tuple[int, TiedNodes | None]] = []
         self._ports: tuple[HostPort, ...] | None = None
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
@@ -215,9 +215,12 @@ class FeasibleNodes:
         if not ties and not waiting:
             return UNTIED
         counted = selected if ties.spread else self.selected  # affinity and anti-affinity ignore node affinity
-        if counted not in self._tied:
-            self._tied[counted] = self.view.find_tied_nodes(ties, waiting, counted, self.tolerated)
-        return self._tied[counted]
+        for known, tied in self._tied:  # two at most: a large mask takes long to hash, and not to compare
+            if known == counted:
+                return tied
+        tied = self.view.find_tied_nodes(ties, waiting, counted, self.tolerated)
+        self._tied.append((counted, tied))
+        return tied
 
     def ties(self) -> PodTies:
         """Return what ties the pod to others. Computed once."""

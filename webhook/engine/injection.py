@@ -127,12 +127,12 @@ def _add_tolerations(
     present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
-        taints = dict.fromkeys(taint for taint, tainted in gpu_taints(context.view.fleet) if tainted & nodes)
-        taints |= dict.fromkeys(more)
+        taints = [taint for taint, tainted in gpu_taints(context.view.fleet) if tainted & nodes]
+        taints += more
         if mutation.applied_choice is not None and mutation.applied_choice.group:
             offers = mutation.applied_choice.offers
-            taints |= dict.fromkeys(t for offer in offers for t in offer.taints if is_gpu_taint(t.key, t.value))
-        for taint in taints:
+            taints += [each for offer in offers for each in offer.taints if is_gpu_taint(each.key, each.value)]
+        for taint in dict.fromkeys(taints):
             if not tolerates_all(present, (taint,)):
                 operator = "Equal" if taint.value else "Exists"
                 missing.append(Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect))

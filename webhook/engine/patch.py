@@ -91,7 +91,8 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
     annotations = {**mutation.annotations, DECISION_ANNOTATION: _encode(record).decode()}
     if mutation.original_resources:
         annotations[ORIGINAL_ANNOTATION] = _encode(mutation.original_resources).decode()
-    texts = [key + value for key, value in (mutation.pod.metadata.annotations | annotations).items()]
+    whole = mutation.pod.metadata.annotations | annotations
+    texts = [*whole, *whole.values()]
     if sum(map(len, texts)) * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES:
         return annotations
     encoded = sum(len(text.encode(errors="surrogatepass")) for text in texts)

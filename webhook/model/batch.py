@@ -208,8 +208,9 @@ def gang_sign(pod: Pod) -> str:
     if (stated := _stated_sign(pod)) is not None:
         return stated
     for kind, keys in (("label", pod.metadata.labels), ("annotation", pod.metadata.annotations)):
-        if key := next((key for key in GROUP_LABELS if key in keys and not _is_only_pod(pod, key)), ""):
-            return f"{kind} {key}"
+        for key in filter(keys.__contains__, GROUP_LABELS):
+            if not _is_only_pod(pod, key):
+                return f"{kind} {key}"
     if owner := next(filter(_is_gang_owner, pod.metadata.owner_references), None):
         return f"owner {owner.kind}"
     return "schedulingGroup" if pod.spec.scheduling_group else "workloadRef" if pod.spec.workload_ref else ""
@@ -221,6 +222,8 @@ def _stated_sign(pod: Pod) -> str | None:
     A rendezvous address counts only without a number.
     """
     ranks = stated_ranks(pod)
+    if not ranks:
+        return None
     several = next((sign for sign, count in ranks if count > 1 and not _is_address(sign)), "")
     if several or any(states_one_pod(sign) for sign, _ in ranks):
         return several
@@ -436,9 +439,11 @@ def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
             yield f"{env.name}={value}", SEVERAL
         elif (env.name in INDEX_VARIABLES and value != "0") or env.name == CLUSTER_VARIABLE:
             yield env.name, SEVERAL
+    if not (container.command or container.args):
+        return
     command = list(_first_texts(container.command + container.args))
     text = " ".join(command)
-    if text and any(part in text for part in _PARTS):
+    if any(part in text for part in _PARTS):
         yield from _ranks_in_command([expand_references(each, values) for each in command])
 
 

@@ -267,10 +267,6 @@ class NodeCounts:
         """Return the mask of the nodes with any."""
         return union_masks(self.planes)
 
-    def within(self, nodes: int) -> NodeCounts:
-        """Return the numbers of the nodes of a mask; 0 for others."""
-        return NodeCounts([plane & nodes for plane in self.planes]) if self.planes else self
-
     def total(self, nodes: int) -> int:
         """Return the sum over the nodes of a mask."""
         total = 0

@@ -124,7 +124,7 @@ EVERY_POD = PodSelector((), (), ())
 
 def is_unknown_selection(selector: PodSelector) -> bool:
     """Return whether it is not known which pods a selector selects, because it is not kept, or by an index."""
-    return selector is EVERY_POD or any(one.key in _UNKNOWN_KEYS for one in selector.labels)
+    return selector is EVERY_POD or not _UNKNOWN_KEYS.isdisjoint([one.key for one in selector.labels])
 
 
 class PodCounts(NamedTuple):

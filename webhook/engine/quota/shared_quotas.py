@@ -110,7 +110,7 @@ def _possible_nodes(mutation: PodMutation, fleet: Fleet) -> int:
 
 def _weigh_names(totals: Mapping[str, int], nodes: int, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
     spec = mutation.pod.spec
-    units = tuple((name, count) for name, count in totals.items() if parse_gpu_resource(name) is not None)
+    units = tuple([(name, count) for name, count in totals.items() if parse_gpu_resource(name) is not None])
     if spec.node_name:
         return weigh_on_node(units, fleet, spec.node_name)
     return weigh_units(fleet, units, nodes, spec.node_selector.get(PRODUCT_LABEL, ""))

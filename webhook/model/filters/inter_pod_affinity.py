@@ -105,13 +105,13 @@ def required_anti_affinity(pod: Pod, identity: PodIdentity) -> tuple[RequiredTer
     """Return the required anti-affinity of a pod, each term once. A term without a selector excludes no pod."""
     affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
     terms = _parse_terms(affinity.required, identity) if affinity is not None and affinity.required else ()
-    return tuple(term for term in terms if term.pods.labels != NOTHING_SELECTED)
+    return tuple([term for term in terms if term.pods.labels != NOTHING_SELECTED])
 
 
 def _parse_terms(written: tuple[Any, ...], identity: PodIdentity) -> tuple[RequiredTerm, ...]:
     if len(msgspec.json.encode(written)) > MAX_TERM_BYTES:
         return (EXCLUDES_ALL,)
-    return tuple(dict.fromkeys(_required_term(parse_affinity_term(data), identity) for data in written))
+    return tuple(dict.fromkeys([_required_term(parse_affinity_term(data), identity) for data in written]))
 
 
 def _required_term(term: PodAffinityTerm, identity: PodIdentity) -> RequiredTerm:
@@ -156,7 +156,7 @@ def with_label_keys(
     )
 
 
-class AffinityNodes(NamedTuple):
+class AffinityNodes(msgspec.Struct, frozen=True):
     """The nodes that a pod's own required affinity and anti-affinity allow.
 
     Attributes:

@@ -26,11 +26,10 @@ def required_features(pod: Pod) -> tuple[str, ...]:
     spec, found = pod.spec, set[str]()
     if spec.host_network and spec.host_users is False:
         found.add(USERS_OF_HOST_NETWORK)
-    for container in spec.containers + spec.init_containers:
+    for container in spec.containers + spec.init_containers + spec.ephemeral_containers:  # the last have no rules
         for rule in container.restart_policy_rules:
             if rule.action == RESTART_ALL_ACTION:
                 found.add(RESTART_ALL)
-    for container in spec.containers + spec.init_containers + spec.ephemeral_containers:
         for mount in container.volume_mounts:
             if mount.bind_mount_options:
                 found.add(BIND_OPTIONS)

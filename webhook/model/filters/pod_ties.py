@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from webhook.model.filters.inter_pod_affinity import (
     AffinityNodes,
     AntiAffinityIndex,
@@ -51,7 +54,7 @@ TieKey = RequiredTerm | HostPort | PodGroup
 """What pods are counted by on each node: a term or host port that excludes others, or the labels that terms select."""
 
 
-class PodTies(NamedTuple):
+class PodTies(msgspec.Struct, frozen=True):
     """The required affinity, anti-affinity and spread of a new pod, with the labels that selectors see.
 
     Attributes:
@@ -81,9 +84,9 @@ def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
     known = own.namespace, tuple(own.labels.items())
     if spec.affinity is None and not spec.topology_spread_constraints:
         return PodTies(*known)
-    written = required_affinity(pod, own)
-    near, apart = (tuple(map(merge_namespaces, terms)) for terms in (written, required_anti_affinity(pod, own)))
-    spread = required_spread(pod, own)
+    written, spread = required_affinity(pod, own), required_spread(pod, own)
+    near = tuple([merge_namespaces(term) for term in written])
+    apart = tuple([merge_namespaces(term) for term in required_anti_affinity(pod, own)])
     unknown = any(map(is_unknown_selection, _selections(near, apart, spread)))
     return PodTies(*known, near, apart, spread, near != written, unknown)
 
@@ -168,7 +171,7 @@ def count_by_term(pods: Iterable[Pod]) -> dict[RequiredTerm, Counter[str]]:
     return counts
 
 
-class TiedNodes(NamedTuple):
+class TiedNodes(msgspec.Struct, frozen=True):
     """The nodes to which its ties allow a pod.
 
     Attributes:
@@ -199,7 +202,7 @@ UNTIED = TiedNodes(-1, 0, -1)
 """The nodes of a pod without ties: all."""
 
 
-class Takers(NamedTuple):
+class Takers(msgspec.Struct, frozen=True):
     """Pods that may get a node before a new pod does.
 
     Attributes:
@@ -360,13 +363,13 @@ def _with_takers(
             blocked[key] = blocked.get(key, 0) + each.most_excluded(waiting, fleet)
     keys = [key for key, count in blocked.items() if count]
     if not keys:
-        return found._replace(on_nodes=on_nodes) if on_nodes else found
+        return replace(found, on_nodes=on_nodes) if on_nodes else found
     if len(keys) > 1:
         return None
     masks = fleet.domains_of_label(keys[0]).masks
     if len(masks) > MAX_DOMAINS:
         return None
-    return found._replace(on_nodes=on_nodes, domains=masks, blocked=blocked[keys[0]])
+    return replace(found, on_nodes=on_nodes, domains=masks, blocked=blocked[keys[0]])
 
 
 def pending_pod(pod: Pod, namespace: str) -> PendingPod:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import NamedTuple
+
+import msgspec
 
 from webhook.model.api_struct import ApiStruct
 from webhook.model.filters.inter_pod_affinity import PodIdentity, with_label_keys
@@ -47,7 +48,7 @@ SPREAD_VIOLATED = "node(s) didn't match pod topology spread constraints"
 SPREAD_KEY_MISSING = f"{SPREAD_VIOLATED} (missing required label)"
 
 
-class SpreadConstraint(NamedTuple):
+class SpreadConstraint(msgspec.Struct, frozen=True):
     """A constraint with `whenUnsatisfiable: DoNotSchedule`.
 
     Attributes:
@@ -67,9 +68,11 @@ class SpreadConstraint(NamedTuple):
 def required_spread(pod: Pod, identity: PodIdentity) -> tuple[SpreadConstraint, ...]:
     """Return the constraints of a pod that keep it from nodes."""
     return tuple(
-        _parse_constraint(each, identity)
-        for each in pod.spec.topology_spread_constraints
-        if each.when_unsatisfiable == "DoNotSchedule"
+        [
+            _parse_constraint(each, identity)
+            for each in pod.spec.topology_spread_constraints
+            if each.when_unsatisfiable == "DoNotSchedule"
+        ]
     )
 
 
@@ -89,12 +92,12 @@ def _parse_constraint(written: TopologySpreadConstraint, identity: PodIdentity) 
     )
 
 
-class SpreadNodes(NamedTuple):
+class SpreadNodes(msgspec.Struct, frozen=True):
     """The nodes that one constraint allows, by the pods that run.
 
     Attributes:
         allowed: Their mask.
-        counts: Pods of the constraint on each node that counts.
+        counts: Pods of the constraint on each node.
         nodes: Mask of the nodes that count.
         least: The least number of pods of a domain.
         domains: The number of domains that count.
@@ -125,7 +128,7 @@ class SpreadNodes(NamedTuple):
         most = _most_in_domain(self.constraint, self.least)
         for domain in fleet.domains_of_label(self.constraint.topology_key).masks:
             if domain & self.nodes & self.allowed:
-                yield domain, most + 1 - self.counts.total(domain)
+                yield domain, most + 1 - self.counts.total(domain & self.nodes)
 
 
 def find_spread_nodes(
@@ -165,19 +168,19 @@ def _no_labels(_namespace: str) -> Mapping[str, str]:
 
 
 def _nodes_of_constraint(constraint: SpreadConstraint, pods: PodCounts, nodes: int, fleet: Fleet) -> SpreadNodes:
-    domains, counts = fleet.domains_of_label(constraint.topology_key), pods.running.within(nodes)
+    domains, counts = fleet.domains_of_label(constraint.topology_key), pods.running
     by_domain: list[tuple[int, int]] = []
     if domains.are_single_nodes:
         number, least = nodes.bit_count(), counts.least(nodes) if nodes else 0
     else:
-        by_domain = [(mask, counts.total(mask)) for mask in domains.masks if mask & nodes]
+        by_domain = [(mask, counts.total(inside)) for mask in domains.masks if (inside := mask & nodes)]
         number, least = len(by_domain), min([count for _, count in by_domain], default=0)
     least = least if number >= constraint.min_domains else 0
     most = _most_in_domain(constraint, least)
-    if domains.are_single_nodes:
-        allowed = counts.nodes_with_at_most(most, domains.nodes)
-    elif most < 0:
+    if most < 0:
         allowed = 0
+    elif domains.are_single_nodes:
+        allowed = counts.nodes_with_at_most(most, nodes) | domains.nodes & ~nodes
     else:
         allowed = domains.nodes & ~union_masks([mask for mask, count in by_domain if count > most])
     return SpreadNodes(constraint, allowed, counts, nodes, least, number, pods.waiting)
