@@ -20,6 +20,7 @@ import pytest
 from tests.audit.test_claim_validation import ACCEPTED as ACCEPTED_CLAIMS
 from tests.audit.test_claim_validation import REJECTED as REJECTED_CLAIMS
 from tests.audit.test_claim_validation import VERSIONS
+from tests.audit.test_pod_placement import nodes as nodes_of_placement
 from tests.audit.test_pod_placement import place_pod
 from tests.builders import Json, make_node, make_pod
 from tests.cluster.client import RefusedError
@@ -65,6 +66,9 @@ CLASSES = [
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 IMPLICIT = f"{DEVICE_CLASS_PREFIX}{MIG}"
 A10 = "NVIDIA A10"
+A10_LABELS = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "23028"}
+"""The labels of a node whose device plugin advertises one A10."""
+
 KUBELET = f"v{wanted_version()}"
 WAITING = ""
 ADVERTISED = "a GPU of the device plugin"
@@ -619,6 +623,29 @@ def test_with_the_extender_slices_leave_cards_whole(
             extender.kill()
             alone = eventually(create_pod(plane, namespace, "alone", exactly(SMALL)), until=_node)
             assert _node(alone) not in nodes
+
+
+@pytest.mark.skipif(not CHARGES_EXTENDED, reason="classes serve extended resources from Kubernetes 1.36 on")
+def test_with_the_extender_a_gpu_comes_from_the_plugin_or_the_class_that_place_ranks_first(
+    plane: Plane, namespace: str, publish: Callable[..., None], tmp_path: Path
+) -> None:
+    """A small card of a device plugin stays free without the extender: its node has fewer CPUs."""
+    published, plugin = f"gpus-{namespace[-6:]}-class", f"gpus-{namespace[-6:]}-plugin"
+    publish(two_cards(published))
+    a10 = make_node(plugin, A10_LABELS, cpu=8, **{"nvidia.com/gpu": 1})
+    wish = Wish(limits={"nvidia.com/gpu": "1", "cpu": "2"})
+    placed = place_pod(
+        pod_with_limits(namespace, "p", wish), *CLASSES, make_node(published), *two_cards(published), a10
+    )
+    assert nodes_of_placement(placed) == [plugin, published]
+    added = add_nodes(plane, [a10])
+    try:
+        assert _node(eventually(create_pod(plane, namespace, "alone", wish), until=_node)) == published
+        with serve_extender(plane, tmp_path) as (_, entry), plane.scheduler_with(extenders=[entry]):
+            nodes = [_node(eventually(create_pod(plane, namespace, name, wish), until=_node)) for name in ("b", "c")]
+        assert nodes == [plugin, published]
+    finally:
+        remove_nodes(plane, added)
 
 
 @contextmanager
