@@ -253,9 +253,9 @@ def test_fit(case: Case) -> None:
 KEEPS = {
     "true": ["audit GPU-R103"],
     "false": ["warn GPU-R101"],
-    "True": ["warn GPU-R104", "audit GPU-R103"],
-    "yes": ["warn GPU-R104", "audit GPU-R103"],
-    "": ["warn GPU-R104", "audit GPU-R103"],
+    "True": ["audit GPU-R103", "warn GPU-R104"],
+    "yes": ["audit GPU-R103", "warn GPU-R104"],
+    "": ["audit GPU-R103", "warn GPU-R104"],
 }
 
 

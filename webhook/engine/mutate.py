@@ -9,12 +9,10 @@ from webhook.engine.class_fit import explain_request_by_class
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, inject_for_claims, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
-from webhook.engine.own_annotations import KEPT, invalid_truth_value
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
-from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
@@ -118,7 +116,7 @@ def _apply_right_sizing(
     if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
         mutation.policy = choice.policy
         apply_choice(choice, context.gpu_requests, mutation, context.namespace.limited_resources)
-    findings = [*declared.errors, *invalid_truth_value(KEEP_ANNOTATION, context.pod.metadata.annotations, KEPT)]
+    findings = list(declared.errors)
     first = context.gpu_requests.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     path = (*first.path, "resources", side, first.resource.name)

@@ -56,7 +56,6 @@ def invalid_annotations(pod: Pod) -> list[PolicyFinding]:
     unknown = [key for key in keys if key not in OWN_ANNOTATIONS]
     violations = [_unknown_annotation(key) for key in unknown[:MAX_REPORTED_KEYS]]
     violations += declared_need_of(pod).errors
-    violations += invalid_truth_value(KEEP_ANNOTATION, annotations, KEPT)
     topology = annotations.get(TOPOLOGY_ANNOTATION)
     if topology is not None and topology not in NVLINK_ANNOTATIONS:
         allowed = ", ".join(NVLINK_ANNOTATIONS)
@@ -69,16 +68,11 @@ def invalid_annotations(pod: Pod) -> list[PolicyFinding]:
     cuda = annotations.get(CUDA_ANNOTATION)
     if cuda is not None and parse_cuda_annotation(cuda) is None:
         violations.append(unreadable_requirement(CUDA_ANNOTATION, cuda, ("metadata", "annotations", CUDA_ANNOTATION)))
-    violations += invalid_truth_value(CUDA_COMPAT_ANNOTATION, annotations, IGNORED)
+    for key, effect in ((KEEP_ANNOTATION, KEPT), (CUDA_COMPAT_ANNOTATION, IGNORED)):
+        if (value := annotations.get(key, "true")) not in TRUTH_VALUES:
+            must, fix = '"true" or "false"', f'Write {key}: "true".'
+            violations.append(_invalid_annotation(key, value, must, fix, effect))
     return violations
-
-
-def invalid_truth_value(key: str, annotations: Mapping[str, str], effect: str) -> list[PolicyFinding]:
-    """Report an annotation that must be true or false and has another value, and the effect of that value."""
-    value = annotations.get(key, "true")
-    if value in TRUTH_VALUES:
-        return []
-    return [_invalid_annotation(key, value, '"true" or "false"', f'Write {key}: "true".', effect)]
 
 
 def _unknown_annotation(key: str) -> PolicyFinding:
