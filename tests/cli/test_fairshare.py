@@ -154,4 +154,12 @@ def test_the_demo_has_groups_above_and_below_their_share_at_any_time(rightslice:
 def test_only_the_demo_is_called_one(rightslice: Run, cluster: str) -> None:
     results = (rightslice(command, "--cluster", cluster) for command in ("fairshare", "capacity"))
     assert ["demo" in each.err for each in results] == [False, False]
-    assert "demo is an example cluster" in rightslice("capacity", "--cluster", "demo").err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["capacity", "lint", "kueue config", "place cluster.yaml", "simulate -f cluster.yaml", "policy lint policies"],
+)
+def test_every_command_that_reads_the_demo_calls_it_one(rightslice: Run, command: str) -> None:
+    result = rightslice(*command.split(), "--cluster", "demo")
+    assert result.err.count("note: demo is an example cluster, not yours\n") == 1

@@ -91,6 +91,26 @@ def test_a_check_imports_no_slow_package_that_it_does_not_need(flags: list[str],
     assert out.splitlines()[-1].decode() == needed
 
 
+LEADING = {
+    "a namespace": ("-n team-a lint --cluster demo", "lint --cluster demo -n team-a"),
+    "a flag with an equals sign": ("--namespace=team-a lint --cluster demo", "lint --cluster demo --namespace=team-a"),
+    "several, and a command of a group": (
+        "--kubeconfig none --context c layout status layout",
+        "layout status layout --kubeconfig none --context c",
+    ),
+    "arguments after --": ("-n team-a check -- cluster.yaml", "check -n team-a -- cluster.yaml"),
+    "no command": ("-n team-a", "-n team-a"),
+}
+
+
+@pytest.mark.parametrize(("leading", "usual"), LEADING.values(), ids=LEADING)
+def test_flags_of_kubectl_mean_the_same_before_the_command(leading: str, usual: str) -> None:
+    first, second = (start(*call.split()) for call in (leading, usual))
+
+    assert first.communicate() == second.communicate()
+    assert first.returncode == second.returncode
+
+
 @pytest.mark.parametrize(
     ("program", "want"),
     [

@@ -50,6 +50,9 @@ VERSION_LINE = f"{PROGRAM} {__version__}\n"
 COMPLETER = "kubectl_complete-rightslice"
 """The name by which kubectl asks a plugin for completions; the last argument is to be completed."""
 
+FLAGS_OF_KUBECTL = {"-n", "--namespace", "--context", "--kubeconfig"}
+"""Flags that kubectl accepts before a command too; each has a value."""
+
 PROJECT_FILE = ".rightslice.yaml"
 COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
 """Set by a shell that asks for completions; read by typer."""
@@ -71,6 +74,7 @@ def run() -> None:
     if arguments in (["version"], ["--version"]) and not completing:
         sys.stdout.write(VERSION_LINE)
         return
+    arguments = _with_leading_flags_last(arguments)
     if arguments[:1] == ["help"]:
         arguments = [*(each for each in arguments[1:] if each != "help"), "--help"]
     from typer.main import get_command
@@ -84,6 +88,15 @@ def run() -> None:
         if error.filename is None:
             raise
         _exit_with_file_error(error)
+
+
+def _with_leading_flags_last(arguments: list[str]) -> list[str]:
+    """Return the arguments with flags before the command, where kubectl accepts them, after it."""
+    count = 0
+    while count < len(arguments) and arguments[count].partition("=")[0] in FLAGS_OF_KUBECTL:
+        count += 1 if "=" in arguments[count] else 2
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [*arguments[count:end], *arguments[:count], *arguments[end:]]
 
 
 def _exit_with_file_error(error: OSError) -> NoReturn:

@@ -122,7 +122,7 @@ def explain_command(
         return
     if file and code is not None:
         command = f"rightslice explain -f {sanitize(file[0])}"
-        exit_with_error(f"explain takes a code or -f FILE, found both. For the file: {command}")
+        exit_with_error(f"explain takes {sanitize(code)} or -f, found both. For all objects of the file: {command}")
     given = EvaluationFlags(
         cluster=cluster,
         access=ClusterFlags(kubeconfig, context),

@@ -10,7 +10,7 @@ import typer
 from webhook.cli import flags
 from webhook.cli.audit_inputs import read_files_snapshot
 from webhook.cli.cluster_access import ClusterFlags, reject_access_flags
-from webhook.cli.inputs import read_cluster_view
+from webhook.cli.inputs import note_demo, read_cluster_view
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_result
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -55,6 +55,7 @@ def print_kueue_config(
         exit_with_error(f"--resource: must be DOMAIN/NAME, found {resource!r}. Write example.com/gpu-milli")
     files, access = list(filename or ()), ClusterFlags(kubeconfig, context)
     cluster = flags.files_or_cluster(called, files, cluster)
+    note_demo(cluster)
     if files:
         reject_access_flags(access)
     fleet = (read_files_snapshot(files).view if files else read_cluster_view(cluster, {}, access)).fleet

@@ -12,7 +12,7 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_objec
 from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import read_cluster_view, snapshot_path
+from webhook.cli.inputs import note_demo, read_cluster_view, snapshot_path
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -82,6 +82,7 @@ def lint_command(
     namespace = None if all_namespaces else namespace
     files = flags.join_paths(paths, filename)
     cluster = flags.files_or_cluster(called, files, cluster)
+    note_demo(cluster)
     documents = _lint_inputs(files, cluster, ClusterFlags(kubeconfig, context), namespace)
     objects = [each for each in documents if isinstance(each, SourceObject)]
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]

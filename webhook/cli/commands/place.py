@@ -12,7 +12,7 @@ from webhook.audit.pod_audit import recreated_source
 from webhook.audit.pod_placement import place_pods, with_claims_of_files
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, choose_cluster
-from webhook.cli.inputs import parse_now, report_broken_files
+from webhook.cli.inputs import note_demo, parse_now, report_broken_files
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -80,6 +80,7 @@ def place_command(
     targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
     access = ClusterFlags(kubeconfig, context)
     cluster = str(choose_cluster(cluster))
+    note_demo(cluster)
     placement, evaluation = read_placement_and_context(
         cluster,
         access,

@@ -17,6 +17,7 @@ from webhook.cli.commands.policy_diff import diff_policies
 from webhook.cli.inputs import (
     LOCAL_FOLDER,
     load_policy_set,
+    note_demo,
     note_skipped_documents,
     parse_now,
     policy_error_lines,
@@ -111,6 +112,7 @@ def lint_policies(
     note_skipped_documents(loaded)
     text = {"text": lambda: join_lines(map(sanitize, policy_error_lines(loaded)))}
     write_reports(targets, text | document_reports(lambda: _errors_document(loaded)))
+    note_demo(cluster)
     view = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)) if cluster else None
     for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))

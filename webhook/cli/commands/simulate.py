@@ -26,7 +26,7 @@ from webhook.cache.placement_input import PlacementInput
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
-from webhook.cli.inputs import parse_now, reject_broken_files
+from webhook.cli.inputs import note_demo, parse_now, reject_broken_files
 from webhook.cli.output import (
     document_reports,
     exit_with_error,
@@ -160,6 +160,7 @@ def simulate_command(
             verbose=verbose,
         )
         sources = _read_sources(pods, evaluation)
+        note_demo(nodes)
         placement, evaluation = with_claims_of_files(sources, placement, evaluation)
         selection = select_objects(selector=selector)
         selection.note_none_of(sources)
