@@ -21,9 +21,17 @@ from tests.placement.clusters import (
 from webhook.model.dra.device_pools import PoolId
 from webhook.model.dra.gpu_devices import CardUsage
 from webhook.model.dra.pool_kinds import PublishedCard
+from webhook.model.node_groups import groups_without_nodes
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
-from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
+from webhook.report.capacity import (
+    NodeCapacity,
+    capacity_document,
+    capacity_table,
+    group_notes,
+    node_capacities,
+    total_capacity,
+)
 from webhook.report.node_topology import node_document, node_lines
 from webhook.report.utilization import ClusterUtilization, compute_utilization
 
@@ -353,3 +361,63 @@ def test_node_picture(objects: list[Json], states: list[str]) -> None:
     placement = placement_input(*objects)
 
     assert [gpu["state"] for gpu in node_document(placement.snapshot, 0, None, [])["gpus"]] == states
+
+
+def machines(replicas: int) -> Json:
+    annotations = {"cpu": "64", "memory": "512Gi", "gpu-type": SMALL, "gpu-count": "56"}
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": "slices",
+            "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "3",
+                **{f"capacity.cluster-autoscaler.kubernetes.io/{key}": value for key, value in annotations.items()},
+            },
+        },
+        "spec": {"replicas": replicas},
+    }
+
+
+def settings(name: str, resources: Json, *, grows: bool = True) -> Json:
+    group = {"name": name, "grows": grows, "resources": {"cpu": "64", "memory": "512Gi", **resources}}
+    about = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "NodeGroups"}
+    return {**about, "metadata": {"name": "groups"}, "nodeGroups": [group]}
+
+
+LIVE_OF_POOL = make_node("n", {"cloud.google.com/gke-nodepool": "pool", "nvidia.com/gpu.product": H100}, **{GPU: 8})
+
+GROUPS: dict[str, tuple[Json, list[str]]] = {
+    "a group of settings": (
+        settings("cards", {GPU: "8"}),
+        ["node group cards has no node; a new one would have 8 nvidia.com/gpu"],
+    ),
+    "one that does not grow": (
+        settings("cards", {GPU: "8"}, grows=False),
+        [
+            "node group cards has no node; a new one would have 8 nvidia.com/gpu; "
+            "it cannot grow: the settings say that it does not grow"
+        ],
+    ),
+    "one with nodes": (settings("pool", {SMALL: "56"}), []),
+    "one without GPUs": (settings("cpu", {}), []),
+    "machines of Cluster API, none yet": (
+        machines(0),
+        ["node group slices has no node; a new one would have 56 nvidia.com/mig-1g.10gb"],
+    ),
+    "machines of Cluster API": (machines(1), []),
+}
+
+
+@pytest.mark.parametrize(("group", "notes"), GROUPS.values(), ids=GROUPS)
+def test_groups_without_nodes_are_listed_with_the_gpus_of_a_new_node(group: Json, notes: list[str]) -> None:
+    placement = placement_input(LIVE_OF_POOL, group)
+    groups = groups_without_nodes(placement.snapshot.fleet, placement.group_sources)
+
+    assert group_notes(groups) == notes
+    listed = capacity_document([], groups)["groupsWithoutNodes"]
+    assert all(
+        f"a new one would have {units} {name}" in note
+        for note, each in zip(notes, listed, strict=True)
+        for name, units in each["gpusOfNewNode"].items()
+    )

@@ -41,7 +41,7 @@ from webhook.cache.informers import (
 from webhook.cache.node_usage import NodeUsage
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot import parse_kueue_configuration
-from webhook.cache.snapshot_objects import SnapshotObject
+from webhook.cache.snapshot_objects import SnapshotObject, snapshot_groups
 from webhook.cache.storage_index import StorageIndex
 from webhook.cache.stored_objects import StoredPod
 from webhook.documents.document import Document
@@ -58,7 +58,6 @@ from webhook.model.filters.pod_topology_spread import NO_PEERS, PeerSelectors
 from webhook.model.fleet import Fleet
 from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_node import GPUNode
-from webhook.model.node_groups import GroupSources
 from webhook.model.objects import CoreEvent
 from webhook.model.pod_classes import summarize_pod_classes
 from webhook.model.pods import Pod
@@ -89,7 +88,7 @@ class PlacementObjects(NamedTuple):
     """The objects that placement is computed from.
 
     Attributes:
-        objects: Nodes, active pods, GPUNodes, objects about storage, and templates of claims.
+        objects: Nodes, active pods, GPUNodes, objects about storage and node groups, and templates of claims.
         devices: Devices of ResourceSlices, and the claims that have them.
         unread_reason: Why GPUNodes could not be read; "" if they could, or if there are none.
     """
@@ -289,7 +288,7 @@ class ClusterReader:
         )
         self.free_by_node = {node.name: free_resources_on_node(node, usage) for node in fleet.nodes}
         view = built.view.with_devices(await self._device_view(fleet, device_classes, templates))
-        view = await self._with_queues(view.with_group_sources(await self._group_sources()))
+        view = await self._with_queues(view.with_group_sources(snapshot_groups(await self._group_objects())))
         view = view.with_api_minor(await read_api_minor(self._api))
         return view.with_pod_classes(
             summarize_pod_classes(
@@ -315,12 +314,14 @@ class ClusterReader:
             return NO_PEERS
         return PeerSelectors(services, stateful_sets)
 
-    async def _group_sources(self) -> GroupSources:
-        overlays = await self._list_optional(OVERLAYS, HTTPStatus.FORBIDDEN)
-        deployments = await self._list_optional(MACHINE_DEPLOYMENTS, HTTPStatus.FORBIDDEN)
-        sets = await self._list_optional(MACHINE_SETS, HTTPStatus.FORBIDDEN)
-        pools = await self._list_optional(NODE_POOLS, HTTPStatus.FORBIDDEN)
-        return GroupSources((), tuple(overlays), tuple(pools), (*deployments, *sets))
+    async def _group_objects(self) -> list[SnapshotObject]:
+        """Return the objects about node groups that the cluster has and permits listing."""
+        return [
+            *await self._list_optional(OVERLAYS, HTTPStatus.FORBIDDEN),
+            *await self._list_optional(MACHINE_DEPLOYMENTS, HTTPStatus.FORBIDDEN),
+            *await self._list_optional(MACHINE_SETS, HTTPStatus.FORBIDDEN),
+            *await self._list_optional(NODE_POOLS, HTTPStatus.FORBIDDEN),
+        ]
 
     async def _storage_objects(self, usage: NodeUsage) -> StorageObjects:
         """Return the objects about storage, without those that the cluster does not permit listing."""
@@ -348,7 +349,7 @@ class ClusterReader:
             gpu_nodes, unread_reason = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
         templates = await self._list_permitted(CLAIM_TEMPLATES)
-        others = *await self._all_storage_objects(), *(templates or ())
+        others = *await self._all_storage_objects(), *(templates or ()), *await self._group_objects()
         devices = await self._device_view(fleet, await self._list_permitted(DEVICE_CLASSES), templates)
         return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes, *others), devices, unread_reason)
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 import msgspec
 
 from webhook.cache.build_view import free_resources_by_node, group_by_namespace
-from webhook.cache.snapshot_objects import SnapshotObject, snapshot_peers, snapshot_schedulers
+from webhook.cache.snapshot_objects import SnapshotObject, snapshot_groups, snapshot_peers, snapshot_schedulers
 from webhook.cache.storage_index import build_storage
 from webhook.cache.stored_objects import FINISHED_PHASES, creation_order, object_namespace
 from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_templates_by_name
@@ -27,6 +27,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.free_resources import FreeResources
 from webhook.model.gpu_node import GPUNode
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_groups import NO_SOURCES, GroupSources
 from webhook.model.objects import Namespace, Node
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses, PriorityClass, RuntimeClass, summarize_pod_classes
 from webhook.model.pod_resources import count_gpu_units, effective_requests
@@ -62,6 +63,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
         peers: What selects the pods that default topology spread counts.
         devices: Devices of ResourceSlices, and the claims that have them.
         claim_templates: Templates of claims, by namespace and name.
+        group_sources: What is written about node groups.
     """
 
     snapshot: SchedulingSnapshot
@@ -78,6 +80,7 @@ class PlacementInput(msgspec.Struct, frozen=True):
     peers: PeerSelectors = NO_PEERS
     devices: DeviceView = NO_DEVICES
     claim_templates: Mapping[str, Mapping[str, ClaimSpec]] = {}
+    group_sources: GroupSources = NO_SOURCES
 
     @property
     def served_by_classes(self) -> Set[str]:
@@ -155,6 +158,7 @@ def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject], devic
         peers=snapshot_peers(objects),
         devices=devices,
         claim_templates=_claim_templates(objects),
+        group_sources=snapshot_groups(objects),
     )
 
 

@@ -22,6 +22,7 @@ from webhook.cache.snapshot_objects import (
     expand_lists,
     read_snapshot_object,
     skipped_kind,
+    snapshot_groups,
     snapshot_peers,
     snapshot_schedulers,
 )
@@ -34,12 +35,7 @@ from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import kubelet_minor
 from webhook.model.node_groups import (
-    GroupSources,
-    KarpenterPool,
-    MachineDeployment,
-    NodeGroups,
     NodeGroupSpec,
-    NodeOverlay,
 )
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
@@ -212,20 +208,11 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
         taint_rules=[item for item in objects if isinstance(item, DeviceTaintRule)],
         queues=_snapshot_queues(objects),
         volcano_queues=VolcanoQueues([item for item in objects if isinstance(item, VolcanoQueue)]),
-        group_sources=_snapshot_groups(objects),
+        group_sources=snapshot_groups(objects),
         schedulers=snapshot_schedulers(objects),
         peers=snapshot_peers(objects),
     )
     return view.with_api_minor(max(map(kubelet_minor, nodes), default=0))
-
-
-def _snapshot_groups(objects: tuple[SnapshotObject, ...]) -> GroupSources:
-    return GroupSources(
-        tuple([group for item in objects if isinstance(item, NodeGroups) for group in item.node_groups]),
-        tuple([item for item in objects if isinstance(item, NodeOverlay)]),
-        tuple([item for item in objects if isinstance(item, KarpenterPool)]),
-        tuple([item for item in objects if isinstance(item, MachineDeployment)]),
-    )
 
 
 def _snapshot_queues(objects: tuple[SnapshotObject, ...]) -> KueueQueues:

@@ -7,7 +7,7 @@ node without a name. Other kinds of objects are skipped and counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +26,7 @@ from webhook.model.node_groups import (
     MACHINE_API_VERSION,
     NODE_OVERLAY_API_VERSION,
     NODE_POOL_API_VERSION,
+    GroupSources,
     KarpenterPool,
     MachineDeployment,
     MachineSet,
@@ -389,3 +390,13 @@ def snapshot_peers(objects: Iterable[SnapshotObject]) -> PeerSelectors:
         elif isinstance(item, StatefulSet):
             stateful_sets.append(item)
     return PeerSelectors(services, stateful_sets, are_known=bool(services))
+
+
+def snapshot_groups(objects: Collection[SnapshotObject]) -> GroupSources:
+    """Return what a snapshot has about node groups."""
+    return GroupSources(
+        tuple([group for item in objects if isinstance(item, NodeGroups) for group in item.node_groups]),
+        tuple([item for item in objects if isinstance(item, NodeOverlay)]),
+        tuple([item for item in objects if isinstance(item, KarpenterPool)]),
+        tuple([item for item in objects if isinstance(item, MachineDeployment)]),
+    )

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from webhook.model.advertised_resources import gpu_units
 from webhook.model.api_struct import ApiStruct
 from webhook.model.daemon_pods import DaemonPods, GroupNodes, free_on_new_node
 from webhook.model.derived_values import derived_value
@@ -276,6 +277,16 @@ class NodeGroup(msgspec.Struct, frozen=True, gc=False):
     is_declared: bool = False
     slices: tuple[ResourceSlice, ...] = ()
 
+    @property
+    def gpus(self) -> dict[str, int]:
+        """The units of GPU resources that a new node offers."""
+        return gpu_units(self.new_node.status.allocatable)
+
+    @property
+    def has_gpus(self) -> bool:
+        """True if a new node offers GPU resources, or publishes devices."""
+        return bool(self.gpus or self.slices)
+
 
 @derived_value(max_entries=KNOWN_SOURCES)
 def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
@@ -289,6 +300,13 @@ def find_node_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ..
     for group in found:
         by_name.setdefault(group.name, group)
     return tuple(by_name.values())
+
+
+def groups_without_nodes(fleet: Fleet, sources: GroupSources) -> list[NodeGroup]:
+    """Return the groups with GPUs that have no node: those that only settings or Cluster API describe."""
+    named = {key[1] for node in fleet.nodes if (key := group_of_node(node.labels)) is not None}
+    named |= {one.metadata.name for one in sources.machines if one.spec.replicas}
+    return [group for group in find_node_groups(fleet, sources) if group.name not in named and group.has_gpus]
 
 
 @derived_value(max_entries=KNOWN_SOURCES)

@@ -18,6 +18,7 @@ from webhook.model.dra.pool_kinds import NodeCards, cards_by_node
 from webhook.model.enums import GpuForm
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import CARD_MILLI, WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_groups import NodeGroup
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.offers import GpuOffer
@@ -477,9 +478,23 @@ def capacity_notes(nodes: Sequence[NodeCapacity]) -> list[str]:
     return lines + [f"{sanitize(name)}: {sanitize(text)}" for name, text in texts]
 
 
-def capacity_document(nodes: Sequence[NodeCapacity]) -> dict[str, Any]:
-    """Return the total and the nodes as plain data."""
+def group_notes(groups: Iterable[NodeGroup]) -> list[str]:
+    """Return what a new node of each group without nodes would have, and why none will be created."""
+    lines = []
+    for group in groups:
+        offered = [f"{units} {name}" for name, units in group.gpus.items()]
+        has = " and ".join([*offered, *(["GPUs of ResourceSlices"] if group.slices else [])])
+        cannot = f"; it cannot grow: {group.blocker}" if group.blocker else ""
+        lines.append(sanitize(f"node group {group.name} has no node; a new one would have {has}{cannot}"))
+    return lines
+
+
+def capacity_document(nodes: Sequence[NodeCapacity], groups: Iterable[NodeGroup] = ()) -> dict[str, Any]:
+    """Return the total, the nodes and the groups without nodes as plain data."""
     return {
         "total": CAPACITY.to_document(total_capacity(nodes)),
         "nodes": [CAPACITY.to_document(node) for node in nodes],
+        "groupsWithoutNodes": [
+            {"name": each.name, "gpusOfNewNode": each.gpus, "blocker": each.blocker} for each in groups
+        ],
     }

@@ -28,6 +28,7 @@ from webhook.cli.selection import select_objects
 from webhook.errors import TopologyError
 from webhook.model.dra.device_allocations import allocated_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
+from webhook.model.node_groups import groups_without_nodes
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
 from webhook.report.capacity import (
     CAPACITY,
@@ -35,6 +36,7 @@ from webhook.report.capacity import (
     NodeCapacity,
     capacity_document,
     capacity_notes,
+    group_notes,
     node_capacities,
     total_capacity,
 )
@@ -89,6 +91,8 @@ def capacity_command(
     that fits. FRAGMENTED counts GPUs that are free but unusable by a typical pod here. STATE marks nodes that accept no
     pods (cordoned, not ready, or being reconfigured); their unallocated GPUs are not free.
 
+    Node groups without nodes follow, if settings or Cluster API describe what a new node would have.
+
     With a node: its GPUs, their links and the pods that hold them; -o svg draws them.
 
     A live cluster is read and not changed; Rightslice does not have to be installed there.
@@ -121,6 +125,8 @@ def capacity_command(
         return
     if any(target.form == "svg" for target in targets):
         exit_with_error("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
+    without_nodes = groups_without_nodes(placement.snapshot.fleet, placement.group_sources)
+    groups = [each for each in without_nodes if selection.selects_labels(each.new_node.metadata.labels)]
     rows, paint = RowFlags(sort_by, no_headers), paint_for(no_color=no_color)
     nodes = rows.sort(CAPACITY, capacities)
     for_people = rows.reports(
@@ -130,9 +136,9 @@ def capacity_command(
         paint,
         wide=CAPACITY_WIDE,
         totals=[total_capacity(nodes)],
-        around=lambda lines: [*lines, *capacity_notes(nodes)],
+        around=lambda lines: [*lines, *capacity_notes(nodes), *group_notes(groups)],
     )
-    write_reports(targets, for_people | document_reports(lambda: capacity_document(nodes)))
+    write_reports(targets, for_people | document_reports(lambda: capacity_document(nodes, groups)))
 
 
 def _node_name(node: NodeCapacity) -> str:
