@@ -47,6 +47,9 @@ MAX_INTERNED = 100_000
 MAX_RECENT = 5_000
 """Decisions that are recognized as the same object: enough for equal pods in any order, and about 2 MiB."""
 
+NO_OBJECT: Mapping[str, Any] = {}
+"""What results share instead of their objects."""
+
 Documents = Iterable[SourceObject | SkippedDocument]
 ChooseDocuments = Callable[[Documents], Documents]
 """Returns the documents to evaluate."""
@@ -221,7 +224,7 @@ class ResultInterner:
             result,
             namespace=intern(result.namespace),
             node=intern(result.node) if result.node is not None else None,
-            stored={},
+            stored=NO_OBJECT,
             findings=tuple(
                 msgspec.structs.replace(each, finding=_intern_value(self._findings, each.finding, each.finding))
                 for each in result.findings
