@@ -18,6 +18,7 @@ from webhook.cli.commands.undo import original_request
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.field_paths import json_pointer
+from webhook.policy.workload_kinds import CHARGED_KINDS
 
 SIZING = "mode: enforce\nrightSizing: {}"
 TEMPLATES = "mode: enforce\nrightSizing: {templates: enforce}"
@@ -848,6 +849,63 @@ def test_all_templates_of_a_workload_are_right_sized_together() -> None:
 
     for group in (after["spec"]["headGroupSpec"], after["spec"]["workerGroupSpecs"][0]):
         assert group["template"]["spec"]["containers"][0]["resources"]["limits"] == {SLICE: "1"}
+
+
+def replicas_of(key: str, role: str = "Worker") -> Json:
+    """Return the specification of a training job with one pod."""
+    return {key: {role: {"replicas": 1, "template": template(single(small_pod()))}}}
+
+
+RAY_GROUPS = ray_cluster(single(small_pod()), single(small_pod()))["spec"]
+DEPLOYED = {"replicas": 1, "selector": {}, "template": template(single(small_pod()))}
+JOBS = {"name": "main", "replicas": 1, "template": {"spec": {"template": template(single(small_pod()))}}}
+
+QUEUED_KINDS: dict[tuple[str, str], Json] = {
+    ("apps", "Deployment"): DEPLOYED,
+    ("apps", "StatefulSet"): DEPLOYED,
+    ("batch", "Job"): {"template": template(single(small_pod()))},
+    ("jobset.x-k8s.io", "JobSet"): {"replicatedJobs": [JOBS]},
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): {
+        "replicas": 2,
+        "leaderWorkerTemplate": {"size": 1, "workerTemplate": template(single(small_pod()))},
+    },
+    ("ray.io", "RayCluster"): RAY_GROUPS,
+    ("ray.io", "RayJob"): {"entrypoint": "python train.py", "rayClusterSpec": RAY_GROUPS},
+    ("kubeflow.org", "PyTorchJob"): replicas_of("pytorchReplicaSpecs", "Master"),
+    ("kubeflow.org", "TFJob"): replicas_of("tfReplicaSpecs"),
+    ("kubeflow.org", "XGBoostJob"): replicas_of("xgbReplicaSpecs"),
+    ("kubeflow.org", "PaddleJob"): replicas_of("paddleReplicaSpecs"),
+    ("kubeflow.org", "JAXJob"): replicas_of("jaxReplicaSpecs"),
+    ("kubeflow.org", "MPIJob"): replicas_of("mpiReplicaSpecs"),
+    ("workload.codeflare.dev", "AppWrapper"): {"components": [{"template": job(single(small_pod()), labels={})}]},
+}
+"""The specification of each kind that Kueue charges, with pods that need 8 GiB of one GPU."""
+
+
+def limits_in(value: Any) -> list[Json]:
+    """Return the limits of all containers in an object."""
+    if isinstance(value, list):
+        return [found for each in value for found in limits_in(each)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["limits"]] if "limits" in value else []
+    return own + [found for each in value.values() for found in limits_in(each)]
+
+
+@pytest.mark.parametrize("kind", QUEUED_KINDS, ids=lambda kind: "/".join(kind))
+def test_every_template_of_a_queued_kind_is_right_sized_when_it_is_created(kind: tuple[str, str]) -> None:
+    group, name = kind
+    metadata = {"name": "train", "namespace": "team", "labels": QUEUE}
+    workload = {"apiVersion": f"{group}/v1", "kind": name, "metadata": metadata, "spec": QUEUED_KINDS[kind]}
+    after = apply_patch(workload, review(workload, TEMPLATES, view=queues()))
+
+    assert {WHOLE} == {key for each in limits_in(workload) for key in each}
+    assert limits_in(after) == [{SLICE: "1"}] * len(limits_in(workload))
+
+
+def test_every_kind_that_kueue_charges_by_its_templates_is_among_them() -> None:
+    """A CronJob is charged by its Jobs, and Volcano charges its Jobs itself."""
+    assert set(QUEUED_KINDS) == CHARGED_KINDS - {("batch", "CronJob"), ("batch.volcano.sh", "Job")}
 
 
 def test_a_template_without_gpus_does_not_matter() -> None:
