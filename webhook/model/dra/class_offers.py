@@ -14,7 +14,7 @@ from enum import IntEnum, auto
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.model.bounded_cache import BoundedCache, DependentCache
+from webhook.model.bounded_cache import BoundedCache, DependentCache, request_cache
 from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.derived_values import derived_value
 from webhook.model.dra.allocator import PoolCounters
@@ -41,6 +41,7 @@ from webhook.model.resource_names import is_container_resource
 MAX_COUNTS = 8192
 """Nodes on which free devices of a class stay counted."""
 
+HARDWARE_ATTRIBUTES = ("driverVersion", "cudaDriverVersion", "cudaComputeCapability", "productName")
 MAX_KNOWN_CLASSES = 64
 """Device classes that are looked at, the first by name."""
 
@@ -344,13 +345,15 @@ def _hardware_of(devices: Sequence[PublishedDevice]) -> frozenset[NodeHardware]:
 
 def device_hardware(device: Device) -> NodeHardware:
     """Return driver and product of a device."""
-    capability = _version(device, "cudaComputeCapability")
-    return NodeHardware(
-        _version(device, "driverVersion"),
-        _version(device, "cudaDriverVersion")[:2],
-        (capability[0], capability[1]) if len(capability) > 1 else None,
-        with_hyphens(device_text(device, "productName")).lower(),
-    )
+    return _parse_hardware(*[device_text(device, name) for name in HARDWARE_ATTRIBUTES])
+
+
+@request_cache(256)
+def _parse_hardware(driver: str, cuda: str, capability: str, product: str) -> NodeHardware:
+    """Parse the attributes of a device. Most devices of a cluster have equal ones."""
+    parts = _parse_version(capability)
+    of_card = (parts[0], parts[1]) if len(parts) > 1 else None
+    return NodeHardware(_parse_version(driver), _parse_version(cuda)[:2], of_card, with_hyphens(product).lower())
 
 
 def device_text(device: Device, name: str) -> str:
@@ -358,8 +361,8 @@ def device_text(device: Device, name: str) -> str:
     return text_attribute(NVIDIA_DRIVER, device, name)
 
 
-def _version(device: Device, name: str) -> tuple[int, ...]:
-    parts = device_text(device, name).split(".")
+def _parse_version(text: str) -> tuple[int, ...]:
+    parts = text.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
