@@ -23,6 +23,7 @@ from tests.device_builders import (
     resource_claim,
     resource_slice,
 )
+from tests.engine.test_fit import limit_range
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import NO_USAGE, NOW, policies_of, request_of, review, view_of
 from webhook.audit.pod_audit import audit_claims
@@ -827,6 +828,15 @@ def test_a_container_names_a_request_of_its_claim(name: str, fixes: list[str]) -
     pod.main["resources"] = {"claims": [{"name": "gpu", "request": name}]}
     found = [one for one in findings(pod.build(), *CLUSTER, template(request())) if one.code == "GPU-D113"]
     assert [f"{format_path(each.path)}: {each.fix}" for each in found] == fixes
+
+
+def test_a_workload_uses_its_claims_where_a_limit_range_sets_amounts() -> None:
+    """What the container names is kept beside the amounts that it gets."""
+    pod = claiming("gpu")
+    pod.main["resources"] = {"claims": [{"name": "gpu"}]}
+    defaults = limit_range(default={"memory": "8Gi"}, defaultRequest={"cpu": "1"})
+    view = view_of(*CLUSTER, template(request()), defaults)
+    assert review(workload("Job", pod, "batch/v1"), view=view).findings == ()
 
 
 UNUSED: dict[str, tuple[Json, list[Json], list[str]]] = {

@@ -388,7 +388,8 @@ def _merge_each_container(
 
 
 def _merge_requirements(written: ResourceRequirements, defaults: ResourceRequirements) -> ResourceRequirements:
-    return ResourceRequirements({**defaults.limits, **written.limits}, {**defaults.requests, **written.requests})
+    limits, requests = {**defaults.limits, **written.limits}, {**defaults.requests, **written.requests}
+    return replace(written, limits=limits, requests=requests)
 
 
 def _merge_into_data(holder: Json, defaults: ResourceRequirements) -> Json:
