@@ -71,6 +71,40 @@ CASES = {
             "spec.workerGroupSpecs[1].template.spec.containers[0]": 1,
         },
     ),
+    "a RayCluster's group has its fewest replicas at least": Case(
+        "ray.io",
+        "RayCluster",
+        {
+            "workerGroupSpecs": [
+                {"minReplicas": 3, "template": POD},
+                {"replicas": 1, "minReplicas": 2, "numOfHosts": 2, "template": POD},
+                {"replicas": 4, "minReplicas": 2, "template": POD},
+            ]
+        },
+        {
+            "spec.workerGroupSpecs[0].template.spec.containers[0]": 3,
+            "spec.workerGroupSpecs[1].template.spec.containers[0]": 4,
+            "spec.workerGroupSpecs[2].template.spec.containers[0]": 4,
+        },
+    ),
+    "a service of Knative runs its fewest pods": Case(
+        "serving.knative.dev",
+        "Service",
+        {"template": {**POD, "metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "3"}}}},
+        {"spec.template.spec.containers[0]": 3},
+    ),
+    "a service of Knative that scales to zero runs a pod under load": Case(
+        "serving.knative.dev",
+        "Service",
+        {"template": {**POD, "metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "0"}}}},
+        {"spec.template.spec.containers[0]": 1},
+    ),
+    "a predictor of KServe with workers: it is one of the stages": Case(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"minReplicas": 2, **SPEC, "workerSpec": {"pipelineParallelSize": 4, **SPEC}}},
+        {"spec.predictor.containers[0]": 2, "spec.predictor.workerSpec.containers[0]": 6},
+    ),
     "a PyTorchJob": Case(
         "kubeflow.org",
         "PyTorchJob",

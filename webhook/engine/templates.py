@@ -10,6 +10,7 @@ have) and KServe (`PredictorSpec`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -22,7 +23,14 @@ from webhook.model.batch import QUEUEING_PREFIXES
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec, parse_pod
-from webhook.policy.workload_kinds import POD_OBJECT, PodSource, TemplatePath, WorkloadKinds, WorkloadTemplates
+from webhook.policy.workload_kinds import (
+    LEAST_UNDER_LOAD,
+    POD_OBJECT,
+    PodSource,
+    TemplatePath,
+    WorkloadKinds,
+    WorkloadTemplates,
+)
 from webhook.well_known import Json
 
 PathMove = tuple[FieldPath, FieldPath]
@@ -89,7 +97,8 @@ MAX_SCALING_GROUPS = 32
 """Groups, and members of each, that are looked at."""
 
 _NO_POD = Pod(ObjectMeta(), PodSpec())
-_MIN_REPLICAS = ("minReplicas",)
+_REPLICAS = ("replicas",)
+_ANNOTATED_COUNT = re.compile(r"[0-9]{1,9}\Z")
 _PARALLEL, _COMPLETIONS = ("parallelism",), ("completions",)
 """Keys of the numbers of pods of a Job."""
 
@@ -281,7 +290,8 @@ def _count_template_pods(source: PodSource, maps: Sequence[Json]) -> int:
     total = 1
     for members in maps:
         for keys in source.counts:
-            total *= _count_workers(source, members) if keys == source.group_size else _count_at(members, keys)
+            count = _count_workers(source, members) if keys == source.group_size else _count_at(members, keys)
+            total *= max(count, _least_count(source, members)) if keys == _REPLICAS else count
         parallel = _count_at(members, _PARALLEL)
         total *= min(parallel, _valid_count(members.get("completions"), parallel))
         for group in _as_list(members.get(source.scaling_groups))[:MAX_SCALING_GROUPS]:
@@ -314,8 +324,14 @@ def _read_gang_size(source: PodSource, members: Json) -> int | None:
 def _count_at(members: Json, keys: TemplatePath) -> int:
     """Return the number of pods at a path; 1 if there is none, 0 for what is switched off."""
     value = _value_at(members, keys) if keys else None
+    if isinstance(value, str) and keys in LEAST_UNDER_LOAD:
+        value = int(value) if _ANNOTATED_COUNT.match(value) else None
     count = 0 if value is False else _valid_count(value, 1)
-    return max(1, count) if keys == _MIN_REPLICAS else count
+    return max(1, count) if keys in LEAST_UNDER_LOAD else count
+
+
+def _least_count(source: PodSource, members: Json) -> int:
+    return _valid_count(_value_at(members, source.least), 0) if source.least else 0
 
 
 def _value_at(value: Any, keys: TemplatePath) -> Any:
@@ -332,7 +348,7 @@ def invalid_counts(data: Any, template: PodTemplate) -> Iterator[tuple[FieldPath
             for keys in (*template.source.counts, *template.source.ranks, _PARALLEL, _COMPLETIONS):
                 value = _value_at(data, keys)
                 leads_on = place[depth : depth + 1] == keys[:1] or isinstance(value, dict)
-                is_count = value is None or leads_on or keys == ("enabled",)
+                is_count = value is None or leads_on or keys == ("enabled",) or keys[0] == "metadata"
                 if not is_count and not 0 <= _valid_count(value, -1) <= MAX_PODS:
                     yield (*place[:depth], *keys), value
         data = data[place[depth]] if depth < len(place) else None

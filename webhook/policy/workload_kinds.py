@@ -25,6 +25,12 @@ WorkloadKind = tuple[str, str]
 COUNT_KEYS: tuple[TemplatePath, ...] = (("replicas",), ("numOfHosts",))
 """Keys of pod counts of most kinds; `parallelism` and `completions` always count."""
 
+LEAST_UNDER_LOAD: tuple[TemplatePath, ...] = (
+    ("minReplicas",),
+    ("metadata", "annotations", "autoscaling.knative.dev/min-scale"),
+)
+"""Keys of the fewest pods of workloads that scale to zero without load; an annotation is text."""
+
 
 class PodSource(NamedTuple):
     """A place where a kind describes some of its pods.
@@ -33,14 +39,15 @@ class PodSource(NamedTuple):
         path: A pod template, pod spec or container; with `fields`, the map that they are in.
         fields: Field of the pod, and the field of the map that holds it, in the order in which they are set. A step
             "=a.b" of the pod's field is the value of a.b, or nvidia.com/gpu without one.
-        counts: Keys of numbers of pods, in any map on the way to the pods: they are multiplied. False is zero; a
-            minReplicas of zero is one, because such a workload runs pods under load.
+        counts: Keys of numbers of pods, in any map on the way to the pods: they are multiplied. False is zero; of
+            `LEAST_UNDER_LOAD` zero is one, because such a workload runs pods under load.
         group_size: The key among them whose number of pods run together, as one gang.
         ranks: Keys of a number of ranks and of how many share a pod, if a gang's size may be written so (KServe).
         leader: Key next to the path of another template, for one pod of each gang.
         scaling_groups: Key of a list of groups that multiply the members they name (Grove).
         unknown_parts: Its controller decides what is not in the object, for example image or arguments.
         embedded: The path leads to objects of any kind.
+        least: Key beside `replicas` of the fewest pods, which replaces a smaller number (Ray).
     """
 
     path: TemplatePath
@@ -52,6 +59,7 @@ class PodSource(NamedTuple):
     scaling_groups: str = ""
     unknown_parts: bool = False
     embedded: bool = False
+    least: TemplatePath = ()
 
 
 class WorkloadTemplates(NamedTuple):
@@ -179,6 +187,12 @@ def _replica_specs(key: str) -> WorkloadTemplates:
     return _templates(f"spec.{key}.*.template", label=_TRAINING_LABEL, queued=True)
 
 
+def _ray_pods(prefix: str, *others: str, queued: bool = False) -> WorkloadTemplates:
+    paths = (*(f"{prefix}.{path}" for path in _RAY_CLUSTER), *others)
+    sources = tuple(_source(path, least=("minReplicas",)) for path in paths)
+    return WorkloadTemplates(sources, label=_RAY_LABEL, queued=queued)
+
+
 def _spark_pods(prefix: str) -> WorkloadTemplates:
     driver = _source(f"{prefix}.driver", fields=_SPARK_FIELDS, unknown_parts=True)
     executor = _source(f"{prefix}.executor", counts="instances", fields=_SPARK_FIELDS, unknown_parts=True)
@@ -223,6 +237,9 @@ _SERVING_RUNTIME = WorkloadTemplates(
     )
 )
 _LLM_SERVICE = WorkloadTemplates((*_llm_pods("spec", "replicas"), *_llm_pods("spec.prefill", "prefill.replicas")))
+_STAGES = "pipelineParallelSize"
+"""The number of pods of a predictor with workers, one of which is the predictor's own."""
+
 _STORM_ROLES = "roles.*.template"
 
 WORKLOAD_KINDS: WorkloadKinds = {
@@ -249,11 +266,9 @@ WORKLOAD_KINDS: WorkloadKinds = {
         group_label=_LWS_GROUP,
         queued=True,
     ),
-    ("ray.io", "RayCluster"): _prefixed("spec", _RAY_CLUSTER, _RAY_LABEL, queued=True),
-    ("ray.io", "RayJob"): _prefixed(
-        "spec", [*(f"rayClusterSpec.{path}" for path in _RAY_CLUSTER), "submitterPodTemplate"], _RAY_LABEL, queued=True
-    ),
-    ("ray.io", "RayService"): _prefixed("spec.rayClusterConfig", _RAY_CLUSTER, _RAY_LABEL),
+    ("ray.io", "RayCluster"): _ray_pods("spec", queued=True),
+    ("ray.io", "RayJob"): _ray_pods("spec.rayClusterSpec", "spec.submitterPodTemplate", queued=True),
+    ("ray.io", "RayService"): _ray_pods("spec.rayClusterConfig"),
     ("kubeflow.org", "PyTorchJob"): _replica_specs("pytorchReplicaSpecs"),
     ("kubeflow.org", "TFJob"): _replica_specs("tfReplicaSpecs"),
     ("kubeflow.org", "XGBoostJob"): _replica_specs("xgbReplicaSpecs"),
@@ -282,16 +297,20 @@ WORKLOAD_KINDS: WorkloadKinds = {
     ("argoproj.io", "ClusterWorkflowTemplate"): _templates("spec.templates.*"),
     ("argoproj.io", "CronWorkflow"): _templates("spec.workflowSpec.templates.*"),
     ("argoproj.io", "Rollout"): _TEMPLATE,
-    ("serving.knative.dev", "Service"): _TEMPLATE,
+    ("serving.knative.dev", "Service"): WorkloadTemplates(
+        (PodSource(("spec", "template"), counts=(LEAST_UNDER_LOAD[1],)),)
+    ),
     ("serving.kserve.io", "InferenceService"): WorkloadTemplates(
-        tuple(
-            _source(f"spec.{path}", counts="minReplicas")
-            for path in (
-                "predictor",
-                "predictor.workerSpec",
-                "transformer",
-                *(f"{of}.{part}" for of in ("default", "canary") for part in ("predictor", "transformer")),
-            )
+        (
+            *(
+                _source(f"spec.{path}", counts="minReplicas")
+                for path in (
+                    "predictor",
+                    "transformer",
+                    *(f"{of}.{part}" for of in ("default", "canary") for part in ("predictor", "transformer")),
+                )
+            ),
+            _source("spec.predictor.workerSpec", counts=f"minReplicas {_STAGES}", group_size=_STAGES, leader=_STAGES),
         ),
         unread=(("spec", "predictor", "model", "runtime"),),
     ),
@@ -329,7 +348,7 @@ WORKLOAD_KINDS: WorkloadKinds = {
     ("orchestration.aibrix.ai", "RoleSet"): WorkloadTemplates(
         (_source(f"spec.{_STORM_ROLES}", counts="podGroupSize", group_size="podGroupSize"),), group_label=_LWS_GROUP
     ),
-    ("orchestration.aibrix.ai", "RayClusterFleet"): _prefixed("spec.template.spec", _RAY_CLUSTER, _RAY_LABEL),
+    ("orchestration.aibrix.ai", "RayClusterFleet"): _ray_pods("spec.template.spec"),
     ("production-stack.vllm.ai", "VLLMRuntime"): WorkloadTemplates(
         (_source("spec.deploymentConfig", fields=_VLLM_FIELDS, unknown_parts=True),)
     ),
