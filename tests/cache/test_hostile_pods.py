@@ -133,3 +133,25 @@ def test_pods_that_wait_for_what_no_node_has_cost_other_pods_no_time() -> None:
         for _ in range(100):
             assert not view.has_free_node(GPU, view.fleet.all_nodes, 1, 1000, 1 << 30)
     assert timer.seconds < 0.05
+
+
+def pod_with_terms(number: int) -> Json:
+    """Return a pod that waits for a GPU, with terms that no other pod has."""
+    names = [f"{number}-{each}" for each in range(20)]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": names}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term] * 10}}
+    return make_pod(f"p{number}").gpus(1).spec(affinity={"nodeAffinity": required}).build()
+
+
+async def seconds_to_add_pods(count: int) -> float:
+    publisher, _ = await published(*map(pod_with_terms, range(2000)))
+    more = [stored(pod_with_terms(number)) for number in range(2000, 2000 + count)]
+    with CpuTimer() as timer:
+        for pod in more:
+            publisher.pods.upsert(pod)
+            await publisher.publish()
+    return timer.seconds
+
+
+def test_a_pod_with_many_terms_costs_no_more_beside_thousands() -> None:
+    assert asyncio.run(seconds_to_add_pods(20)) < 0.06

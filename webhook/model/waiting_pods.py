@@ -77,15 +77,22 @@ class WaitingPods:
         return changed
 
     def _set_counts(self, counts: Mapping[WaitingKind, int]) -> None:
-        """Replace the numbers of some kinds; of the units, each resource that changes is copied once."""
-        units, copied = dict(self._units), dict[str, dict[UnitKind, int]]()
+        """Replace the numbers of some kinds.
+
+        What is not changed is copied as a whole, and once: hashing a kind with many terms takes microseconds.
+        """
+        known, units, copied = dict(self._counts), dict(self._units), dict[str, dict[UnitKind, int]]()
         for kind, count in counts.items():
-            if change := count - self._counts.get(kind, 0):
+            if change := count - known.pop(kind, 0):
                 if kind.resource not in copied:
                     copied[kind.resource] = dict(units.get(kind.resource, NO_KINDS))
                 _add_pods(copied[kind.resource], self._unit_kind(kind), change)
-        self._units = {name: kinds for name, kinds in (units | copied).items() if kinds}
-        self._counts = {kind: count for kind, count in {**self._counts, **counts}.items() if count}
+            if count:
+                known[kind] = count
+        units |= copied
+        for name in [name for name, kinds in copied.items() if not kinds]:
+            del units[name]
+        self._counts, self._units = known, units
 
     def kinds_of(self, resource: str) -> KindCounts:
         """Return the pods that wait for a resource."""
