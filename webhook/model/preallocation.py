@@ -106,6 +106,7 @@ FRAMEWORKS = (
         commands=("xinference", "xinference-local", "xinference-worker"),
         modules=("xinference",),
     ),
+    PreallocatingFramework("GPUStack", images=("gpustack",), commands=("gpustack",), modules=("gpustack",)),
     PreallocatingFramework("OpenLLM", images=("openllm",), commands=("openllm",), modules=("openllm",)),
     PreallocatingFramework(
         "LightLLM",
@@ -186,7 +187,7 @@ FRAMEWORKS = (
     PreallocatingFramework(
         "TensorRT-LLM",
         images=("tensorrt-llm", "tensorrtllm", "trtllm"),
-        commands=("trtllm-serve",),
+        commands=("trtllm-serve", "trtllm-llmapi-launch"),
         modules=("tensorrt_llm", "trtllm"),
         flags=("--kv_cache_free_gpu_memory_fraction",),
     ),
@@ -362,7 +363,7 @@ def _framework_of_word(word: str) -> PreallocatingFramework | None:
         return _FLAGS.get(word.partition("=")[0].replace("_", "-"))
     if word.startswith(_ALL_PREFIXES):
         return next(framework for prefix, framework in _PREFIXES.items() if word.startswith(prefix))
-    for part in word.rpartition("/")[2].split("."):
+    for part in word.removeprefix("-m").rpartition("/")[2].split("."):
         if part in _NAMES:
             return _NAMES[part]
     name, assigned, value = word.partition("=")
