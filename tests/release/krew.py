@@ -19,6 +19,8 @@ from webhook import __version__
 
 ARCHIVE = f"rightslice-{__version__}-linux-amd64.tar.gz"
 MANIFEST = "rightslice-krew.yaml"
+COMPLETION_STEP = 'ln -s kubectl-rightslice "${KREW_ROOT:-$HOME/.krew}/bin/kubectl_complete-rightslice"'
+"""krew makes one name for a plugin; kubectl looks for a second one."""
 
 
 def write_krew_files(folder: Path, standalone: bytes, seconds: int) -> None:
@@ -52,7 +54,8 @@ def _manifest(checksum: str) -> dict[str, object]:
             "shortDescription": "Check, right-size and audit GPU pods",
             "description": "Evaluates GPU pods and manifests against policies, says which of them need less than they\n"
             "request, and what that would save; installs and checks the admission webhook.\n",
-            "caveats": "The first start unpacks the program into ~/.cache/rightslice, which takes a few seconds.\n",
+            "caveats": "The first start unpacks the program into ~/.cache/rightslice, which takes a few seconds.\n"
+            f"For completion in kubectl 1.26 or newer:\n  {COMPLETION_STEP}\n",
             "platforms": [platform],
         },
     }

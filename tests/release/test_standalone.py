@@ -18,8 +18,9 @@ from tests.cluster.processes import mount_namespace
 from tests.conftest import ROOT
 from tests.controlplane.build import krew_program
 from tests.cpu_timer import cpu_seconds_of_processes, slowness
+from tests.house.checkout import read_checkout_file
 from tests.release.conftest import SECONDS
-from tests.release.krew import ARCHIVE, MANIFEST, write_krew_files
+from tests.release.krew import ARCHIVE, COMPLETION_STEP, MANIFEST, write_krew_files
 from tests.release.runtime import LOADER
 from webhook import __version__
 
@@ -27,8 +28,8 @@ TOOLS = ("sh", "head", "tail", "tar", "gzip", "mktemp", "mkdir", "mv", "rm")
 POD = ROOT / "examples" / "pods" / "01-notebook-8gb.yaml"
 STARTS = {
     "--version": 0.25,
-    "check /home/pod.yaml": 1.0,
-    "check /home/pod.yaml --cluster demo": 2.0,
+    "check /home/pod.yaml": 0.6,
+    "check /home/pod.yaml --cluster demo": 1.0,
 }
 """The most seconds of CPU time by arguments, about twice what docs/install.md states."""
 
@@ -229,6 +230,17 @@ def test_krew_installs_it_from_the_archive_and_the_manifest_of_the_release(krew:
 
     assert done.returncode == 0, done.stderr
     assert subprocess.check_output([plugin, "check"], text=True) == f"{plugin} check\n"
+
+
+def test_kubectl_completes_the_plugin_of_krew_after_the_step_that_the_page_shows(krew: Krew, tmp_path: Path) -> None:
+    program = b"#!/bin/sh\necho $0 $*\n"
+    completer = tmp_path / ".krew" / "bin" / "kubectl_complete-rightslice"
+
+    assert COMPLETION_STEP in krew(program, program).stderr
+    subprocess.run(["sh", "-c", COMPLETION_STEP], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=True)
+
+    assert COMPLETION_STEP in read_checkout_file("docs/install.md")
+    assert subprocess.check_output([completer, "che"], text=True) == f"{completer} che\n"
 
 
 def test_krew_refuses_another_archive(krew: Krew) -> None:
