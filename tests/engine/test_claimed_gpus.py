@@ -230,6 +230,16 @@ def test_a_container_counts_the_requests_of_claims_that_it_uses() -> None:
     assert codes(decide_on(claiming("t", request="a"), policy, template)) == []
 
 
+def test_a_violation_by_a_device_class_names_the_field_that_requests_it() -> None:
+    resource = "deviceclass.resource.kubernetes.io/gpu"
+    pod = make_pod().namespace("team").requests(resource, "3")
+    for of, subject in (("perContainer", "nvidia.com/gpu"), ("perPod", "a pod's nvidia.com/gpu")):
+        [found] = decide_on(pod, limits("{resource: nvidia.com/gpu, max: 2}", of=of)).denials
+        assert found.path == ("spec", "containers", 0, "resources", "limits", resource)
+        assert found.message == f"{subject} with device classes must be at most 2 (found 3)"
+        assert found.fix == "By all device classes together, request 2."
+
+
 def test_devices_that_no_container_uses_are_bounded_like_those_of_a_container() -> None:
     template, policy = claim("ResourceClaimTemplate", GPU, GPU | {"name": "b"}), "{resource: nvidia.com/gpu, max: %s}"
     unused = make_pod().namespace("team").spec(resourceClaims=claiming("t").build()["spec"]["resourceClaims"])

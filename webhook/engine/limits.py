@@ -184,16 +184,17 @@ def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
     return f"Write {', or '.join(nearest)}." if nearest else NO_AMOUNT
 
 
-def _amounts_beside_claims(bounds: Sequence[AmountBound], amount: int, others: int, *, by_claims: bool) -> str:
-    """Return what to request by claims, or else by the name in a field, so that it is allowed together with the others.
+def _amounts_beside_claims(bounds: Sequence[AmountBound], amount: int, others: int, way: str) -> str:
+    """Return what to request in a way, or else by the name in a field, so that it is allowed together with the others.
 
     Args:
-        others: What is requested in the other way.
+        others: What is requested in other ways.
+        way: "claims" or "device classes"; "" for the name in a field.
     """
     left = [one - others for one in _nearest_amounts(bounds, amount) if one >= others]
     written = ", or ".join(format_nano(one) for one in left if one)
-    if by_claims:
-        return f"By all claims together, request {written}." if written else "Request none by claims."
+    if way:
+        return f"By all {way} together, request {written}." if written else f"Request none by {way}."
     if not written:
         return "Remove it." if left else "Request fewer by claims."
     return f"Write {written}{', or remove it' if 0 in left else ''}."
@@ -234,7 +235,8 @@ def _check_pod_gpus(
             if _violated_code(rule, count * NANO, 1):
                 first = next((one for one in gpu_requests.requests if one.resource.name == name), None)
                 field = claimed.fields[name] if first is None else _amount_field(first.path, first.container, name)
-                subject = f"a pod's {name}{' with claims' if name in claimed.units else ''}"
+                way = _way_of_request(claimed.fields[name]) if name in claimed.units else ""
+                subject = f"a pod's {name}{f' with {way}' if way else ''}"
                 found = _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
                 yield _with_fix_beside_claims(found, name, count, claimed.units.get(name, 0), binding.pod_bounds(name))
 
@@ -245,10 +247,13 @@ def _with_fix_beside_claims(
     """Return a violation whose fix is for its field alone: claims, or the name beside which claims count too."""
     if not of_claims or not _nearest_amounts(bounds, count * NANO):
         return found
-    by_claims = found.path[-1] != name
-    others = count - of_claims if by_claims else of_claims
-    fix = _amounts_beside_claims(bounds, count * NANO, others * NANO, by_claims=by_claims)
-    return replace(found, fix=fix)
+    way = "" if found.path[-1] == name else _way_of_request(found.path)
+    others = count - of_claims if way else of_claims
+    return replace(found, fix=_amounts_beside_claims(bounds, count * NANO, others * NANO, way))
+
+
+def _way_of_request(field: FieldPath) -> str:
+    return "claims" if field[-1] == "claims" or field[-2] == "resourceClaims" else "device classes"
 
 
 def _check_claims_of_container(
@@ -260,9 +265,21 @@ def _check_claims_of_container(
         amount = (count + (parse_whole_number(named[name]) or 0 if name in named else 0)) * NANO
         for rule in rules.rules_for(name):
             if _violated_code(rule, amount, 1):
-                field, bounds = (*path, "resources", "claims"), binding.container_bounds(name)
-                found = _limit_violation((rule, 1), f"{name} with claims", amount, field, bounds)
+                field, bounds = (
+                    (*path, "resources", *_field_of_claim(container, name, claimed)),
+                    binding.container_bounds(name),
+                )
+                found = _limit_violation((rule, 1), f"{name} with {_way_of_request(field)}", amount, field, bounds)
                 yield _with_fix_beside_claims(found, name, amount // NANO, count, bounds)
+
+
+def _field_of_claim(container: Container, name: str, claimed: ClaimedGpus) -> FieldPath:
+    """Return the field of a container's resources that requests GPUs of a name by a claim, else by a device class."""
+    if container.resources.claims:
+        return ("claims",)
+    return "limits", next(
+        one for one, units in claimed.classes.items() if name in units and one in container.resources.limits
+    )
 
 
 def _check_unused_claims(
