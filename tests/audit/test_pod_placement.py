@@ -263,6 +263,30 @@ def test_domain_of_a_gang_and_the_reasons_against_others(size: int, text: str, w
     assert {name: rows[name].partition("NVLink")[2].strip() for name in why} == why
 
 
+def test_a_gang_whose_controller_names_it_later_has_no_name_yet() -> None:
+    """The affinity that a policy adds is on a label of the controller."""
+    template = {"metadata": {}, "spec": make_pod().gpus(8).build()["spec"]}
+    template["spec"]["affinity"] = {
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "podAffinityTerm": {
+                        "topologyKey": "nvidia.com/gpu.clique",
+                        "labelSelector": {"matchLabels": {"ray.io/cluster": ""}},
+                    },
+                }
+            ]
+        }
+    }
+    spec = {"workerGroupSpecs": [{"groupName": "g", "replicas": 2, "template": template}]}
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "team"}}
+
+    lines = placement_lines(place_pod({**cluster, "spec": spec}, *CLUSTER))
+
+    assert lines[2].strip().startswith("Its workload of 2 pods, in one domain")
+
+
 def test_gang_as_json() -> None:
     document = placement_document(place_pod(job(2), *CLUSTER))
 

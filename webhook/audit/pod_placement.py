@@ -14,7 +14,7 @@ from webhook.audit.device_filter import device_values, find_device_reasons
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
-from webhook.model.batch import REPLICA_LABELS, gang_of, gang_size
+from webhook.model.batch import REPLICA_LABELS, Gang, gang_of, gang_size
 from webhook.model.dra.device_view import NO_DEVICES
 from webhook.model.dra.pod_devices import PodClaims
 from webhook.model.filters.node_ports import host_ports
@@ -117,13 +117,19 @@ def _gang_context(pod: Pod, replicas: int, domain: str, placement: PlacementInpu
     return GangContext(replicas if replicas > 1 else gang.size, domain or gang.domain, placed)
 
 
+def _known_name(gang: Gang | None) -> str:
+    """Return the name of a gang; "" if a controller sets the label that names it, whose value is not known yet."""
+    is_known = gang is not None and not any(part.endswith("=") for part in gang.name.split("; "))
+    return gang.name if gang is not None and is_known else ""
+
+
 def _gang_placement(
     pod: Pod, context: GangContext | None, snapshot: SchedulingSnapshot, capacity: Mapping[int, int], best: int
 ) -> GangPlacement | None:
     if context is None:
         return None
     gang, label = gang_of(pod), context.domain
-    name, best_domain = gang.name if gang else "", node_domain(snapshot, best, label)
+    name, best_domain = _known_name(gang), node_domain(snapshot, best, label)
     by_domain, placed = (_sum_by_domain(snapshot, label, pods) for pods in (capacity, context.placed))
     return GangPlacement(name, context.size, context.remaining_count, label, by_domain, placed, best_domain)
 
