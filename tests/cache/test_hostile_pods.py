@@ -108,6 +108,34 @@ async def bytes_left(kind: str) -> int:
         tracemalloc.stop()
 
 
+def pod_with_anti_affinity(number: int) -> Json:
+    """Return a pod on a node with as many terms as are kept, which no other pod has."""
+    values = [f"{number}-{each}-{'x' * 40}" for each in range(60)]
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    terms: list[Json] = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return make_pod(f"p{number}").spec(affinity=affinity, nodeName="n1").build()
+
+
+async def bytes_left_by_anti_affinity(pods: int) -> int:
+    publisher, _ = await published()
+    tracemalloc.start()
+    try:
+        before = _traced_bytes()
+        for number in range(pods):
+            item = stored(pod_with_anti_affinity(number))
+            publisher.pods.upsert(item)
+            publisher.pods.remove(item)
+        await publisher.publish()
+        return _traced_bytes() - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_small_pods_that_no_longer_exist_leave_no_memory() -> None:
+    assert asyncio.run(bytes_left_by_anti_affinity(1500)) < 5_000_000
+
+
 def _traced_bytes() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]

@@ -35,6 +35,9 @@ POD_COUNT = "pods"
 MAX_POD_SHAPES = 4096
 """Pod shapes to cache: pods of one workload have the same requests, written the same way."""
 
+MAX_SPARE_TIES = 256
+"""Ties that are kept for later pods, besides as many as twice those of the pods that exist."""
+
 MAX_SHAPE_NAMES, MAX_SHAPE_TEXT = 64, 1024
 """Resource names of a cached shape, and their characters. A usual pod has 2 to 20 names of 10 characters."""
 
@@ -301,7 +304,7 @@ class NodeUsage:
         known = (self._incoming or self.totals).ties
         if len(known) + len(ties) > MAX_TERMS + MAX_GROUPS and not known.keys() >= set(ties):
             return _bounded_ties(ties)
-        if len(self._ties) >= MAX_TERMS + MAX_GROUPS:
+        if len(self._ties) >= 2 * len(known) + MAX_SPARE_TIES:  # most are of pods that no longer exist
             self._ties.clear()
         self._ties[ties] = ties
         return ties
