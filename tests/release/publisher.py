@@ -7,11 +7,16 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EXAMPLES = ("examples/gitops/.pre-commit-config.yaml", "examples/gitops/.github/workflows/rightslice.yaml")
+EXAMPLES = (
+    "charts/rightslice/Chart.yaml",
+    "examples/gitops/.pre-commit-config.yaml",
+    "examples/gitops/.github/workflows/rightslice.yaml",
+)
 """Files that name the repository."""
 
 _HOST = "https://github.com/"
-_ADDRESS = re.compile(r"(?P<before>- repo: https://github\.com/|- uses: )(?!actions/)[\w.-]+/[\w.-]+")
+_BEFORE = r"(?P<before>- repo: https://github\.com/|- uses: |icon: https://raw\.githubusercontent\.com/)"
+_ADDRESS = re.compile(rf"{_BEFORE}(?!actions/)[\w.-]+/[\w.-]+")
 
 
 def repository_address() -> str:

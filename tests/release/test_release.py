@@ -11,6 +11,7 @@ import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -153,8 +154,16 @@ def test_one_setting_names_the_repository(tmp_path: Path) -> None:
     assert manifest["spec"]["homepage"] == repository_address()
     assert [name_repository(text, repository_address()) for text in texts] == texts
     assert all("acme/rightslice" in text and "example/rightslice" not in text for text in renamed)
-    assert "actions/checkout@v4" in renamed[1]
+    assert "actions/checkout@v4" in renamed[2]
     assert "Repository =" in next(step["run"] for step in steps_of("release") if "Repository" in step.get("run", ""))
+
+
+def test_the_icon_of_the_chart_is_that_of_the_tagged_checkout() -> None:
+    chart = yaml.safe_load((ROOT / "charts/rightslice/Chart.yaml").read_text(encoding="utf-8"))
+    repository, _, path = chart["icon"].partition(f"/v{chart['version']}/")
+
+    assert repository == repository_address().replace("//github.com/", "//raw.githubusercontent.com/")
+    assert ElementTree.parse(ROOT / path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def steps_of(workflow: str) -> list[dict[str, Any]]:
