@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import orjson
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import PodMaker, make_node, make_pod
 from tests.storage_builders import claim_volume, make_claim, make_volume
@@ -17,6 +18,7 @@ from webhook.audit import sequential_reach
 from webhook.audit.cluster_audit import audit_documents
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
+from webhook.audit.reach_metrics import reach_metrics
 from webhook.cache.snapshot import view_of_objects
 from webhook.policy.loader import load_policies
 from webhook.report.reach import ReachReport, reach_document, reach_lines, summarize_reach
@@ -250,6 +252,31 @@ def test_a_claim_for_one_pod_is_not_in_use_by_the_pod_itself() -> None:
 
 def test_without_nodes_there_is_no_reach() -> None:
     assert reach_of(running().build()) is None
+
+
+def test_metrics_have_the_same_figures() -> None:
+    needs = [running(name).build() for name in "abc"]
+    reach = reach_of(WHOLE, *needs, running("q", 2).build())
+    assert reach is not None
+    samples = [each for family in text_string_to_metric_families(reach_metrics(reach)) for each in family.samples]
+    one = {"product": CARDS, "profile": "1g.10gb"}
+    assert [(each.name.removeprefix("rightslice_reach_"), each.labels, each.value) for each in samples] == [
+        ("eligible_pods", {"outcome": "RightSized"}, 0),
+        ("ineligible_pods", {"reason": "NoOffer"}, 3),
+        ("ineligible_pods", {"reason": "MultipleGPUs"}, 1),
+        ("partition_cards", one, 1),
+        ("partition_pods", one, 3),
+    ]
+
+
+def test_metrics_name_why_eligible_pods_keep_their_request() -> None:
+    reach = reach_of(WHOLE, SLICES, running().build(), running("q").namespace("other").build())
+    assert reach is not None
+    (eligible, *_) = text_string_to_metric_families(reach_metrics(reach))
+    assert {each.labels["outcome"]: each.value for each in eligible.samples} == {
+        "RightSized": 1,
+        "NoRightSizingPolicy": 1,
+    }
 
 
 def test_lines_and_document_have_the_same_figures() -> None:

@@ -132,6 +132,7 @@ MESSAGES = {
     "empty standard input": (("check", "-", *INPUTS), "no input"),
     "misspelled flag": (("check", "deploy", "--polices", "policies"), "--policies"),
     "an audit without nodes": (("audit", "deploy", "--policies", "policies"), "no nodes are known"),
+    "metrics without nodes": (("audit", "deploy", *INPUTS[:2], "-o", "metrics"), "the reach is not known"),
     "misspelled policy": (("policy", "show", "reserch", "--policies", "policies"), "Did you mean research?"),
     "misspelled command": (("chekc",), "Did you mean 'check'?"),
     "misspelled format": (("check", "deploy", *INPUTS, "-o", "jsn"), "must be one of table, wide, json"),

@@ -59,7 +59,7 @@ from webhook.report.workloads import WorkloadReport, workload_reports
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import ClusterAudit
 
-FORMATS = (*CHECK_FORMATS, "csv", "html", "policyreport")
+FORMATS = (*CHECK_FORMATS, "csv", "html", "policyreport", "metrics")
 AuditOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 WriteFlag = Annotated[
     bool,
@@ -169,6 +169,7 @@ def audit_command(
         "csv": lambda: table.to_csv(workloads),
         "html": lambda: _render_html(audit, workloads, figures, reach, selected, moment),
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
+        "metrics": lambda: _reach_metrics(reach),
     }
     write_reports(targets, reports)
     if write:
@@ -261,6 +262,16 @@ def _render_html(
             version=__version__,
         )
     )
+
+
+def _reach_metrics(reach: ReachReport | None) -> str:
+    """Return the reach as metrics; without nodes, print a note."""
+    if reach is None:
+        print_note("note: without nodes, the reach is not known, so there are no metrics")
+        return ""
+    from webhook.audit.reach_metrics import reach_metrics  # the client of Prometheus is slow to import
+
+    return reach_metrics(reach)
 
 
 def _policy_reports_yaml(apis: Sequence[ReportApi], workloads: Sequence[WorkloadReport], moment: datetime) -> str:
