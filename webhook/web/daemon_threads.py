@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class _DaemonThread(threading.Thread):
+    """A thread that does not delay the end of the process."""
 
 
 def run_in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
@@ -26,5 +32,16 @@ def run_in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(lambda: None if future.done() else set_outcome(outcome))
 
-    Thread(target=run, daemon=True).start()
+    _DaemonThread(target=run, daemon=True).start()
     return future
+
+
+def exit_if_threads_run() -> None:
+    """End the process with exit code 0 if such a thread runs.
+
+    At its usual end Python ends threads that return from native code, which makes C++ (HiGHS) abort the process.
+    """
+    if any(isinstance(each, _DaemonThread) for each in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -17,6 +17,7 @@ from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import exit_with_error, print_result
 from webhook.report.text import sanitize
 from webhook.settings import is_loopback
+from webhook.web.daemon_threads import exit_if_threads_run
 
 if TYPE_CHECKING:
     from webhook.cli.console_inputs import ConsoleReader
@@ -83,6 +84,7 @@ def ui_command(
     except OSError as error:
         other = ". Write another port; 0 takes any that is free" if error.errno == errno.EADDRINUSE else ""
         exit_with_error(f"--listen {sanitize(listen)}: {error.strerror or error}{other}")
+    exit_if_threads_run()
 
 
 async def _serve_until_signal(
