@@ -122,7 +122,7 @@ MESSAGES = {
         ("layout", "--cluster", "nowhere.yaml"),
         "error: nowhere.yaml: cannot be read: No",
     ),
-    "a pod without --cluster": (("explain", "embed-0"), "To explain a pod, write NAMESPACE/POD or pass --cluster."),
+    "a pod without --cluster": (("explain", "embed-0"), "To explain a pod, write NAMESPACE/POD or pass --cluster"),
     "a pod missing in the snapshot": (("explain", "nix", "--cluster", "demo"), "'nix' in namespace 'default' of demo"),
     "a pod of a snapshot": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), "on node a100-mixed-1"),
     "misspelled code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),

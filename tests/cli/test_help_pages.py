@@ -137,6 +137,12 @@ MISTAKES = {
         "unknown flag: -n. Its flags: --sort-by, --no-headers, --output",
         "doctor",
     ),
+    "a flag that a command with commands lacks": ("layout -l a=b", "unknown flag: -l. Its flags: --filename", "layout"),
+    "a file after a command that reads files by -f": (
+        "layout cluster.yaml",
+        "unexpected argument: cluster.yaml. Write -f cluster.yaml",
+        "layout",
+    ),
     "a misspelled command": ("audt", "no such command 'audt'. Did you mean 'audit', 'layout'?", ""),
     "a misspelled command of a group": ("policy lst", "no such command 'lst'. Did you mean 'list'?", "policy"),
     "an unknown choice": ("audit --fail-on no", "--fail-on: must be one of deny, warn, skipped, never", "audit"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.conftest import ROOT
 from webhook.manifests.objects import is_image_reference
 
 GPU_POD = b"""
@@ -77,6 +78,10 @@ UNREAD = {
         ("explain", "-f", "none.yaml"),
         "error: none.yaml: cannot be read: No such file or directory",
     ),
+    "a missing file of usage": (
+        ("audit", "--cluster", "demo", "--usage", "none.json"),
+        "error: --usage none.json: cannot be read: No such file or directory",
+    ),
     "check of invalid YAML": (("check", "{broken}"), "error: {broken}:2:1: "),
     "test of invalid YAML": (("test", "{broken}"), "error: {broken}:2:1: "),
 }
@@ -93,6 +98,36 @@ def test_what_cannot_be_read_is_an_error_in_one_style(
     assert (run.code, run.out) == (2, "")
     [line] = run.err.splitlines()
     assert line.startswith(error.format(broken=broken))
+
+
+SHIPPED = {
+    "a file": (
+        "policies/right-sizing.yaml",
+        "To save the shipped policy, write rightslice policy show right-sizing > right-sizing.yaml, and name that file",
+    ),
+    "the folder": ("policies", "Without --policies, the shipped policies are read"),
+}
+"""Paths of shipped policies that only a checkout has, and what to write elsewhere."""
+
+
+@pytest.mark.parametrize(("path", "hint"), SHIPPED.values(), ids=SHIPPED)
+def test_outside_of_a_checkout_a_shipped_policy_is_got_from_the_command(
+    rightslice: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = rightslice("check", "-", "--policies", path, stdin=GPU_POD)
+    assert run.err == f"error: {path}: cannot be read: No such file or directory. {hint}\n"
+
+
+def test_a_shipped_policy_that_was_saved_decides_as_the_shipped_one(rightslice: Run, tmp_path: Path) -> None:
+    saved = tmp_path / "guard.yaml"
+    saved.write_text(rightslice("policy", "show", "guard").out)
+    flags = ("--cluster", "demo", "-o", "json", "--policies")
+    pods = sorted(map(str, (ROOT / "examples/pods").glob("*.yaml")))
+    files = (saved, ROOT / "policies/guard.yaml")
+    found, wanted = (json.loads(rightslice("check", *pods, *flags, str(file)).out) for file in files)
+    assert [each["verdict"] for each in found["objects"]] == [each["verdict"] for each in wanted["objects"]]
+    assert found["summary"]["denied"] > 0
 
 
 def test_a_file_that_cannot_be_read_is_a_finding_for_machines(rightslice: Run) -> None:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -203,17 +204,24 @@ def usage_error_message(error: Any) -> str:
     if found := _EXTRA_ARGUMENTS.match(message):
         metavars = [str(each.metavar) for each in error.ctx.command.params if isinstance(each, TyperArgument)]
         return f"unexpected argument: {sanitize(found[1])}. It takes {' and '.join(metavars) or 'only flags'}"
+    if (found := _UNKNOWN_COMMAND.match(message)) and _reads_files(error.ctx.command) and Path(found[1]).exists():
+        return f"unexpected argument: {sanitize(found[1])}. Write -f {sanitize(found[1])}"
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
 _EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
+_UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'\.$")
 FORMER_FLAGS = {"--policy": "--strategy"}
 """Flags before 0.1, and their names since."""
 
 
+def _reads_files(command: Any) -> bool:
+    return any("-f" in each.opts for each in command.params)
+
+
 def _known_flags(context: Any) -> str:
     """Return the flags of a command; of a group, that those of its commands follow them."""
-    if isinstance(context.command, TyperGroup):
+    if isinstance(context.command, TyperGroup) and not context.command.invoke_without_command:
         return f"Write the flags of a command after it: {context.command_path} COMMAND --flag"
     flags = [max(each.opts, key=len) for each in context.command.params if each.opts[0].startswith("-")]
     return f"Its flags: {', '.join([*flags, '--help'])}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -122,7 +122,7 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
         try:
             content = sys.stdin.buffer.read(limit) if file == STDIN else read_content(file, limit)
         except OSError as error:
-            exit_with_error(f"{file}: {read_problem(error)}")
+            exit_with_error(f"{file}: {read_problem(error)}{_shipped_policy_hint(file)}")
         texts.append((shown_name(file), content.decode(errors="surrogateescape")))
     return texts
 
@@ -134,6 +134,17 @@ def _list_policy_files(path: str) -> list[str]:
         return document_files(path)
     except OSError as error:
         exit_with_error(f"{error.filename or path}: {read_problem(error)}")
+
+
+def _shipped_policy_hint(path: str) -> str:
+    """Return how to name shipped policies, for a path that only a checkout has; "" for other paths."""
+    file = PurePath(path)
+    shipped = bundled_folder("policies").joinpath(*file.parts[1:])
+    if file.parts[:1] != ("policies",) or not shipped.exists():
+        return ""
+    if shipped.is_dir():
+        return ". Without --policies, the shipped policies are read"
+    return f". To save the shipped policy, write rightslice policy show {file.stem} > {file.name}, and name that file"
 
 
 def shipped_path(*names: str) -> str:

@@ -185,7 +185,7 @@ def _only_pod(
         where = f"in namespace {sanitize(reference.namespace)!r} of {cluster}"
         named = sanitize(repr(reference.name)) if reference.kind == POD else f"of {reference}"
         other = (sanitize(f"Write {each}/{str(reference).removeprefix('pod/')}") for each in elsewhere)
-        hint = next(other, "Name another namespace with -n, or a file with -f")
+        hint = next(other, "Name another namespace with -n, a file with -f, or a workload as KIND/NAME")
         exit_with_error(f"no pod {'named ' if reference.kind == POD else ''}{named} {where}. {hint}")
     name = min(pods)
     if len(pods) > 1:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from webhook.errors import UsageError, quote_text
+from webhook.errors import UsageError, quote_text, read_problem
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -160,7 +160,7 @@ def read_secret_file(file: str) -> str:
         with Path(file).open("rb") as opened:
             text = opened.read(MAX_SECRET_BYTES).decode("ascii").strip()
     except OSError as error:
-        raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
+        raise UsageError(f"{file}: {read_problem(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: must hold one line of ASCII") from error
     if not text or not text.isprintable():

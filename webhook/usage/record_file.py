@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.errors import UsageError, quote_text, shorten_text
+from webhook.errors import UsageError, quote_text, read_problem, shorten_text
 from webhook.usage.history import GAP, MAX_FAILURES, MAX_GPUS, MAX_MIB, MIB_TYPECODE, UsageHistory
 from webhook.usage.loader import RECORD_AGAIN
 
@@ -161,7 +161,7 @@ def _read_record_bytes(path: Path) -> bytes:
             f"{path}: must be a complete gzip file, found a truncated or damaged one. {RECORD_AGAIN}"
         ) from error
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise UsageError(f"{path}: {read_problem(error)}") from error
     if len(text) > MAX_FILE_BYTES:
         raise UsageError(f"{path}: must be at most {MAX_FILE_BYTES >> 20} MiB uncompressed, found more")
     return text

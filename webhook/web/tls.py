@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from webhook.certs.issuer import expiry_of
+from webhook.errors import read_problem
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
 from webhook.web.health import HealthCheck
@@ -193,7 +194,7 @@ class CertificateReloader(FileReloader):
         self._telemetry.record_certificate_loaded(expiry_of(pair.certificate))
 
     def _reject(self, error: Exception) -> str:
-        reason = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+        reason = read_problem(error) if isinstance(error, OSError) else str(error)
         self._telemetry.record_certificate_rejected(reason)
         return reason
 

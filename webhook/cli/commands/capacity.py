@@ -25,7 +25,7 @@ from webhook.cli.output import (
 )
 from webhook.cli.placement_inputs import read_placement_input
 from webhook.cli.selection import select_objects
-from webhook.errors import TopologyError
+from webhook.errors import TopologyError, read_problem
 from webhook.model.dra.device_allocations import allocated_in_pools
 from webhook.model.dra.pool_kinds import cards_on_node
 from webhook.model.node_groups import groups_without_nodes
@@ -150,7 +150,7 @@ def _read_topology(file: str) -> GpuTopology:
         text = sys.stdin.buffer.read(MAX_MATRIX_BYTES) if file == "-" else read_content(file, MAX_MATRIX_BYTES)
         return parse_topology_matrix(text.decode(errors="replace"))
     except OSError as error:
-        exit_with_error(f"--links {sanitize(file)}: cannot be read: {error.strerror}")
+        exit_with_error(f"--links {sanitize(file)}: {read_problem(error)}")
     except TopologyError as error:
         exit_with_error(f"--links {sanitize(file)}: {error}")
 

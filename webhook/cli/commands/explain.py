@@ -204,6 +204,6 @@ def _find_page(code: str) -> dict[str, str]:
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
-        ways = "To explain a file, use -f FILE. To explain a pod, write NAMESPACE/POD or pass --cluster."
+        ways = "To explain a file, use -f FILE. To explain a pod, write NAMESPACE/POD or pass --cluster"
         exit_with_error(f"{sanitize(code)!r} is neither a finding code nor a reason. {hint} {ways}")
     return code_document(code.upper())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from webhook.certs.issuer import create_self_signed
+from webhook.errors import read_problem
 from webhook.settings import ServerSettings
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
@@ -37,7 +38,7 @@ def initial_key_pair(settings: ServerSettings, now: datetime) -> PemPair:
     try:
         return CertificateFiles(settings.tls_cert, settings.tls_key).read()
     except OSError as error:
-        raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
+        raise StartError(f"{error.filename}: {read_problem(error)}") from error
 
 
 def client_rule_files(settings: ServerSettings) -> ClientRuleFiles | None:
@@ -53,7 +54,7 @@ def read_client_rules(files: ClientRuleFiles | None) -> ClientCertificateRules |
     try:
         return files.read() if files is not None else None
     except OSError as error:
-        raise StartError(f"--client-ca {error.filename}: cannot be read ({error.strerror})") from error
+        raise StartError(f"--client-ca {error.filename}: {read_problem(error)}") from error
     except CertificateError as error:
         raise StartError(f"--client-ca {files.authorities if files else ''}: {error}") from error
 
