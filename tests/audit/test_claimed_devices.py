@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from tests.builders import Json, make_namespace, make_node, make_pod
-from tests.device_builders import NVIDIA, allocated, resource_claim, resource_slice
+from tests.device_builders import NVIDIA, allocated, partitionable_gpus, resource_claim, resource_slice
 from tests.engine.test_claim_review import A10, CLUSTER, MEMORY, claim, pod_with_claim, request, template
 from tests.engine.test_claim_sizing import GPUS, api_view, sized_claim, stored
 from tests.engine.test_claim_sizing import claim as gpu_claim
-from tests.engine.test_class_offers import CLASSES
+from tests.engine.test_class_offers import CLASSES, NODE
 from tests.engine.test_fit import sizing
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import NOW, parse_documents, policies_of, policy, view_of
-from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.evaluate import EvaluationContext, evaluate_all
 from webhook.audit.pod_audit import evaluate_for_explain
 from webhook.report.explain import explain_lines
+from webhook.report.results import CheckResult
 
 LARGE = f"{MEMORY}.compareTo(quantity('30Gi')) >= 0"
 NOT_ON_A10 = "none (cannot allocate all claims) on 1 node (a10)"
@@ -93,6 +96,28 @@ def test_the_devices_are_those_of_the_changed_object(objects: list[Json], device
     context = EvaluationContext(policies_of(policy(sizing())), view, NOW, namespace="team")
     first = next(iter(evaluate_for_explain(parse_documents(objects), context)))
     assert [line.partition(" on ")[0] for line in first.devices] == devices
+
+
+TWO_CARDS = (NODE, *partitionable_gpus("a", 2), *CLASSES)
+BOTH_EVALUATIONS = {"check": evaluate_all, "explain": evaluate_for_explain}
+
+
+@pytest.mark.parametrize("evaluated", BOTH_EVALUATIONS.values(), ids=BOTH_EVALUATIONS)
+@pytest.mark.parametrize(
+    ("about", "codes"),
+    [({}, []), ({"annotations": {}}, ["GPU-T206"]), ({"uid": "1"}, ["GPU-T206"])],
+    ids=["right-sized", "without a need", "stored before"],
+)
+def test_pods_are_reviewed_with_the_templates_that_the_webhook_right_sizes(
+    evaluated: Callable[..., Iterable[CheckResult]], about: Json, codes: list[str]
+) -> None:
+    context = EvaluationContext(policies_of(policy(sizing())), api_view(*TWO_CARDS), NOW, namespace="team")
+    objects = [
+        workload("Deployment", NAMED, replicas=3),
+        gpu_claim(kind="ResourceClaimTemplate", about={"name": "c"} | about),
+    ]
+    deployment, _ = evaluated(parse_documents(objects), context)
+    assert [each.code for each in deployment.decision.findings] == codes
 
 
 def test_devices_in_use_are_left_out() -> None:

@@ -10,10 +10,14 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
-from tests.builders import Json, make_node, make_pod
+from tests.builders import Json, make_namespace, make_node, make_pod
 from tests.cli.conftest import FILES, JUNE, Run
 from tests.device_builders import device_class, partitionable_gpus, resource_claim
-from tests.example_cluster import mig_node, whole_node
+from tests.engine.test_claim_sizing import MIG
+from tests.engine.test_claim_sizing import claim as sizable_claim
+from tests.engine.test_class_offers import NODE
+from tests.engine.test_fit import sizing
+from tests.example_cluster import mig_node, policy, whole_node
 from tests.placement.clusters import gpu_node
 
 GPU = "nvidia.com/gpu"
@@ -553,3 +557,18 @@ def test_place_and_simulate_read_the_claims_of_the_files(
 
     simulated = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", *ROOM_POLICY, stdin=files)
     assert orjson.loads(simulated.out)["steps"][-1]["allocatedMilli"] == 1000
+
+
+def test_pods_get_devices_by_claims_as_the_webhook_right_sizes_them(rightslice: Run, tmp_path: Path) -> None:
+    file, policies = tmp_path / "cluster.json", tmp_path / "policy.yaml"
+    policies.write_text(policy(sizing()))
+    nodes = [make_namespace("team"), NODE, *partitionable_gpus("a", 2), CLASS, MIG]
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    template = sizable_claim(kind="ResourceClaimTemplate", about={"name": "t"})
+    claimed = {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}
+    pods = [make_pod(f"p{i}").namespace("team").spec(**claimed).build() for i in range(5)]
+    files = orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [*pods, template]})
+    flags = ("--nodes", str(file), "--pods", "-", "-o", "json", "--policies", str(policies))
+
+    last = orjson.loads(rightslice("simulate", *flags, stdin=files).out)["steps"][-1]
+    assert (last["placed"], last["unplaced"]) == (5, 0)

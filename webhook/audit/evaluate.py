@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +45,7 @@ from webhook.model.findings import Finding
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod, with_zero_amounts
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
+from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
 
 POD = ("", "Pod")
@@ -86,9 +87,7 @@ def evaluate_all(
     """
     known_claims = context.view.all_claims.devices.claims
     documents = with_serving_runtimes(list(documents), context.namespace)
-    objects = (each.data for each in documents if isinstance(each, SourceObject))
-    view = with_claim_objects(context.view, objects, context.namespace)
-    context = msgspec.structs.replace(context, view=view)
+    context = with_admitted_claims(documents, context)
     for each in documents:
         if isinstance(each, SkippedDocument):
             yield skipped_result(each.location, each.reason, invalid=each.invalid)
@@ -100,6 +99,37 @@ def evaluate_all(
             kind, claims = _group_kind(each), known_claims.get(result.namespace, ())
             if kind == POD or (kind in CLAIMS and result.name not in claims):
                 context = _after_creation(result, context)
+
+
+def with_claims_of(
+    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
+) -> EvaluationContext:
+    """Return the context with the claims, templates and classes among documents as they are written."""
+    objects = (each.data for each in documents if isinstance(each, SourceObject))
+    return _with_claim_objects(objects, context)
+
+
+def with_admitted_claims(
+    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
+) -> EvaluationContext:
+    """Return the context with the claims, templates and classes among documents as the webhook would admit them."""
+    documents = list(documents)
+    context = with_claims_of(documents, context)
+    claims = [each for each in documents if isinstance(each, SourceObject) and _group_kind(each) in CLAIMS]
+    return _with_claim_objects([_admitted_claim(each, context) for each in claims], context)
+
+
+def _with_claim_objects(objects: Iterable[Mapping[str, Any]], context: EvaluationContext) -> EvaluationContext:
+    view = with_claim_objects(context.view, objects, context.namespace)
+    return context if view is context.view else msgspec.structs.replace(context, view=view)
+
+
+def _admitted_claim(source: SourceObject, context: EvaluationContext) -> Mapping[str, Any]:
+    """Return a claim or template after the changes of policies; one that was created before keeps its requests."""
+    if is_stored(source.data) or unreadable_result(source, context) is not None:
+        return source.data
+    result = evaluate_object(source, context)
+    return apply_json_patch(result.stored, result.decision.patch) if result.decision.patch else source.data
 
 
 def _after_creation(result: CheckResult, context: EvaluationContext) -> EvaluationContext:
@@ -307,6 +337,11 @@ def _parse_pod(stored: dict[str, Any]) -> Pod:
     if not isinstance(stored.get("spec"), dict):
         raise ReviewError("spec: must be a map with containers", ("spec",), about="object: ")
     return parse_pod(stored)
+
+
+def is_stored(data: dict[str, Any]) -> bool:
+    """Return whether an object was stored by an API server, which assigns a uid."""
+    return bool(map_at(data, "metadata").get("uid"))
 
 
 def written_namespace(data: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from webhook.audit.adjusted_view import with_claim_objects, without_pod_usage
+from webhook.audit.adjusted_view import without_pod_usage
 from webhook.audit.device_filter import describe_claimed_devices
 from webhook.audit.evaluate import (
     POD,
@@ -29,7 +29,10 @@ from webhook.audit.evaluate import (
     build_admission_request,
     evaluate_all,
     evaluate_object,
+    is_stored,
     is_unknown_kind,
+    with_admitted_claims,
+    with_claims_of,
     written_namespace,
 )
 from webhook.audit.gpu_time import ClaimHolders, allocated_milli, bound_node
@@ -199,7 +202,7 @@ def evaluate_for_explain(
     count as objects of the cluster.
     """
     documents = list(documents)
-    context = _with_claims_of(documents, context)
+    unchanged, context = with_claims_of(documents, context), with_admitted_claims(documents, context)
     unsized, holders = without_right_sizing(context.policies), ClaimHolders(context.view.all_claims, context.view.fleet)
     results = [
         audit_pod(each, context, unsized, holders) if _is_running(each) else next(evaluate_all([each], context))
@@ -207,22 +210,14 @@ def evaluate_for_explain(
     ]
     changed = list(map(_as_changed, documents, results))
     is_changed = any(after is not before for before, after in zip(documents, changed, strict=True))
-    context_after = _with_claims_of(changed, context) if is_changed else context
+    context_after = with_claims_of(changed, context) if is_changed else unchanged
     for before, after, result in zip(documents, changed, results, strict=True):
-        known = {} if _is_running(before) else {"devices": _describe_change(before, after, context, context_after)}
+        known = {} if _is_running(before) else {"devices": _describe_change(before, after, unchanged, context_after)}
         yield msgspec.structs.replace(result, **known)
 
 
 def _is_running(document: SourceObject | SkippedDocument) -> TypeGuard[SourceObject]:
     return isinstance(document, SourceObject) and is_pod(document.data) and is_stored(document.data)
-
-
-def _with_claims_of(
-    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
-) -> EvaluationContext:
-    objects = (each.data for each in documents if isinstance(each, SourceObject))
-    view = with_claim_objects(context.view, objects, context.namespace)
-    return msgspec.structs.replace(context, view=view)
 
 
 def _as_changed(source: SourceObject | SkippedDocument, result: CheckResult) -> SourceObject | SkippedDocument:
@@ -490,11 +485,6 @@ def is_pod(data: dict[str, Any]) -> bool:
 def is_active_pod(data: dict[str, Any]) -> bool:
     """Return whether an object is a Pod that has not ended."""
     return is_pod(data) and map_at(data, "status").get("phase") not in FINISHED_PHASES
-
-
-def is_stored(data: dict[str, Any]) -> bool:
-    """Return whether an object was stored by an API server, which assigns a uid."""
-    return bool(map_at(data, "metadata").get("uid"))
 
 
 def deduplicate_pods(documents: Sequence[SourceObject | SkippedDocument]) -> list[SourceObject | SkippedDocument]:

@@ -8,10 +8,9 @@ from functools import cache, partial, reduce
 
 import msgspec
 
-from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.admission import AdmittedPod, admitted_pods, denial_codes
 from webhook.audit.device_filter import device_values, find_device_reasons
-from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.evaluate import EvaluationContext, with_admitted_claims
 from webhook.audit.object_files import SourceObject
 from webhook.cache.placement_input import PlacementInput
 from webhook.model.batch import REPLICA_LABELS, Gang, gang_of, gang_size
@@ -62,10 +61,10 @@ def with_claims_of_files(
 ) -> tuple[PlacementInput, EvaluationContext]:
     """Return the cluster, as pods are placed in it and evaluated against it, with the claims and classes of files.
 
-    Where no devices are known, claims are not evaluated.
+    Policies have changed the claims, as the webhook would. Where no devices are known, claims are not evaluated.
     """
-    view = with_claim_objects(context.view, (each.data for each in sources), context.namespace)
-    context = msgspec.structs.replace(context, view=view)
+    context = with_admitted_claims(sources, context)
+    view = context.view
     if placement.devices is NO_DEVICES:
         return placement, context
     templates, before = view.all_claims.templates, placement.devices
