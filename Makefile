@@ -87,7 +87,7 @@ format: $(VENV)/.dev ## Fix style automatically
 manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, install.yaml, the schema of the chart's values
 	$(BIN)/python -m tests.manifests
 
-release: $(VENV)/.dev ## Build the files of a release into dist/: packages, program, manifests, chart, bill of materials, checksums
+release: $(VENV)/.dev ## Empty dist/, then build the files of a release there: packages, program, manifests, chart, bill of materials, checksums
 	@$(BIN)/python -m tests.release dist release
 
 # The vulnerability database of osv.dev for PyPI: a folder of its files, or the archive that holds all of them

@@ -3,14 +3,18 @@
 # of the user ($XDG_CACHE_HOME, else ~/.cache), which later starts use. Needs sh, tar, gzip and coreutils.
 set -eu
 fail() {
-  echo "error: $1" >&2
+  echo "error: $*" >&2
   exit 2
 }
 incomplete() {
+  wait # the other parts may have something to say too, and the error comes last
   fail "$cache: a part could not be unpacked. Free 250 MB there, or download $0 again"
 }
-unpack() { # the part of this file that starts here and has this length
-  tail -c "+$1" "$0" | head -c "$2" | gzip -dc | tar -xf - -C "$new"
+unpack() { # the part of this file that starts here and has this length; of what tar says, the first line
+  said=$(tail -c "+$1" "$0" | head -c "$2" | gzip -dc | tar -xf - -C "$new" 2>&1) || {
+    printf '%s\n' "$said" | head -n 1 >&2
+    return 1
+  }
 }
 [ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "HOME: must be set, found none. Set HOME, or XDG_CACHE_HOME to a folder"
 cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/rightslice
@@ -32,8 +36,10 @@ if [ ! -d "$runtime" ]; then
   trap - EXIT HUP INT TERM
 fi
 for part in EXECUTED; do
-  [ -x "$runtime/$part" ] ||
-    fail "$runtime: must be as it was unpacked, found no $part. Remove the folder: the next start unpacks it again"
+  [ -x "$runtime/$part" ] && continue
+  [ ! -e "$runtime/$part" ] || fail "$runtime: must be on a file system that is mounted without noexec," \
+    "found that $part cannot be run. Set XDG_CACHE_HOME to a folder on another"
+  fail "$runtime: must be as it was unpacked, found no $part. Remove the folder: the next start unpacks it again"
 done
 program=${0##*/}
 [ -f "$runtime/usr/bin/$program" ] || program=rightslice

@@ -26,10 +26,10 @@ def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment / "bin"
 
 
-def call(*command: str | Path, **variables: str) -> str:
+def call(*command: str | Path, folder: str | Path = ".", **variables: str) -> str:
     """Return what a command prints that must succeed."""
     environment = {"PATH": os.defpath, "HOME": "/nonexistent"} | variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,10 +39,12 @@ def test_both_commands_run(commands: Path) -> None:
     assert call(commands / "kubectl-rightslice", "check", "--help").startswith("Usage: kubectl rightslice check")
 
 
-def test_shipped_files_have_the_names_of_a_checkout(commands: Path) -> None:
-    policies = call(commands / "rightslice", "policy", "list", "--no-headers")
-    audited = call(commands / "rightslice", "audit", "--cluster", "demo")
-    shown = call(commands / "rightslice", "demo")
+@pytest.mark.parametrize("place", [".", ".."], ids=["in a folder of the installation", "above the installation"])
+def test_shipped_files_have_the_names_of_a_checkout(commands: Path, place: str) -> None:
+    folder = commands / place
+    policies = call(commands / "rightslice", "policy", "list", "--no-headers", folder=folder)
+    audited = call(commands / "rightslice", "audit", "--cluster", "demo", folder=folder)
+    shown = call(commands / "rightslice", "demo", folder=folder)
 
     assert {line.split()[-1].partition("/")[0] for line in policies.splitlines()} == {"policies"}
     assert "\nexamples/cluster/workloads.yaml:" in audited

@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.house.checkout import read_checkout_file
 from tests.release.conftest import SECONDS
 from tests.release.krew import ARCHIVE, COMPLETION_STEP, MANIFEST, write_krew_files
 from tests.release.runtime import LOADER
+from tests.release.standalone import PARTS
 from webhook import __version__
 
 TOOLS = ("sh", "head", "tail", "tar", "gzip", "mktemp", "mkdir", "mv", "rm")
@@ -68,9 +70,9 @@ def run(bare: Path) -> Runner:
     """Return a function that runs a command in that root."""
     chroot = str(shutil.which("chroot"))
 
-    def run_bare(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run_bare(*command: str, mounting: str = ":", **variables: str) -> subprocess.CompletedProcess[str]:
         settings = {"PATH": "/bin", "HOME": "/home"} | variables
-        words = [*mount_namespace(), chroot, str(bare), *command]
+        words = [*mount_namespace(), "sh", "-ec", f'{mounting}; exec "$@"', "sh", chroot, str(bare), *command]
         return subprocess.run(words, env=settings, capture_output=True, text=True, check=False)
 
     return run_bare
@@ -113,6 +115,31 @@ def test_a_damaged_file_leaves_nothing_and_says_what_to_do(run: Runner, bare: Pa
     message = "error: /tmp/damaged/.cache/rightslice: a part could not be unpacked. Free 250 MB there, or download "
     assert message in done.stderr
     assert list((bare / "tmp" / "damaged" / ".cache" / "rightslice").iterdir()) == []
+
+
+REFUSED = {
+    "too small": ("size=50m", "{}: a part could not be unpacked. Free 250 MB there, or download /bin/rightslice again"),
+    "without programs": (
+        "noexec",
+        f"{{}}/{__version__}-*: must be on a file system that is mounted without noexec, "
+        "found that usr/bin/python3 cannot be run. Set XDG_CACHE_HOME to a folder on another",
+    ),
+}
+
+
+@pytest.mark.parametrize(("option", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_file_system_that_cannot_hold_it_is_named_in_a_few_lines(
+    run: Runner, bare: Path, option: str, message: str
+) -> None:
+    (bare / "tmp" / "mounted").mkdir(exist_ok=True)
+    mounting = f"mount -t tmpfs -o {option} tmpfs {bare}/tmp/mounted"
+
+    done = run("rightslice", "--version", mounting=mounting, HOME="/tmp/mounted")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    *causes, last = done.stderr.splitlines()
+    assert fnmatch(last, f"error: {message}".format("/tmp/mounted/.cache/rightslice"))
+    assert len(causes) <= PARTS
 
 
 @pytest.mark.parametrize("missing", ["usr/bin/python3", LOADER, "pydantic"])

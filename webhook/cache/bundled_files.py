@@ -26,5 +26,5 @@ def shown_name(file: str) -> str:
     >>> shown_name("policies/mine.yaml")
     'policies/mine.yaml'
     """
-    path = Path(file)
+    path = Path(file).absolute()
     return path.relative_to(_SHIPPED).as_posix() if path.is_relative_to(_SHIPPED) else file
