@@ -240,6 +240,14 @@ def test_a_violation_by_a_device_class_names_the_field_that_requests_it() -> Non
         assert found.fix == "By all device classes together, request 2."
 
 
+def test_a_violation_by_a_device_class_does_not_name_claims_for_other_devices_of_its_container() -> None:
+    resource = "deviceclass.resource.kubernetes.io/gpu"
+    pod, nic = claiming("t").requests(resource, "3"), claim("ResourceClaimTemplate", exactly("nic"))
+    [found] = decide_on(pod, limits("{resource: nvidia.com/gpu, max: 2}", of="perContainer"), nic).denials
+    assert found.path == ("spec", "containers", 0, "resources", "limits", resource)
+    assert found.message == "nvidia.com/gpu with device classes must be at most 2 (found 3)"
+
+
 def test_devices_that_no_container_uses_are_bounded_like_those_of_a_container() -> None:
     template, policy = claim("ResourceClaimTemplate", GPU, GPU | {"name": "b"}), "{resource: nvidia.com/gpu, max: %s}"
     unused = make_pod().namespace("team").spec(resourceClaims=claiming("t").build()["spec"]["resourceClaims"])

@@ -265,21 +265,17 @@ def _check_claims_of_container(
         amount = (count + (parse_whole_number(named[name]) or 0 if name in named else 0)) * NANO
         for rule in rules.rules_for(name):
             if _violated_code(rule, amount, 1):
-                field, bounds = (
-                    (*path, "resources", *_field_of_claim(container, name, claimed)),
-                    binding.container_bounds(name),
-                )
+                field = (*path, "resources", *_field_of_claim(container, name, claimed))
+                bounds = binding.container_bounds(name)
                 found = _limit_violation((rule, 1), f"{name} with {_way_of_request(field)}", amount, field, bounds)
                 yield _with_fix_beside_claims(found, name, amount // NANO, count, bounds)
 
 
 def _field_of_claim(container: Container, name: str, claimed: ClaimedGpus) -> FieldPath:
-    """Return the field of a container's resources that requests GPUs of a name by a claim, else by a device class."""
-    if container.resources.claims:
-        return ("claims",)
-    return "limits", next(
-        one for one, units in claimed.classes.items() if name in units and one in container.resources.limits
-    )
+    """Return the field of a container's resources that requests GPUs of a name by a device class, else by a claim."""
+    limits = container.resources.limits
+    classes = (one for one, units in claimed.classes.items() if name in units and one in limits)
+    return next((("limits", one) for one in classes), ("claims",))
 
 
 def _check_unused_claims(
