@@ -94,6 +94,12 @@ def test_formatted_amounts_parse_to_no_less(value: int) -> None:
     assert 0 <= parse_nano(format_nano(value)) - value < 1_000_000
 
 
+@given(st.from_regex(r"[0-9]{1,12}(m|k|M|G|[KMG]i)?", fullmatch=True))
+def test_a_usual_amount_is_what_any_quantity_is(text: str) -> None:
+    """Amounts of few digits are read without the parser; a blank before them leads to it."""
+    assert parse_nano(text) == parse_nano(f" {text}")
+
+
 @given(st.text(alphabet="0123456789.+-eEkKMGTPmunix ", max_size=12))
 def test_any_text_is_a_quantity_or_an_error(text: str) -> None:
     amount = parse_nano_or_none(text)

@@ -118,8 +118,9 @@ def _gang_context(pod: Pod, replicas: int, domain: str, placement: PlacementInpu
 
 def _known_name(gang: Gang | None) -> str:
     """Return the name of a gang; "" if a controller sets the label that names it, whose value is not known yet."""
-    is_known = gang is not None and not any(part.endswith("=") for part in gang.name.split("; "))
-    return gang.name if gang is not None and is_known else ""
+    if gang is None or any(part.endswith("=") for part in gang.name.split("; ")):
+        return ""
+    return gang.name
 
 
 def _gang_placement(

@@ -34,9 +34,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_taint_rules import DeviceTaintRule
 from webhook.model.dra.resource_slices import ResourceSlice
 from webhook.model.fleet import kubelet_minor
-from webhook.model.node_groups import (
-    NodeGroupSpec,
-)
+from webhook.model.node_groups import NodeGroupSpec
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_classes import PriorityClass, RuntimeClass
 from webhook.model.pods import Pod
