@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import INPUTS, Run
+from tests.cli.conftest import INPUTS, JUNE, Run
 from tests.conftest import ROOT
 from webhook.cli.output import JSONPATH
 
@@ -15,7 +15,7 @@ REPORTS = {
     "check": ("check", "deploy", *INPUTS),
     "audit": ("audit", "cluster.yaml", *INPUTS[:2], *INPUTS[4:]),
     "rightsize": ("rightsize", "cluster.yaml", *INPUTS[:2]),
-    "fairshare": ("fairshare", "--cluster", "demo", "--policies", "policies"),
+    "fairshare": ("fairshare", "--cluster", "demo", "--policies", "policies", "--now", JUNE),
     "capacity": ("capacity", "--cluster", "room/cluster.yaml"),
     "policy list": ("policy", "list", "--policies", "policies"),
     "lint": ("lint", "--cluster", "demo"),
