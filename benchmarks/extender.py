@@ -1,6 +1,6 @@
 """Latency of the extender: /filter and /prioritize of a pod at 5,000 nodes, JSON included, while pods start and end.
 
-    python -m benchmarks.extender [gangs | devices | gauges | device-gauges]
+    python -m benchmarks.extender [gangs | devices | gauges | device-gauges | large]
 
 With `gangs` every second pod belongs to a gang of four to 64, in NVLink domains of 18 nodes, with nodes reserved for
 the rest of the gang.
@@ -11,10 +11,14 @@ claims have another part of each node.
 With `gauges` and `device-gauges` it measures how long `/filter` waits while the gauges of capacity are computed: the
 time that passes without CPU for the request, without and with a computation in turns.
 
+With `large` it measures each verb on pods of 1.4 MB, the largest that etcd stores, one for each kind of padding in
+`benchmarks.hostile_reviews`.
+
 The measured process also handles the events of a cluster: between two pods, one pod or claim starts, one ends, and one
 agent reports. Each figure is shown next to the time that Python's own `json` needs, in the same rounds, to read those
 requests and write those answers. Exit code 1 if the 99th percentile of both answers exceeds 50 ms of one core, or
-memory exceeds 400 MiB; with `devices` 150 ms and 512 MiB; with gauges if the 99th percentile of the wait exceeds 50 ms.
+memory exceeds 400 MiB; with `devices` 150 ms and 512 MiB; with gauges if the 99th percentile of the wait exceeds 50 ms;
+with `large` if a verb takes more than 100 ms.
 """
 
 from __future__ import annotations
@@ -32,11 +36,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks import hostile_reviews
 from tests.device_builders import device_class, partitionable_gpus
 from webhook.cache.inventory import NodeInventory
 from webhook.extender.capacity_gauges import CapacityPoll
 from webhook.extender.state import SchedulerState
-from webhook.extender.verbs import handle_filter, handle_prioritize
+from webhook.extender.verbs import handle_filter, handle_prioritize, handle_prioritize_claims
 from webhook.model.claims import (
     ClaimAllocation,
     ClaimStatus,
@@ -58,6 +63,7 @@ PODS_WITHOUT_GPUS = 8
 ROUNDS = 600
 MOST_MS, MOST_MIB = 50.0, 400
 MOST_DEVICE_MS, MOST_DEVICE_MIB = 150.0, 512
+MOST_LARGE_MS, LARGE_BYTES, LARGE_ROUNDS = 100.0, 1_400_000, 3
 GAUGE_ROUNDS, REQUESTS_ALONE = 4, 60
 BESIDE = "while gauges are computed"
 MOST_CLAIMS = 16
@@ -269,6 +275,30 @@ def measure_gauges(rng: random.Random, *, devices: bool) -> int:
     return int(percentile(waits[BESIDE], 99) > MOST_MS)
 
 
+def measure_large_pods(rng: random.Random) -> int:
+    """Measure each verb on pods of every kind of padding, print the slowest, and check the limit."""
+    state = SchedulerState(NodeInventory())
+    fill(state.inventory, rng, domains=False)
+    asyncio.run(state.rebuild_index())
+    freeze_and_tune_gc()
+    slowest = {kind: _slowest_verb(state, kind) for kind in hostile_reviews.KINDS}
+    print(f"{NODES} nodes, pods of {LARGE_BYTES / 1e6} MB; milliseconds of CPU of the slowest verb")
+    for kind in sorted(slowest, key=lambda each: -slowest[each])[:10]:
+        print(f"  {kind:<32} {slowest[kind]:6.1f}")
+    return int(max(slowest.values()) > MOST_LARGE_MS)
+
+
+def _slowest_verb(state: SchedulerState, kind: str) -> float:
+    """Return the median milliseconds of the slowest verb; each round has other texts."""
+    pods = [hostile_reviews.hostile_object(kind, f"t{turn}", LARGE_BYTES) for turn in range(LARGE_ROUNDS)]
+    names = [name_of(node) for node in range(NODES)]
+    bodies = [msgspec.json.encode({"Pod": pod, "NodeNames": names}) for pod in pods if pod["kind"] == "Pod"]
+    verbs = (handle_filter, handle_prioritize, handle_prioritize_claims)
+    return max(
+        [percentile([timed(verb, state, body, 0.0)[0] for body in bodies], 50) for verb in verbs if bodies] or [0]
+    )
+
+
 async def _wait_beside_gauges(state: SchedulerState, bodies: Iterator[bytes]) -> dict[str, list[float]]:
     """Return how long requests wait without a computation of gauges, and during one, in turns."""
     waits: dict[str, list[float]] = {"alone": [], BESIDE: []}
@@ -317,6 +347,8 @@ def main(mode: str) -> int:
     rng, gangs = random.Random(SEED), mode == "gangs"
     if mode == "devices":
         return measure_devices(rng)
+    if mode == "large":
+        return measure_large_pods(rng)
     if mode.endswith("gauges"):
         return measure_gauges(rng, devices=mode == "device-gauges")
     standing = SchedulerState(NodeInventory())

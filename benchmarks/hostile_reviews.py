@@ -298,10 +298,15 @@ KINDS: Mapping[str, Build] = {
 
 def hostile_review(kind: str, text: str, size: int = OBJECT_BYTES) -> bytes:
     """Return the review of an object with as many parts as fit into `size` bytes."""
+    return review_bytes(hostile_object(kind, text, size), f"uid-{text}")
+
+
+def hostile_object(kind: str, text: str, size: int = OBJECT_BYTES) -> Json:
+    """Return an object with as many parts as fit into `size` bytes."""
     build = KINDS[kind]
     small, large = (len(json.dumps(build(text, count), separators=(",", ":"))) for count in (100, 1100))
     each = max((large - small) / 1000, 1)
-    return review_bytes(build(text, max(1, int((size - small) / each * 0.97))), f"uid-{text}")
+    return build(text, max(1, int((size - small) / each * 0.97)))
 
 
 def repeated_keys(text: str, size: int = OBJECT_BYTES) -> bytes:

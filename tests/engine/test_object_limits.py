@@ -8,8 +8,9 @@ import pytest
 
 from tests.builders import Json, make_pod
 from tests.policy.policy_texts import load_texts, policy_text
-from webhook.engine.object_limits import MAX_COUNTS, TEXT_LENGTH, find_exceeded_limit
+from webhook.engine.object_limits import find_exceeded_limit
 from webhook.model.admission import AdmissionRequest
+from webhook.model.object_bounds import MAX_COUNTS, TEXT_LENGTH
 from webhook.model.pods import parse_pod
 
 POLICIES = load_texts(policy_text(cuda={}))

@@ -70,10 +70,11 @@ def prioritize(
     return {each["Host"]: each["Score"] for each in answer}
 
 
-def preempt(state: SchedulerState, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
+def preempt(state: SchedulerState, pod: PodMaker | Json, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
     """Return the nodes that /preempt keeps. `victims` has the uids of the pods to evict by node."""
     named = {name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for name, uids in victims.items()}
-    body = {"Pod": pod.build(), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
+    data = pod if isinstance(pod, dict) else pod.build()
+    body = {"Pod": data, "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
     answer = msgspec.json.decode(handle_preempt(state, msgspec.json.encode(body), now).body)
     assert all(answer["NodeNameToMetaVictims"][name] == named[name] for name in answer["NodeNameToMetaVictims"])
     return list(answer["NodeNameToMetaVictims"])

@@ -337,6 +337,28 @@ def test_invalid_bodies_are_rejected(verb: object, sent: bytes) -> None:
         verb(scheduler_state(*bridged("n")), sent, 0.0)
 
 
+TOO_LARGE = {
+    "1,001 amounts of overhead": {"overhead": dict.fromkeys(map(str, range(1001)), "1")},
+    "501 keys of a node selector": {"nodeSelector": dict.fromkeys(map(str, range(501)), "a")},
+    "501 tolerations": {"tolerations": [{"key": str(each)} for each in range(501)]},
+}
+
+
+@pytest.mark.parametrize("padding", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_a_pod_that_is_too_large_for_the_webhook_passes_without_a_reservation(padding: Json) -> None:
+    def large(name: str) -> Json:
+        built = strict(name).build()
+        return {**built, "spec": {**built["spec"], **padding}}
+
+    state = scheduler_state(*one_pair("pairs"), gpu_node("none", 2))
+    assert filter_nodes(state, strict(), "pairs", "none")["NodeNames"] == ["pairs"]
+
+    assert filter_nodes(state, large("l"), "pairs", "none")["NodeNames"] == ["pairs", "none"]
+    assert prioritize(state, large("l"), "pairs", "none") == {"pairs": 0, "none": 0}
+    assert preempt(state, large("l"), {"none": []}) == ["none"]
+    assert holders(state) == {"team/strict": "pairs"}
+
+
 def test_each_pod_is_learned_once() -> None:
     state = scheduler_state(*bridged("n"))
     for _ in range(3):

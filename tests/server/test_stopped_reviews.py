@@ -18,8 +18,8 @@ import uvloop
 
 from benchmarks.hostile_reviews import hostile_review
 from tests.server.site import NOW, PAIR, POLICY, Answer, TlsConnection, encoded, make_state, nothing, post, review
-from webhook.engine import object_limits
 from webhook.engine.decision_cache import DecisionCache
+from webhook.model import object_bounds
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.policy.loader import load_policies
@@ -234,7 +234,7 @@ def test_an_update_or_a_delete_is_not_denied_because_it_was_stopped() -> None:
 
 def test_the_engine_itself_is_stopped_without_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where every bound of parts is missing, a review takes its CPU time and not more."""
-    monkeypatch.setattr(object_limits, "MAX_COUNTS", dict.fromkeys(object_limits.MAX_COUNTS, 10**9))
+    monkeypatch.setattr(object_bounds, "MAX_COUNTS", dict.fromkeys(object_bounds.MAX_COUNTS, 10**9))
     monkeypatch.setattr(handlers, "MAX_VALUES", 10**9)
 
     def client(port: int) -> list[int]:

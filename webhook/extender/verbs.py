@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from webhook.errors import ReviewError, quote_text
 from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
 from webhook.manifests.scheduler_config import managed_resources
 from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.object_bounds import find_exceeded_bound
 from webhook.model.pod_resources import effective_requests, negative_resources
-from webhook.model.pods import Pod, pod_uid, without_nulls
+from webhook.model.pods import Pod, PodSpec, pod_uid, without_nulls
 from webhook.placement.capacity import IntArray
 from webhook.placement.devices import devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import gets_connected_gpus
@@ -283,8 +285,13 @@ def _eviction_helps(
 
 
 def _decode_args(body: bytes, kind: type[Any]) -> Any:
-    """Read a body, whose pod must be one that an API server admits."""
+    """Read a body, whose pod must be one that an API server admits.
+
+    Other pods wait meanwhile, so a pod that is too large for the webhook is treated like one without GPUs.
+    """
     args = _decode_body(body, kind)
+    if find_exceeded_bound([args.pod]):
+        return replace(args, pod=Pod(args.pod.metadata, PodSpec()))
     for name in negative_resources(args.pod):
         raise ReviewError(f"{quote_text(name)} must not be negative")
     return args
