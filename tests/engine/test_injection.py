@@ -367,6 +367,15 @@ def test_pods_with_claims_tolerate_the_taints_of_nodes_that_a_group_adds(
     assert sorted(each["key"] for each in spec.get("tolerations", ())) == keys
 
 
+def claims_allowed(count: int, **fields: Any) -> Json:
+    """Return a quota of claims, none of them used."""
+    hard = {"count/resourceclaims.resource.k8s.io": str(count)}
+    about = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
+    return about | {"spec": {"hard": hard, **fields}, "status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
+
+
+PLUGIN_IN_C = make_node("c", {"zone": "c"}, **{"nvidia.com/gpu": 1})
+
 REQUIRED_OF_CLAIMS: dict[str, tuple[PodMaker, list[Json], str, bool]] = {
     "a node with the device is left": (BY_TEMPLATE, [claim_template(CARD)], "a", True),
     "the node that is left has other devices": (BY_TEMPLATE, [claim_template(H100_CARD)], "b", False),
@@ -378,6 +387,21 @@ REQUIRED_OF_CLAIMS: dict[str, tuple[PodMaker, list[Json], str, bool]] = {
     "a class by the name of the device plugin": (make_pod().gpus(1), [], "a", True),
     "a class that has too few devices there": (make_pod().gpus(2), [], "a", False),
     "a class, and no node is left": (make_pod().gpus(1), [], "c", False),
+    "a class, without the node whose device plugin serves the pod": (make_pod().gpus(1), [PLUGIN_IN_C], "a", True),
+    "and a quota admits the claim that it then needs": (
+        make_pod().gpus(1),
+        [PLUGIN_IN_C, claims_allowed(1)],
+        "a",
+        True,
+    ),
+    "and a quota rejects that claim": (make_pod().gpus(1), [PLUGIN_IN_C, claims_allowed(0)], "a", False),
+    "and a quota with a scope counts no claim": (
+        make_pod().gpus(1),
+        [PLUGIN_IN_C, claims_allowed(0, scopes=["NotTerminating"])],
+        "a",
+        True,
+    ),
+    "a quota rejects a claim that the pod needs on every node": (make_pod().gpus(1), [claims_allowed(0)], "a", True),
 }
 
 

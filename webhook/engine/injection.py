@@ -12,7 +12,9 @@ from webhook.engine.new_nodes import find_new_nodes
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
+from webhook.engine.quota.admission import charge_by_names, find_refused_claim, quotas_of_claims
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.model.dra.extended_resources import extended_resource_claim, served_resources
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -71,8 +73,8 @@ def inject_for_claims(section: InjectionRules, mutation: PodMutation, context: P
     if section.node_affinity:
         feasible = FeasibleNodes(view, context.pod, tuple(mutation.tolerations))
 
-        def are_enough(remaining: int, _before: int) -> bool:
-            return _serves_claims(context, remaining & feasible.nodes)
+        def are_enough(remaining: int, before: int) -> bool:
+            return _serves_claims(context, remaining & feasible.nodes) and _admits_claim(context, before & ~remaining)
 
         findings += _require(section.node_affinity, mutation, feasible, candidates, are_enough, by_claim=True)
     if len(mutation.changed) > before:
@@ -92,6 +94,17 @@ def _serves_claims(context: PodContext, nodes: int) -> bool:
     pod, view, amounts = context.pod, context.view, requested_amounts(context.pod)
     large = (1 << node for node in bit_positions(nodes) if is_large_enough(view.fleet.nodes[node], amounts))
     return can_serve_claims(pod, context.request.namespace, union_masks(islice(large, MAX_NODES_TRIED)), view)
+
+
+def _admits_claim(context: PodContext, lost: int) -> bool:
+    """Return whether quotas admit the claim that a pod needs without some nodes whose device plugins serve it."""
+    view, pod, claims = context.view, context.pod, context.namespace.claims
+    names = served_resources(pod, view.devices.class_by_resource)
+    if not any(view.fleet.nodes_advertising(name) & lost for name in names):
+        return True
+    quotas = quotas_of_claims(context.namespace.quotas, claims.classes)
+    needed = extended_resource_claim(pod, names, view.devices.class_by_resource)
+    return find_refused_claim(pod, claims, quotas, needed, charge_by_names(pod, quotas)) is None
 
 
 def _candidate_nodes(mutation: PodMutation, context: GpuPodContext) -> int:
@@ -168,7 +181,8 @@ def _add_node_affinity(
     def are_enough(remaining: int, before: int) -> bool:
         if mutation.applied_choice is not None:
             return bool(remaining)
-        return context.leaves_suitable_node(remaining, before) and (not by_claim or _serves_claims(context, remaining))
+        is_served = not by_claim or (_serves_claims(context, remaining) and _admits_claim(context, before & ~remaining))
+        return is_served and context.leaves_suitable_node(remaining, before)
 
     return _require(expressions, mutation, context.feasible, candidates, are_enough, by_claim=by_claim)
 
