@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from webhook.model.cel.cel_errors import CelError, CelSyntaxError, UnmodeledExpressionError
+from webhook.model.cel.cel_errors import CelError, CelSyntaxError, FatalCelError, UnmodeledExpressionError
 from webhook.model.cel.cel_types import BOOL, BYTES, DOUBLE, INT, STRING, UINT, CelType
-from webhook.model.cel.declarations import FUNCTIONS, QUANTITY, SEMVER, TYPE_NAMES, FunctionOverload
+from webhook.model.cel.declarations import COMPARABLE, FUNCTIONS, QUANTITY, SEMVER, TYPE_NAMES, FunctionOverload
 from webhook.model.cel.list_functions import LIST_OVERLOADS
 from webhook.model.cel.operators import OPERATORS, SCALAR_OVERLOADS, Implementation, compile_pattern, no_overload
 from webhook.model.cel.special_forms import (
@@ -58,6 +58,11 @@ _CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "ty
 """Functions that are computed when the expression is compiled if their argument is a constant."""
 
 _PARSERS = frozenset({"quantity", "semver"})
+_READ_FOR_COST = frozenset(
+    {"list_distinct", *(f"list_{one}_{name}" for one in COMPARABLE for name in ("sort", "sortByAssociatedKeys"))}
+)
+"""Overloads whose lists cel-go reads when it computes the cost of a call: an error in their place is a panic."""
+
 _UNSET = object()
 _DEVICE = 1
 
@@ -127,6 +132,8 @@ class _ExpressionPlanner:
     def _plan_call(self, node: FunctionCall) -> Evaluator:
         parts = node.arguments if node.target is None else (node.target, *node.arguments)
         arguments = [self.plan(part) for part in parts]
+        if len(node.overloads) == 1 and node.overloads[0] in _READ_FOR_COST:
+            arguments = list(map(_fail_for_good, arguments))
         if node.function in INDEX_OPERATORS and not is_possible_key(arguments[1]):
             raise CelSyntaxError("invalid qualifier type", node.start)
         special = SPECIAL_FORMS.get(node.function)
@@ -211,6 +218,18 @@ class _CallSite(NamedTuple):
             left, right = arguments
             return lambda frame: implementation(left(frame), right(frame))
         return lambda frame: implementation(*[argument(frame) for argument in arguments])
+
+
+def _fail_for_good(argument: Evaluator) -> Evaluator:
+    """Return an evaluator whose errors no `&&` or `||` absorbs."""
+
+    def evaluate(frame: Frame) -> Any:
+        try:
+            return argument(frame)
+        except CelError as error:
+            raise FatalCelError(f"internal error: the cost of an error cannot be computed: {error}") from None
+
+    return evaluate
 
 
 def _implementation(function: str, names: Sequence[str]) -> Implementation:
