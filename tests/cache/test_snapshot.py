@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, make_namespace, make_node, make_pod
+from tests.device_builders import resource_slice
 from webhook.cache.snapshot import read_snapshot, view_of_objects
 from webhook.errors import SnapshotError, SourceLocation
 from webhook.model.cluster_view import ClusterView
@@ -303,6 +304,14 @@ def test_error_in_a_list_has_the_location_of_the_item(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="must be zero or more") as caught:
         read_snapshot(str(file))
     assert caught.value.location == SourceLocation(str(file), 4, item.rindex("-1") + 1)
+
+
+def test_a_slice_may_publish_amounts_below_zero(tmp_path: Path) -> None:
+    """The API server stores any amount there: "Any parsed quantity is valid." """
+    counters = {"counterSet": "c", "counters": {"memory": {"value": "-2"}}}
+    device = {"name": "d", "capacity": {"decoders": {"value": "-1"}}, "consumesCounters": [counters]}
+    file = _file(tmp_path, resource_slice("s", "gpu.example.com", "node", devices=[device]))
+    assert read_snapshot(str(file)).view.devices.pools
 
 
 FAULTS: dict[str, tuple[Json, str]] = {

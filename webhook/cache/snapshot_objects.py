@@ -302,6 +302,10 @@ def _amounts_of_groups(
             yield from (((*of_slice, *path), amounts) for path, amounts in slice_amounts(each))
 
 
+STORED_BELOW_ZERO = (("spec", "limits"), ("spec", "devices"), ("spec", "sharedCounters"))
+"""Fields of which the API server stores any amount: those of LimitRanges, ResourceSlices and claims."""
+
+
 def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, QuantityText]) -> None:
     for name, amount in amounts.items():
         at = (*path, name)
@@ -309,7 +313,7 @@ def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, Quanti
             name,
             amount,
             counted=path[0] == "status" and path[1] != "used",
-            signed=path[:2] == ("spec", "limits"),  # the API server stores LimitRanges below zero
+            signed=path[:2] in STORED_BELOW_ZERO,
         )
         if wrong:
             raise _field_error(raw, at, wrong)
