@@ -71,6 +71,14 @@ def test_a_claim_is_charged_by_class(requests: list[Json], want: dict[str, int])
     assert claim_charge(spec, CLASSES) == {OBJECTS: 1} | want
 
 
+def test_of_two_classes_with_one_resource_name_the_larger_charge_counts() -> None:
+    """The API server charges either of them: its map of names has no order."""
+    classes = dict.fromkeys((A, B), DeviceClassSpec("example.com/b"))
+    for requests in ([exactly(A, count=3), exactly(B)], [exactly(A), exactly(B, count=3)]):
+        spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+        assert claim_charge(spec, classes)["requests.example.com/b"] == 3
+
+
 def template(name: str, *requests: Json) -> Json:
     """Return a template of claims."""
     spec = {"spec": {"devices": {"requests": list(requests)}}}

@@ -334,13 +334,18 @@ def claim_unit(key: str) -> str:
 
 
 def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
-    """Return what a claim is charged, by quota key: of alternatives the most for each class."""
+    """Return what a claim is charged, by quota key: of alternatives the most for each class.
+
+    Of several classes with one extended resource name, the API server charges that name for any one of them; this is
+    the largest charge.
+    """
     charged = {CLAIM_COUNT_KEY: 1}
     for name, count in devices_by_class(spec).items():
         if count:
             charged[f"{name}{DEVICE_CLASS_SUFFIX}"] = charged[f"{_IMPLICIT}{name}"] = count
             if name in classes and classes[name].extended_resource_name:
-                charged[f"{_REQUESTS}{classes[name].extended_resource_name}"] = count
+                key = f"{_REQUESTS}{classes[name].extended_resource_name}"
+                charged[key] = max(count, charged.get(key, 0))
     return charged
 
 
