@@ -11,7 +11,6 @@ from webhook.model.cel.values import CelMap
 from webhook.model.dra.device_selectors import (
     DeviceSelectorProgram,
     SelectorRuntimeError,
-    compile_device_selector,
     device_value,
 )
 from webhook.model.dra.published_devices import PublishedDevice
@@ -19,6 +18,7 @@ from webhook.model.dra.selector_advice import (
     SelectorCondition,
     failing_conditions,
 )
+from webhook.model.dra.selector_cache import compile_cached_selector
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 
@@ -46,7 +46,7 @@ def compile_selector(expression: str, path: FieldPath, class_name: str = "") -> 
         SelectorCompileError: The API server rejects it.
         UnmodeledExpressionError: It is not evaluated here.
     """
-    return RequestSelector(compile_device_selector(expression), path, class_name)
+    return RequestSelector(compile_cached_selector(expression), path, class_name)
 
 
 class EvaluatedDevice(NamedTuple):

@@ -63,7 +63,7 @@ def select_device(expression: str, driver: str, device: Device) -> bool:
         SelectorRuntimeError: It has no value for the device, or does not compile.
         UnmodeledExpressionError: It is not evaluated here.
     """
-    cached = _cached_program(expression)
+    cached = _valid_program(expression)
     if cached.keys is None or _UNREADABLE in device.attributes.values():
         return cached.program.selects(driver, device)
     values = _values_read(cached.keys, driver, device)
@@ -75,6 +75,14 @@ def select_device(expression: str, driver: str, device: Device) -> bool:
     return found
 
 
+def compile_cached_selector(expression: str) -> DeviceSelectorProgram:
+    """Compile a selector, or return the program that is remembered. Raises what `compile_device_selector` does."""
+    found = _cached_program(expression)
+    if isinstance(found, SelectorCompileError):
+        raise SelectorCompileError(found.reason, found.offset)  # one that is raised again would keep all its frames
+    return found.program
+
+
 def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
     """Return the keys whose values some selectors distinguish; None if one reads more than keys.
 
@@ -82,7 +90,7 @@ def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
         SelectorRuntimeError: A selector does not compile.
         UnmodeledExpressionError: One is not evaluated here.
     """
-    cached = [_cached_program(expression) for expression in expressions]
+    cached = [_valid_program(expression) for expression in expressions]
     if any(one.keys is None for one in cached):
         return None
     return tuple(sorted({key for one in cached for key in one.keys or ()}))
@@ -90,7 +98,7 @@ def keys_told_apart(expressions: Iterable[str]) -> tuple[DeviceKey, ...] | None:
 
 def evaluation_parts(expressions: Iterable[str]) -> int:
     """Return the parts of selectors that are evaluated for each device. Raises what `keys_told_apart` does."""
-    return sum(count_parts(_cached_program(expression).program) for expression in expressions)
+    return sum(count_parts(_valid_program(expression).program) for expression in expressions)
 
 
 def count_parts(program: DeviceSelectorProgram) -> int:
@@ -106,15 +114,20 @@ def _result(program: DeviceSelectorProgram, driver: str, device: Device) -> bool
         return error.reason
 
 
-def _cached_program(expression: str) -> _CachedProgram:
+def _valid_program(expression: str) -> _CachedProgram:
+    found = _cached_program(expression)
+    if isinstance(found, SelectorCompileError):
+        raise SelectorRuntimeError(found.reason)
+    return found
+
+
+def _cached_program(expression: str) -> _CachedProgram | SelectorCompileError:
     found = _programs.get(expression)
     if found is None:
         found = _programs.store(expression, _compile_program(expression))
         kept = (one.program.tree.nodes for one in _programs.values() if isinstance(one, _CachedProgram))
         if sum(kept) > MAX_CACHED_NODES:
             _programs.clear()
-    if isinstance(found, SelectorCompileError):
-        raise SelectorRuntimeError(found.reason)
     return found
 
 
