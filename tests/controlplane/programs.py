@@ -98,6 +98,11 @@ def selectors(kubernetes: str) -> Program:
     return _own_program("selectors", kubernetes)
 
 
+def quotas(kubernetes: str) -> Program:
+    """Return our program around the quota admission of the API server."""
+    return _own_program("quotas", kubernetes)
+
+
 def prometheus() -> Program:
     """Return Prometheus without most service discovery, which is most of its size and which no test needs."""
     module = MODULES / "prometheus" / PROMETHEUS

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from random import Random
 from typing import Any
+
+from webhook.model.cel.cel_errors import UnmodeledExpressionError
+from webhook.model.dra.device_selectors import SelectorCompileError, compile_device_selector
 
 DRIVERS = ("gpu.nvidia.com", "gpu.amd.com")
 DOMAINS = (*DRIVERS, "resource.kubernetes.io", "unknown.example.com")
@@ -307,6 +311,32 @@ def selector_texts(random: Random, count: int) -> Iterator[str]:
     """Return this many selectors."""
     for _ in range(count):
         yield SelectorGrammar(random).selector()
+
+
+def valid_selectors(random: Random, count: int) -> list[str]:
+    """Return this many selectors that compile and that we evaluate."""
+    return _selectors(random, count, compiles=True)
+
+
+def rejected_selectors(random: Random, count: int) -> list[str]:
+    """Return this many selectors that do not compile."""
+    return _selectors(random, count, compiles=False)
+
+
+def _selectors(random: Random, count: int, *, compiles: bool) -> list[str]:
+    grammar = SelectorGrammar(random)
+    return list(islice((text for text in iter(grammar.selector, None) if _compiles(text) is compiles), count))
+
+
+def _compiles(text: str) -> bool | None:
+    """Return whether a selector compiles; None if that is not known."""
+    try:
+        compile_device_selector(text)
+    except SelectorCompileError:
+        return False
+    except UnmodeledExpressionError:
+        return None
+    return True
 
 
 def random_device(random: Random) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from random import Random
 
 import pytest
@@ -45,13 +46,14 @@ EXPECTED = ("GPU-D101", "GPU-D102", "GPU-D104", "GPU-D106")
 """Findings that random clusters give rise to."""
 
 
+AnsweredClusters = list[tuple[RandomCluster, SchedulerAnswer]]
+
+
 @pytest.mark.parametrize("rack", RACKS)
 def test_no_node_gets_a_pod_whose_claims_cannot_be_allocated(rack: str, device_scheduler: SchedulerFilters) -> None:
     counts: Counter[str] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
-        clusters = [random_devices(Random(f"{SEED} {begin + number}")) for number in range(BATCH_SIZE)]
-        answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
-        for cluster, answer in zip(clusters, answers, strict=True):
+        for cluster, answer in _answered_clusters(device_scheduler, SEED, begin):
             selected = _nodes_of_rack(cluster, rack)
             for name, codes in _codes_of_pods(cluster, rack).items():
                 counts.update(codes)
@@ -69,10 +71,7 @@ def test_claims_that_no_node_allocates_are_reported(rack: str, device_scheduler:
     """All devices are free, as they are for findings. It is not known what a long search would find."""
     counts: Counter[bool] = Counter()
     for begin in range(0, CLUSTERS, BATCH_SIZE):
-        drawn = (random_devices(Random(f"{SEED} free {begin + number}")) for number in range(BATCH_SIZE))
-        clusters = [_without_allocations(cluster) for cluster in drawn]
-        answers = device_scheduler.answers(clusters, COMPARED_PLUGINS)
-        for cluster, answer in zip(clusters, answers, strict=True):
+        for cluster, answer in _answered_clusters(device_scheduler, f"{SEED} free", begin):
             codes, selected = _codes_of_pods(cluster, rack), _nodes_of_rack(cluster, rack)
             for name in _comparable_pods(cluster) if selected else ():
                 is_reported = not UNALLOCATABLE.union({"GPU-D102"}).isdisjoint(codes[name])
@@ -81,6 +80,14 @@ def test_claims_that_no_node_allocates_are_reported(rack: str, device_scheduler:
                 message = f"{name}: {sorted(codes[name])}\n{json.dumps([*cluster.objects, *cluster.pods])}"
                 assert is_reported or is_allocated or TIMEOUT_MESSAGE in json.dumps(answer.allocations[name]), message
     assert min(counts[True], counts[False]) > CLUSTERS / 2, counts
+
+
+@lru_cache(maxsize=4)
+def _answered_clusters(scheduler: SchedulerFilters, seed: str, begin: int) -> AnsweredClusters:
+    """Return a batch of clusters with the scheduler's answers; of a seed that ends in "free", without allocations."""
+    clusters = [random_devices(Random(f"{seed} {begin + number}")) for number in range(BATCH_SIZE)]
+    known = [_without_allocations(each) if seed.endswith("free") else each for each in clusters]
+    return list(zip(known, scheduler.answers(known, COMPARED_PLUGINS), strict=True))
 
 
 def _without_allocations(cluster: RandomCluster) -> RandomCluster:

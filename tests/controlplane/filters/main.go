@@ -2,7 +2,7 @@
 //
 // A world is {"objects": [...], "probes": [...], "configuration": {...}, "plugins": [...]}: the objects of a cluster,
 // pods among them, further pods, the configuration of the scheduler if it is not the default one, and the plugins to
-// run if they are not all of them and the whole scheduler. The answer is
+// run, "" for the whole scheduler; without them, all that reject nodes and the whole scheduler. The answer is
 // {"pods": {name: {node: {plugin: [reason, ...]}}}, "allocations": {name: {node: allocation}}}: the plugins that reject
 // each further pod on each node, every plugin by itself, and "" with the reasons of the whole scheduler if it rejects
 // the pod there; and, if the world has DeviceClasses, the devices that the pod's claims would get there. No pod is bound.
@@ -280,10 +280,14 @@ func configured(text json.RawMessage) config.KubeSchedulerProfile {
 func profiles(whole config.KubeSchedulerProfile, plugins []string) []config.KubeSchedulerProfile {
 	found := []config.KubeSchedulerProfile{}
 	if len(plugins) == 0 {
-		found, plugins = append(found, whole), filterPlugins
+		plugins = append([]string{everyPlugin}, filterPlugins...)
 	}
 	known := frameworkplugins.NewInTreeRegistry()
 	for _, name := range plugins {
+		if name == everyPlugin {
+			found = append(found, whole)
+			continue
+		}
 		if known[name] == nil {
 			continue // this version of Kubernetes does not have it yet
 		}
