@@ -16,6 +16,7 @@ from tests.conftest import ROOT
 from webhook import __version__
 from webhook.cli.help_pages import EXAMPLES
 from webhook.cli.main import COMPLETION_VARIABLE
+from webhook.cli.unsupported_flags import UNSUPPORTED
 
 ALL_COMMANDS = {" ".join(words): (command, context) for words, command, context in all_commands()}
 
@@ -133,15 +134,20 @@ def test_files_are_arguments_or_given_with_f(
 MISTAKES = {
     "a misspelled flag": ("audit --clustr demo", "unknown flag: --clustr. Did you mean --cluster?", "audit"),
     "a flag that the command lacks": (
-        "doctor -n x",
-        "unknown flag: -n. Its flags: --sort-by, --no-headers, --output",
+        "doctor --quiet",
+        "unknown flag: --quiet. Its flags: --sort-by, --no-headers, --output",
         "doctor",
     ),
-    "a flag that a command with commands lacks": ("layout -l a=b", "unknown flag: -l. Its flags: --filename", "layout"),
-    "a file after a command that reads files by -f": (
-        "layout cluster.yaml",
-        "unexpected argument: cluster.yaml. Write -f cluster.yaml",
-        "layout",
+    "a flag that a command with commands lacks": ("layout -q", "unknown flag: -q. Its flags: --filename", "layout"),
+    "a flag that makes no sense for a command": (
+        "doctor --selector a=b",
+        "unknown flag: --selector. doctor has none: checks have no labels",
+        "doctor",
+    ),
+    "a file after the two of a command that reads others by -f": (
+        "policy diff a b cluster.yaml",
+        "unexpected argument: cluster.yaml. It takes OLD and NEW; files are named with -f",
+        "policy diff",
     ),
     "a misspelled command": ("audt", "no such command 'audt'. Did you mean 'audit', 'layout'?", ""),
     "a misspelled command of a group": ("policy lst", "no such command 'lst'. Did you mean 'list'?", "policy"),
@@ -150,7 +156,7 @@ MISTAKES = {
     "a namespace with capitals": ("lint -n Foo", "--namespace: must be a namespace name", "lint"),
     "a missing flag": ("simulate", "--cluster: must be given, found none", "simulate"),
     "a missing argument": ("policy show", "NAME: must be given, found none", "policy show"),
-    "an argument too many": ("explain a b", "unexpected argument: b. It takes CODE|REASON|POD|KIND/NAME", "explain"),
+    "an argument too many": ("completion bash zsh", "unexpected argument: zsh. It takes SHELL", "completion"),
     "a flag before the command": (
         "--context staging audit",
         "unknown flag: --context. Write the flags of a command after it: rightslice COMMAND --flag",
@@ -239,3 +245,22 @@ def test_the_version_is_printed_in_the_fields_of_kubectl() -> None:
     assert json.loads(found[0]) == yaml.safe_load(found[1]) == {"clientVersion": {"gitVersion": __version__}}
     assert found[2] == __version__
     assert output_of(["version"]) == f"rightslice {__version__}\n"
+
+
+UNSUPPORTED_FLAGS = [
+    (command, flag, each.reason)
+    for each in UNSUPPORTED
+    for flag in each.flags
+    for command in each.commands
+    if not flag.startswith("-o")
+]
+
+
+@pytest.mark.parametrize(("command", "flag", "reason"), UNSUPPORTED_FLAGS, ids=lambda text: text)
+def test_a_flag_that_makes_no_sense_is_an_error_with_the_reason(
+    rightslice: Run, command: str, flag: str, reason: str
+) -> None:
+    ran = rightslice(*command.split(), flag, "x")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: unknown flag: {flag}. {command} has none: {reason}\n")

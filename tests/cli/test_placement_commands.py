@@ -35,7 +35,7 @@ BAD_INPUT = [
     ("an invalid --links file", ["capacity", "--links", "room/pods.csv"], "must have a header line that starts"),
     ("no pods to place", ["place", "-f", "policies", *SMALL], "policies: no pods and no workloads here"),
     ("unreadable pods", ["place", "-f", "bad/broken.yaml", *SMALL], "bad/broken.yaml"),
-    ("a trace with YAML pods", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
+    ("a trace with YAML pods", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be one trace"),
     ("names of a trace", ["simulate", *TRACE, "-o", "name"], "must be used with Kubernetes pods, found a trace"),
     ("an invalid trace", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
      "room/pods.csv:1:1: must have the columns sn,"),

@@ -229,9 +229,12 @@ def test_undo_takes_the_objects_of_a_file_that_a_selector_selects(rightslice: Ru
 
 ONE_OF_BOTH = {
     "a code and -l": (("explain", "GPU-L102", "-l", "app=a"), "explain takes GPU-L102 or -l, found both"),
-    "a pod and -f": (("explain", "x/a", "-f", "cluster.yaml"), "explain takes x/a or -f, found both. For all objects"),
-    "a pod and a file": (("undo", "a", "-f", "cluster.yaml"), "undo takes a pod of the cluster, -l or -f FILE, found"),
-    "nothing": (("undo",), "undo takes a pod of the cluster, -l or -f FILE, found none"),
+    "a pod and -f": (
+        ("explain", "x/a", "-f", "cluster.yaml"),
+        "explain takes x/a or files, found both. For all objects",
+    ),
+    "a pod and a file": (("undo", "a", "-f", "cluster.yaml"), "undo takes pods of the cluster, -l or files, found"),
+    "nothing": (("undo",), "undo takes pods of the cluster, -l or files, found none"),
     "no such pods": (("explain", "-l", "app=none", "--cluster", "demo"), "no pods in namespace default with labels"),
 }
 

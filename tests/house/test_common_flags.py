@@ -7,11 +7,12 @@ from typing import Any
 
 from tests.cli.conftest import all_commands
 from tests.house.checkout import read_checkout_file
+from webhook.cli.unsupported_flags import UNSUPPORTED
 
 COMMON = ("-f", "-n", "-A", "-l", "--sort-by", "--no-headers")
 FORMATS = ("table", "wide", "name", "json", "yaml")
-NO_FILES = {"ui", "serve webhook", "serve extender"}
-"""Processes that read a snapshot as long as they run: a file or a folder, never standard input."""
+PROCESSES = {"ui", "serve webhook", "serve extender"}
+"""Commands that are no reports, and read a snapshot that stays as long as they run."""
 
 
 def flags_of(command: Any) -> dict[str, str]:
@@ -27,19 +28,30 @@ def missing_flags(command: Any) -> set[str]:
     return (needed - flags.keys()) | {f"-o {form}" for form in FORMATS if form not in formats}
 
 
-def documented_exceptions() -> set[tuple[str, str]]:
-    """Return the commands and flags of the table of exceptions."""
+REASONS = {(command, flag): each.reason for each in UNSUPPORTED for flag in each.flags for command in each.commands}
+
+
+def table_of_exceptions() -> list[str]:
+    """Return the rows of the page's table of flags that some reports do not have."""
     table = read_checkout_file("docs/commands.md").partition("| Flag | Not with | Because |")[2].partition("\n\n")[0]
-    rows = [line.split(" | ") for line in table.splitlines()[2:]]
-    quoted = [[re.findall("`([^`]+)`", cell) for cell in cells[:2]] for cells in rows]
-    return {(command, flag) for flags, commands in quoted for flag in flags for command in commands}
+    return table.splitlines()[2:]
 
 
 def test_a_report_has_the_common_flags_or_a_reason_why_not() -> None:
     reports = {" ".join(words): each for words, each, _ in all_commands() if "json" in flags_of(each).get("-o", "")}
 
     assert len(reports) > 15
-    assert {(name, flag) for name, each in reports.items() for flag in missing_flags(each)} == documented_exceptions()
+    missing = {(name, flag) for name, each in reports.items() for flag in missing_flags(each)}
+    assert missing | {(name, "-f") for name in PROCESSES} == set(REASONS)
+
+
+def test_the_page_has_the_reasons_of_the_errors() -> None:
+    rows = [
+        f"| {', '.join(f'`{flag}`' for flag in each.flags)} | {', '.join(f'`{name}`' for name in each.commands)} | "
+        f"{each.reason} |"
+        for each in UNSUPPORTED
+    ]
+    assert table_of_exceptions() == rows
 
 
 def test_every_command_that_reads_files_or_a_cluster_takes_files_with_the_same_flag() -> None:
@@ -49,4 +61,14 @@ def test_every_command_that_reads_files_or_a_cluster_takes_files_with_the_same_f
         reads = "--cluster" in flags_of(command) or any("FILE" in each for each in named)
         if reads and not {"-f", "--filename"} <= flags_of(command).keys():
             without.add(" ".join(words))
-    assert without == NO_FILES
+    assert without == PROCESSES
+
+
+def test_every_command_that_takes_files_takes_them_as_arguments_too() -> None:
+    without = set()
+    for words, command, _ in all_commands():
+        arguments = [str(each.metavar) for each in command.params if not each.opts[0].startswith("-")]
+        arguments += [getattr(command, "subcommand_metavar", "")]
+        if "-f" in flags_of(command) and not any("FILE" in each for each in arguments):
+            without.add(" ".join(words))
+    assert without == {"policy diff"}, "its two arguments are the policies"

@@ -22,7 +22,9 @@ def test_the_gap_is_shown(unserved: ObjectiveValue, used: ObjectiveValue, expect
     demand = LayoutDemand((NodeLayout("n", "NVIDIA-A30", ((),) * 4, kept_whole=1),), {}, {}, {}, 0, 0)
     plan = LayoutPlan((CardGroup("NVIDIA-A30", (), 3),), (), unserved, used, 0)
 
-    [line] = [line for line in layout_lines(ClusterLayout(demand, plan, (), None)) if line.startswith("Lower bound")]
+    [line] = [
+        line for line in layout_lines(ClusterLayout(demand, plan, (), None), ()) if line.startswith("Lower bound")
+    ]
 
     assert line == f"Lower bound            2: time ended; {expected}"
 
@@ -32,6 +34,6 @@ def test_a_need_that_nothing_can_serve_has_a_text() -> None:
     demand = LayoutDemand((NodeLayout("n", "NVIDIA-A30", ((),)),), needs, {}, {}, 0, 0)
     plan = LayoutPlan((CardGroup("NVIDIA-A30", (), 1),), ({},), ObjectiveValue(2, 2), ObjectiveValue(0, 0), 0)
 
-    lines = list(layout_lines(ClusterLayout(demand, plan, (), None)))
+    lines = list(layout_lines(ClusterLayout(demand, plan, (), None), ()))
 
     assert any("whole cards requested   none that fits in team   " in line for line in lines)

@@ -54,9 +54,9 @@ def paths_argument(help_: str, metavar: str = "FILE|DIR|-") -> Any:
     return typer.Argument(metavar=metavar, help=help_, show_default=False)
 
 
-def filename_option(help_: str) -> Any:
-    """Return the option -f for files, folders or standard input."""
-    return typer.Option("-f", "--filename", metavar="FILE|DIR|-", help=help_)
+def filename_option(help_: str, *aliases: str) -> Any:
+    """Return the option -f for files, folders or standard input, also by other names."""
+    return typer.Option("-f", "--filename", *aliases, metavar="FILE|DIR|-", help=help_)
 
 
 def namespace_option(help_: str) -> Any:
@@ -98,7 +98,7 @@ Paths = Annotated[
 Filenames = Annotated[list[str] | None, filename_option("The same as an argument. Repeatable.")]
 
 
-def join_paths(paths: list[str] | None, filenames: list[str] | None) -> list[str]:
+def join_paths(paths: Sequence[str] | None, filenames: Sequence[str] | None) -> list[str]:
     """Return the files that arguments and -f name."""
     return [*(paths or ()), *(filenames or ())]
 
@@ -110,6 +110,10 @@ def require_paths(paths: list[str] | None, filenames: list[str] | None) -> list[
     return named
 
 
+ClusterPaths = Annotated[
+    list[str] | None,
+    paths_argument("The cluster as files, instead of --cluster: what `kubectl get -o yaml` prints."),
+]
 ClusterFiles = Annotated[
     list[str] | None,
     filename_option("The cluster as files, instead of --cluster: what `kubectl get -o yaml` prints. Repeatable."),
@@ -125,6 +129,12 @@ def files_or_cluster(called: typer.Context, files: list[str], cluster: str | Non
     return None
 
 
+def choose_policies(called: typer.Context, paths: list[str] | None, policies: list[str] | None) -> list[str]:
+    """Return the policies that arguments and --policies name; arguments override those of `.rightslice.yaml`."""
+    return list(policies or ()) if not paths else join_paths(paths, policies if is_written(called, "policies") else ())
+
+
+ListedPaths = Annotated[list[str] | None, paths_argument("The same as --policies.", "FILE|DIR")]
 ListedPolicies = Annotated[
     list[str] | None,
     policies_option(f"Policy files or folders. Repeatable. Default: {LIBRARY}.", "-f", "--filename"),
@@ -171,6 +181,9 @@ OnlyNamespace = Annotated[
 ]
 AllNamespaces = Annotated[
     bool, typer.Option("-A", "--all-namespaces", help="All namespaces, also with --namespace. The default.")
+]
+SelectedNamespaces = Annotated[
+    bool, typer.Option("-A", "--all-namespaces", help="With -l: pods of all namespaces, also with --namespace.")
 ]
 
 

@@ -6,13 +6,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperGroup
 
 from webhook.cli.output import EXIT_INVALID_INPUT, print_note
+from webhook.cli.unsupported_flags import unsupported_reason
 from webhook.report.text import sanitize
 
 PROGRAM_EXAMPLES = ("check -f deploy --cluster demo", "audit", "rightsize --sort-by saves", "help policy diff")
@@ -109,6 +109,16 @@ class PlainGroup(TyperGroup):
         with _plain_usage_errors():
             return super().make_context(info_name, args, parent, **extra)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the flags before the command. A group that is a command too takes files, as with -f."""
+        if not self.invoke_without_command or not self.commands.keys().isdisjoint(args):
+            return super().parse_args(ctx, args)
+        ctx.allow_interspersed_args = True
+        files = super(TyperGroup, self).parse_args(ctx, args)
+        ctx.params["filename"] = [*(ctx.params["filename"] or ()), *files]
+        ctx.args = []
+        return []
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         with _plain_usage_errors():
@@ -195,6 +205,9 @@ def usage_error_message(error: Any) -> str:
         renamed = FORMER_FLAGS.get(flag, "")
         if any(renamed in each.opts for each in error.ctx.command.params):
             hint = f"It was renamed. Write {renamed}"
+        command = error.ctx.command_path.removeprefix(f"{error.ctx.find_root().info_name} ")
+        if reason := unsupported_reason(command, flag):
+            return f"unknown flag: {sanitize(flag)}. {command} has none: {reason}"
         return f"unknown flag: {sanitize(flag)}. {hint}"
     if flag and error.message.endswith("does not take a value."):
         return f"{flag}: must have no value, or =true or =false, found another. Write {flag}"
@@ -203,20 +216,14 @@ def usage_error_message(error: Any) -> str:
     message = str(error.format_message())
     if found := _EXTRA_ARGUMENTS.match(message):
         metavars = [str(each.metavar) for each in error.ctx.command.params if isinstance(each, TyperArgument)]
-        return f"unexpected argument: {sanitize(found[1])}. It takes {' and '.join(metavars) or 'only flags'}"
-    if (found := _UNKNOWN_COMMAND.match(message)) and _reads_files(error.ctx.command) and Path(found[1]).exists():
-        return f"unexpected argument: {sanitize(found[1])}. Write -f {sanitize(found[1])}"
+        files = "; files are named with -f" * any("-f" in each.opts for each in error.ctx.command.params)
+        return f"unexpected argument: {sanitize(found[1])}. It takes {' and '.join(metavars) or 'only flags'}{files}"
     return message[:1].lower() + message[1:].removesuffix(".")
 
 
 _EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
-_UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'\.$")
 FORMER_FLAGS = {"--policy": "--strategy"}
 """Flags before 0.1, and their names since."""
-
-
-def _reads_files(command: Any) -> bool:
-    return any("-f" in each.opts for each in command.params)
 
 
 def _known_flags(context: Any) -> str:

@@ -69,10 +69,9 @@ def _needs_any(fields: Iterable[str], command: Any, arguments: Sequence[str]) ->
     written = {field for field in called.params if is_written(called, field)}
     if set(fields) <= written:
         return False
-    if command.name != "explain" or written & {"file", "selector"}:
+    if command.name != "explain" or written & {"filename", "selector"}:
         return True
-    code = called.params["code"]
-    return not called.params["every"] and code is not None and not is_documented(code)
+    return not called.params["every"] and not all(map(is_documented, called.params["explained"] or ()))
 
 
 def _flag_values(found: ProjectDefaults, folder: Path) -> dict[str, Any]:

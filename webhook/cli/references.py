@@ -1,8 +1,8 @@
-"""Names a pod of a cluster: POD, NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME, and finds it."""
+"""Tells arguments that name a pod from files, and finds the pod of POD, NAMESPACE/POD, KIND/NAME or all three."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +12,7 @@ from webhook.audit.object_files import STDIN, SourceObject, read_objects
 from webhook.audit.pod_audit import is_active_pod, is_pod
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.output import exit_with_error, print_note
-from webhook.cli.selection import ObjectSelection, select_objects
+from webhook.cli.selection import ALL_NAMESPACES, ObjectSelection, select_objects
 from webhook.documents.reader import DOCUMENT_SUFFIXES
 from webhook.errors import ApiError
 from webhook.model.field_paths import map_at
@@ -22,6 +22,9 @@ from webhook.report.text import pluralize, sanitize
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
+
+FILE_ENDS = (STDIN, *DOCUMENT_SUFFIXES)
+"""Ends of an argument that names a file or standard input."""
 
 POD = "pod"
 SHORT_KINDS = {
@@ -53,6 +56,10 @@ class PodReference(NamedTuple):
     def __str__(self) -> str:
         return sanitize(f"{self.kind}/{self.name}")
 
+    def full_name(self) -> str:
+        """Return NAMESPACE/KIND/NAME."""
+        return f"{self.namespace or 'NAMESPACE'}/{self.kind}/{self.name}"
+
     def selects(self, pod: SourceObject) -> bool:
         """Return whether this is the pod, or one of the workload's pods."""
         metadata = map_at(pod.data, "metadata")
@@ -71,8 +78,51 @@ def _lower_kind(name: str) -> str:
     return f"{kind.lower()}{slash}{rest}"
 
 
+def split_arguments(
+    arguments: Sequence[str] | None, full_name: Callable[[str], str], files: Sequence[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Return the arguments that name objects, and the files: the other arguments, and those of -f.
+
+    Exits if the name of an object is that of a file too.
+
+    Args:
+        full_name: Returns the name of an object that is never taken for a file; "" for what can only be a file.
+    """
+    paths = [each for each in arguments or () if _is_path(each, full_name)]
+    names = [each for each in arguments or () if each not in paths]
+    for each in names:
+        if each != (full := full_name(each)) and Path(each).exists():
+            both = "must be a file or an object, found the name of a file that may be the name of an object too"
+            exit_with_error(sanitize(f"{each}: {both}. Write ./{each} for the file, or {full} for the object"))
+    return names, [*paths, *(files or ())]
+
+
+def _is_path(text: str, full_name: Callable[[str], str]) -> bool:
+    has_form_of_path = text.startswith((".", "/")) or text.endswith(FILE_ENDS)
+    return has_form_of_path or (not full_name(text) and Path(text).exists())
+
+
+def split_pods_and_files(
+    arguments: Sequence[str] | None, namespace: str | None, files: Sequence[str] | None
+) -> tuple[list[PodReference], list[str]]:
+    """Return the pods that arguments name, in the namespace of -n, and the files. Exits if one may be either."""
+    pods, paths = split_arguments(arguments, lambda each: full_pod_name(each, namespace), files)
+    return [parse_reference(each, namespace) for each in pods], paths
+
+
+def full_pod_name(text: str, namespace: str | None) -> str:
+    """Return what an argument names as NAMESPACE/KIND/NAME; "" if it has none of the forms of a name."""
+    *before, name = text.split("/")
+    has_form = len(before) < 2 or (len(before) == 2 and _parse_kind(before[1]))
+    return parse_reference(text, namespace).full_name() if name and has_form else ""
+
+
 def parse_reference(text: str, namespace: str | None) -> PodReference:
-    """Return what an argument names, in the namespace of -n. Exits if both name different ones."""
+    """Return what an argument names, in the namespace of -n. Exits if both name different ones.
+
+    Args:
+        namespace: None for the default one, ALL_NAMESPACES for -A.
+    """
     *before, name = text.split("/")
     kind = _parse_kind(before[-1]) if before else POD
     if kind:
@@ -80,7 +130,9 @@ def parse_reference(text: str, namespace: str | None) -> PodReference:
     if len(before) > 1 or not name:
         forms = "POD, NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME"
         exit_with_error(f"{sanitize(text)}: must be {forms}. Write deployment/serve -n research")
-    if before and namespace not in (None, before[0]):
+    if namespace == ALL_NAMESPACES and not before:
+        exit_with_error(f"-A: must be used with -l, found {sanitize(text)} too. Write NAMESPACE/{sanitize(text)}")
+    if before and namespace not in (None, ALL_NAMESPACES, before[0]):
         must = f"must be the namespace of {sanitize(text)}, found {sanitize(str(namespace))}"
         exit_with_error(f"-n: {must}. Write only one of them")
     return PodReference(before[0] if before else namespace or "", kind or POD, name)
@@ -107,11 +159,6 @@ def read_live_pod(cluster: ClusterReader, reference: PodReference) -> SourceObje
         return _only_pod((), reference, "this cluster")
 
 
-def is_reference(text: str) -> bool:
-    """Return whether an argument that may be a file names an object of the cluster instead."""
-    return text != STDIN and not text.endswith(DOCUMENT_SUFFIXES) and not Path(text).exists()
-
-
 def read_pods(cluster: str, access: ClusterFlags, references: Sequence[PodReference]) -> list[SourceObject]:
     """Read pods of a live cluster or of a snapshot. Exits if one does not exist."""
     if not references:
@@ -132,7 +179,7 @@ def read_selected_pods(cluster: str, access: ClusterFlags, namespace: str | None
 
 def select_live_pods(cluster: ClusterReader, namespace: str | None, selector: str) -> list[SourceObject]:
     """Return the pods that -l selects, by default in the namespace of the context. Exits if there is none."""
-    selection = select_objects(namespace or cluster.namespace, selector=selector)
+    selection = select_objects(cluster.namespace if namespace is None else namespace, selector=selector)
     found = selection.choose(cluster.pods(selection.namespace))
     return _some_pods([each for each in found if isinstance(each, SourceObject)], selection)
 
@@ -141,14 +188,15 @@ def select_snapshot_pods(cluster: str, namespace: str | None, selector: str) -> 
     """Return the pods of a snapshot that -l selects. Exits if there is none."""
     from webhook.cli.audit_inputs import audit_sources  # reports are slow to import
 
-    selection = select_objects(namespace or DEFAULT_NAMESPACE, selector=selector)
+    selection = select_objects(DEFAULT_NAMESPACE if namespace is None else namespace, selector=selector)
     found = selection.choose(read_objects(audit_sources(None, cluster)))
     return _some_pods([each for each in found if isinstance(each, SourceObject) and is_pod(each.data)], selection)
 
 
 def _some_pods(pods: list[SourceObject], selection: ObjectSelection) -> list[SourceObject]:
     if not pods:
-        exit_with_error(sanitize(f"no pods {selection}. Name another namespace with -n"))
+        hint = "Name another namespace with -n" if selection.namespace else "Write other labels"
+        exit_with_error(sanitize(f"no pods {selection}. {hint}"))
     return pods
 
 

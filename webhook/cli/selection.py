@@ -73,6 +73,12 @@ class ObjectSelection(NamedTuple):
 
 
 EVERYTHING = ObjectSelection()
+ALL_NAMESPACES = ""
+
+
+def choose_namespace(namespace: str | None, every: bool) -> str | None:
+    """Return the namespace of -n, ALL_NAMESPACES for -A, or None for the default one."""
+    return ALL_NAMESPACES if every else namespace or None
 
 
 def select_objects(namespace: str | None = None, every: bool = False, selector: str = "") -> ObjectSelection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.model.gpu_resources import CARD_MILLI
@@ -177,6 +178,7 @@ class ClusterLayout(NamedTuple):
         steps: The changes in their order.
         recorded: How the plan serves recorded pods; None without a record, or if the demand is that of the record.
         namespace: The only one whose needs are shown; "" for all.
+        node_labels: The labels of each node.
     """
 
     demand: LayoutDemand
@@ -191,6 +193,7 @@ class ClusterLayout(NamedTuple):
     steps: Sequence[ChangeStep] = ()
     recorded: RecordedService | None = None
     namespace: str = ""
+    node_labels: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
     def layout_rows(self) -> list[LayoutRow]:
         """Return the cards by product and layout, whole cards first."""

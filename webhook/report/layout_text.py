@@ -215,8 +215,8 @@ CHANGES = Table[NodeChange](
 )
 
 
-def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterator[str]:
-    """Yield the plan for a terminal: the figures, the layouts, the demand, and the nodes that change."""
+def layout_lines(layout: ClusterLayout, changes: Sequence[str], paint: Paint = without_style) -> Iterator[str]:
+    """Yield the plan for a terminal: the figures, the layouts, the demand, and lines on the nodes that change."""
     if not layout.demand.nodes:
         yield NO_CARDS
         yield from _unplanned_lines(layout)
@@ -232,9 +232,9 @@ def layout_lines(layout: ClusterLayout, paint: Paint = without_style) -> Iterato
     if layout.steps:
         yield ""
         yield from STEPS.to_lines(layout.steps, paint)
-    if layout.changes:
+    if changes:
         yield ""
-        yield from CHANGES.to_lines(layout.changes, paint)
+        yield from changes
 
 
 def _summary_lines(layout: ClusterLayout) -> Iterator[str]:
@@ -437,8 +437,8 @@ def proof_text(layout: ClusterLayout) -> str:
     return f"time ended; other layouts may use {used.value - used.bound} fewer cards"
 
 
-def layout_document(layout: ClusterLayout) -> Json:
-    """Return the plan as plain data."""
+def layout_document(layout: ClusterLayout, changes: Sequence[NodeChange]) -> Json:
+    """Return the plan as plain data, with these of its changes."""
     freed = layout.freed()
     return {
         "cardsUsed": {
@@ -473,7 +473,7 @@ def layout_document(layout: ClusterLayout) -> Json:
         "steps": list(map(STEPS.to_document, layout.steps)),
         "layouts": list(map(LAYOUTS.to_document, layout.layout_rows())),
         "demand": list(map(NEEDS.to_document, layout.shown_needs())),
-        "nodes": list(map(CHANGES.to_document, layout.changes)),
+        "nodes": list(map(CHANGES.to_document, changes)),
     }
 
 

@@ -24,6 +24,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.placement_inputs import read_placement_input
+from webhook.cli.references import split_arguments
 from webhook.cli.selection import select_objects
 from webhook.errors import TopologyError, read_problem
 from webhook.model.dra.device_allocations import allocated_in_pools
@@ -54,8 +55,9 @@ from webhook.report.text import sanitize
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "svg")
 CapacityOutput = Annotated[list[str] | None, flags.output_option(FORMATS[:-1], "with NODE or --links also svg")]
-NodeName = Annotated[
-    str, typer.Argument(metavar="NODE", help="Show one node: its GPU links and pods.", show_default=False)
+NodeOrFiles = Annotated[
+    list[str] | None,
+    flags.paths_argument("Show one node: its GPU links and pods. Files are the same as with -f.", "NODE|FILE|DIR|-"),
 ]
 NodeSelector = Annotated[str, flags.selector_option("nodes")]
 LinksFile = Annotated[
@@ -72,7 +74,7 @@ MAX_MATRIX_BYTES = 64 << 10
 
 def capacity_command(
     called: typer.Context,
-    node: NodeName = "",
+    shown: NodeOrFiles = None,
     filename: flags.ClusterFiles = None,
     cluster: flags.ReadCluster = None,
     selector: NodeSelector = "",
@@ -102,15 +104,18 @@ def capacity_command(
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
+    nodes, files = split_arguments(shown, _full_name, filename)
+    if len(nodes) > 1:
+        exit_with_error(f"NODE: must be one node, found {sanitize(', '.join(nodes))}. To select several, write -l")
+    node = "".join(nodes).removeprefix("node/")
     if (node or links) and (selector or sort_by or no_headers):
         one = "NODE" if node else "--links"
         exit_with_error(f"{one}: describes one machine, which has no rows. Leave out -l, --sort-by and --no-headers")
     if links:
-        if node or filename or flags.is_written(called, "cluster"):
-            exit_with_error("--links: describes one machine. Leave out the node, -f and --cluster")
+        if node or files or flags.is_written(called, "cluster"):
+            exit_with_error("--links: describes one machine. Leave out the node, the files and --cluster")
         write_reports(targets, _machine_reports(_read_topology(links)))
         return
-    files, node = list(filename or ()), node.removeprefix("node/")
     cluster = flags.files_or_cluster(called, files, cluster)
     note_demo(cluster)
     placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), files, verbose=verbose)
@@ -128,17 +133,23 @@ def capacity_command(
     without_nodes = groups_without_nodes(placement.snapshot.fleet, placement.group_sources)
     groups = [each for each in without_nodes if selection.selects_labels(each.new_node.metadata.labels)]
     rows, paint = RowFlags(sort_by, no_headers), paint_for(no_color=no_color)
-    nodes = rows.sort(CAPACITY, capacities)
+    capacities = list(rows.sort(CAPACITY, capacities))
     for_people = rows.reports(
         CAPACITY,
-        nodes,
+        capacities,
         _node_name,
         paint,
         wide=CAPACITY_WIDE,
-        totals=[total_capacity(nodes)],
-        around=lambda lines: [*lines, *capacity_notes(nodes), *group_notes(groups)],
+        totals=[total_capacity(capacities)],
+        around=lambda lines: [*lines, *capacity_notes(capacities), *group_notes(groups)],
     )
-    write_reports(targets, for_people | document_reports(lambda: capacity_document(nodes, groups)))
+    write_reports(targets, for_people | document_reports(lambda: capacity_document(capacities, groups)))
+
+
+def _full_name(name: str) -> str:
+    """Return the name of a node that is never taken for a file; "" for what can only be a file."""
+    name = name.removeprefix("node/")
+    return "" if "/" in name else f"node/{name}"
 
 
 def _node_name(node: NodeCapacity) -> str:

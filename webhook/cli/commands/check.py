@@ -71,6 +71,7 @@ def check_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
+    all_namespaces: flags.AllNamespaces = False,
     selector: CheckSelector = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
@@ -97,7 +98,7 @@ def check_command(
         labels=parse_labels(namespace_labels),
         usage=usage,
         now=parse_now(now),
-        namespace=namespace,
+        namespace=DEFAULT_NAMESPACE if all_namespaces else namespace,
         scheduler_config=scheduler_config,
         verbose=verbose,
     )

@@ -32,13 +32,15 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.references import (
+    full_pod_name,
     parse_reference,
     read_live_pod,
     read_snapshot_pod,
     select_live_pods,
     select_snapshot_pods,
+    split_arguments,
 )
-from webhook.cli.selection import select_objects
+from webhook.cli.selection import choose_namespace, select_objects
 from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
@@ -60,16 +62,14 @@ from webhook.report.text import sanitize
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
 
-CodeArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="CODE|REASON|POD|KIND/NAME",
-        help="A finding code, for example GPU-L102, or a reason, for example MultipleGPUs; with --cluster a pod, also "
-        "as NAMESPACE/POD, or one of the pods of a workload: deployment/serve.",
-        show_default=False,
+ExplainedThings = Annotated[
+    list[str] | None,
+    flags.paths_argument(
+        "A finding code, for example GPU-L102, or a reason, for example MultipleGPUs; with --cluster a pod, also as "
+        "NAMESPACE/POD, or one of the pods of a workload: deployment/serve; or files with objects.",
+        "CODE|REASON|POD|KIND/NAME|FILE|DIR|-",
     ),
 ]
-ExplainedFiles = Annotated[list[str] | None, flags.filename_option("Explain the objects in these files.")]
 ExplainCluster = Annotated[
     str | None,
     flags.cluster_option(
@@ -83,8 +83,8 @@ AllCodes = Annotated[bool, typer.Option("--all", help="Print the pages of all co
 
 
 def explain_command(
-    code: CodeArgument = None,
-    file: ExplainedFiles = None,
+    explained: ExplainedThings = None,
+    filename: flags.Filenames = None,
     every: AllCodes = False,
     policies: flags.PoliciesOrLive = None,
     cluster: ExplainCluster = None,
@@ -92,6 +92,7 @@ def explain_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.PodNamespace = None,
+    all_namespaces: flags.SelectedNamespaces = False,
     selector: flags.Selector = "",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
@@ -103,7 +104,8 @@ def explain_command(
 ) -> None:
     """Explain a finding code, a reason, or an evaluation.
 
-    With -f, -l, or for a pod of a cluster, shows the evaluation step by step; as JSON or YAML, what `check` reports.
+    For files, with -l, or for a pod of a cluster, shows the evaluation step by step; as JSON or YAML, what `check`
+    reports.
 
     Exit code: 0, 2 invalid input or an unknown code, 3 the cluster did not answer.
     """
@@ -111,6 +113,11 @@ def explain_command(
     if every:
         write_reports(targets, {**_code_reports(None), "text": codes_markdown})
         return
+    namespace = choose_namespace(namespace, all_namespaces)
+    names, file = split_arguments(explained, lambda each: _full_name(each, namespace), filename)
+    if len(names) > 1:
+        exit_with_error(f"explain takes one code, reason or pod, found {sanitize(', '.join(names))}. Name one")
+    code = next(iter(names), None)
     if selector and code is not None:
         exit_with_error(f"explain takes {sanitize(code)} or -l, found both. Write explain -l {sanitize(selector)}")
     if cluster is None and ((selector and not file) or (code is not None and "/" in code)):
@@ -122,7 +129,7 @@ def explain_command(
         return
     if file and code is not None:
         command = f"rightslice explain -f {sanitize(file[0])}"
-        exit_with_error(f"explain takes {sanitize(code)} or -f, found both. For all objects of the file: {command}")
+        exit_with_error(f"explain takes {sanitize(code)} or files, found both. For all objects of the file: {command}")
     given = EvaluationFlags(
         cluster=cluster,
         access=ClusterFlags(kubeconfig, context),
@@ -136,11 +143,14 @@ def explain_command(
         verbose=verbose,
     )
     observed = given.read_usage()
-    reference = parse_reference(str(code), namespace)
     events: list[list[str]] = []
     if names_pod and cluster == LIVE:
         with open_live_cluster(given.access) as live:
-            pods = select_live_pods(live, namespace, selector) if selector else [read_live_pod(live, reference)]
+            pods = (
+                select_live_pods(live, namespace, selector)
+                if selector
+                else [read_live_pod(live, parse_reference(str(code), namespace))]
+            )
             events = [pod_event_lines(live, pod) for pod in pods]
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
             view = read_live_view(live, given.labels, scheduler_config, verbose=verbose)
@@ -151,7 +161,9 @@ def explain_command(
         if names_pod:
             named = str(cluster)
             pods = (
-                select_snapshot_pods(named, namespace, selector) if selector else [read_snapshot_pod(named, reference)]
+                select_snapshot_pods(named, namespace, selector)
+                if selector
+                else [read_snapshot_pod(named, parse_reference(str(code), namespace))]
             )
             results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies)) for pod in pods]
         else:
@@ -170,6 +182,11 @@ def explain_command(
     }
     write_reports(targets, reports)
     raise typer.Exit(exit_code_of_checks(results, flags.FailOn.NEVER))
+
+
+def _full_name(name: str, namespace: str | None) -> str:
+    """Return the name of a code, a reason or a pod that is never taken for a file."""
+    return name if is_documented(name) else full_pod_name(name, namespace)
 
 
 def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:

@@ -36,6 +36,7 @@ _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_
 @kueue.command("config")
 def print_kueue_config(
     called: typer.Context,
+    paths: flags.ClusterPaths = None,
     filename: flags.ClusterFiles = None,
     cluster: flags.ReadCluster = None,
     resource: BudgetResource = "example.com/gpu-milli",
@@ -53,7 +54,7 @@ def print_kueue_config(
     """
     if not _RESOURCE.match(resource):
         exit_with_error(f"--resource: must be DOMAIN/NAME, found {resource!r}. Write example.com/gpu-milli")
-    files, access = list(filename or ()), ClusterFlags(kubeconfig, context)
+    files, access = flags.join_paths(paths, filename), ClusterFlags(kubeconfig, context)
     cluster = flags.files_or_cluster(called, files, cluster)
     note_demo(cluster)
     if files:

@@ -33,12 +33,10 @@ from webhook.cli.output import (
     RowFlags,
     document_reports,
     exit_with_error,
-    join_lines,
     paint_for,
     parse_targets,
     print_note,
     print_result,
-    text_reports,
     write_reports,
 )
 from webhook.cli.selection import ObjectSelection, select_objects
@@ -68,7 +66,7 @@ from webhook.report.layout import ChangeStep, ClusterLayout
 from webhook.report.layout_demand import LayoutDemand
 from webhook.report.layout_files import FILE_MARKS, SCRIPT_FILE, PlannedNode, layout_files, planned_nodes
 from webhook.report.layout_status import FAILED, PROGRESS, SUCCESS, LayoutProgress, layout_progress
-from webhook.report.layout_text import layout_document, layout_lines
+from webhook.report.layout_text import CHANGES, layout_document, layout_lines
 from webhook.report.results import CheckResult
 from webhook.report.text import sanitize
 
@@ -105,6 +103,7 @@ NeedsNamespace = Annotated[
     str | None,
     flags.namespace_option("Only the needs of this namespace in the report; cards are planned for all. Default: all."),
 ]
+ChangesSelector = Annotated[str, flags.selector_option("changes of nodes")]
 WriteFolder = Annotated[
     str | None,
     typer.Option(
@@ -125,7 +124,7 @@ AllowDrain = Annotated[
 ]
 
 
-layout_group = typer.Typer(invoke_without_command=True)
+layout_group = typer.Typer(invoke_without_command=True, subcommand_metavar="[FILE|DIR|-]... | COMMAND [ARGS]...")
 
 LayoutFolder = Annotated[
     str | None,
@@ -175,6 +174,9 @@ def layout_command(
     by_namespace: ByNamespace = False,
     namespace: NeedsNamespace = None,
     all_namespaces: flags.AllNamespaces = False,
+    selector: ChangesSelector = "",
+    sort_by: flags.SortBy = "",
+    no_headers: flags.NoHeaders = False,
     write: WriteFolder = None,
     max_unavailable: MaxUnavailable = 1,
     allow_drain: AllowDrain = False,
@@ -187,6 +189,9 @@ def layout_command(
     The demand is what the policies would give the pods if they were created now and every slice were free, including
     right-sizing in audit and warn mode. Running pods that keep whole cards stay on their cards.
 
+    The rows are the nodes that change: -l, --sort-by, --no-headers and -o name apply to them. Cards are planned for all
+    nodes. Files describe the cluster, as with -f.
+
     Nothing is changed in the cluster. Needs HiGHS: pip install 'highspy>=1.12,<1.16'
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
@@ -196,9 +201,11 @@ def layout_command(
     targets, folder = parse_targets(output, FORMATS), _parse_folder(write, "--write", "--write layout")
     if write is None and (allow_drain or max_unavailable != 1):
         exit_with_error("--allow-drain and --max-unavailable: apply to the files of --write. Write --write DIR")
+    if write is not None and selector:
+        exit_with_error("-l: selects nodes of the report, and --write writes the whole plan. Leave out -l")
     if quantile is not None and not 0 < quantile <= 1:
         exit_with_error(f"--quantile: must be above 0 and at most 1, found {quantile:g}. Write --quantile 0.95")
-    files = list(filename or ())
+    files, selection = list(filename or ()), select_objects(namespace, all_namespaces, selector)
     audited = LayoutFlags(
         paths=files,
         policies=policies,
@@ -214,17 +221,26 @@ def layout_command(
     )
     try:
         idle_only = write is not None and not allow_drain
-        shown = select_objects(namespace, all_namespaces).namespace
+        shown = selection.namespace
         options = DemandOptions(headroom, quantile, by_namespace or bool(shown), idle_only, shown)
         layout, invalid = plan_cluster_layout(audited, options)
     except SolverError as error:
         exit_with_error(f"layout: {error}. Write {install_solver()}")
-    paint = paint_for(no_color=no_color)
+    paint, rows = paint_for(no_color=no_color), RowFlags(sort_by, no_headers)
+    chosen = [each for each in layout.changes if selection.selects_labels(layout.node_labels[each.node.node])]
+    if layout.changes and not chosen:
+        print_note(f"note: no node that changes has labels {sanitize(selector)}")
+    changes = rows.sort(CHANGES, chosen)
     reports = {
-        **text_reports(lambda: layout_lines(layout, paint)),
-        "name": lambda: join_lines(sanitize(f"node/{change.node.node}") for change in layout.changes),
+        **rows.reports(
+            CHANGES,
+            changes,
+            lambda change: f"node/{change.node.node}",
+            paint,
+            around=lambda lines: layout_lines(layout, lines if changes else (), paint),
+        ),
         "html": lambda: _render_html(layout, audited.now),
-        **document_reports(lambda: layout_document(layout)),
+        **document_reports(lambda: layout_document(layout, changes)),
     }
     write_reports(targets, reports)
     if folder is not None:
@@ -368,6 +384,7 @@ def plan_cluster_layout(audited: AuditFlags, options: DemandOptions) -> tuple[Cl
         policies=enforced_policies(audit.results, policies),
         cluster=audit.cluster,
         unplanned=unplanned,
+        node_labels={each.name: each.labels for each in evaluated[0].fleet.nodes},
         unplanned_pods=list(_unplanned_pods(audit.results)),
     )
     if options.quantile is None and (record := audited.read_record()) and record.histories:

@@ -26,8 +26,8 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.cli.placement_inputs import FillBy, RankBy, read_placement_and_context
-from webhook.cli.references import is_reference, parse_reference, read_pods, read_selected_pods
-from webhook.cli.selection import select_objects
+from webhook.cli.references import read_pods, read_selected_pods, split_pods_and_files
+from webhook.cli.selection import choose_namespace, select_objects
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
@@ -54,6 +54,7 @@ def place_command(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = "",
     namespace: flags.PodNamespace = None,
+    all_namespaces: flags.SelectedNamespaces = False,
     selector: flags.Selector = "",
     strategy: RankBy = ScoringStrategy.TAB,
     fill: FillBy = FillOrder.PACK,
@@ -66,8 +67,8 @@ def place_command(
     """Show where a pod would be placed, and on which GPUs.
 
     The files contain pods, or workloads with pod templates, and the resource claims and claim templates that they name.
-    A pod is first patched as the webhook would patch it. Each excluded node is shown with the reasons. An argument that
-    is no file names a pod of the cluster, and a copy of that pod is placed. -l selects pods of the files, or without
+    A pod is first patched as the webhook would patch it. Each excluded node is shown with the reasons. For a pod of the
+    cluster, a copy of that pod is placed. -l selects pods of the files, or without
     files copies of pods of the cluster.
 
     A live cluster is read and not changed. Scheduling constraints that are not evaluated are named, and do not change
@@ -77,6 +78,8 @@ def place_command(
     not answer.
     """
     named = flags.join_paths(paths, filename) if selector else flags.require_paths(paths, filename)
+    namespace = choose_namespace(namespace, all_namespaces)
+    references, files = split_pods_and_files(paths, namespace, filename)
     targets, selection = parse_targets(output, FORMATS), select_objects(selector=selector)
     access = ClusterFlags(kubeconfig, context)
     cluster = str(choose_cluster(cluster))
@@ -91,13 +94,7 @@ def place_command(
         namespace=namespace or DEFAULT_NAMESPACE,
         verbose=verbose,
     )
-    references = [each for each in paths or () if is_reference(each)]
-    files = [each for each in named if each not in references]
-    pods = (
-        read_pods(cluster, access, [parse_reference(each, namespace) for each in references])
-        if named
-        else read_selected_pods(cluster, access, namespace, selector)
-    )
+    pods = read_pods(cluster, access, references) if named else read_selected_pods(cluster, access, namespace, selector)
     documents = list(reject_unplaceable([*read_objects(files), *map(recreated_source, pods)], evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]

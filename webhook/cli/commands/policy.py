@@ -187,6 +187,8 @@ def _slow_reviews(policies: PolicySet, view: ClusterView, now: datetime) -> Iter
 
 @policy.command("list")
 def list_policies(
+    called: typer.Context,
+    paths: flags.ListedPaths = None,
     policies: flags.ListedPolicies = None,
     sort_by: flags.SortBy = "",
     no_headers: flags.NoHeaders = False,
@@ -199,6 +201,7 @@ def list_policies(
     Exit code: 0, 2 invalid input.
     """
     targets, rows = parse_targets(output, LIST_FORMATS), RowFlags(sort_by, no_headers)
+    policies = flags.choose_policies(called, paths, policies)
     found = rows.sort(POLICY_ROWS, load_policy_set(policies).policies, _policy_document)
     for_people = rows.reports(POLICY_ROWS, found, lambda each: f"{POLICY_NAME}/{each.name}", without_style)
     write_reports(targets, for_people | document_reports(lambda: list(map(_policy_document, found))))
@@ -221,12 +224,19 @@ POLICY_NAME = "gpupolicy.rightslice.dev"
 
 
 @policy.command("show")
-def show_policy(name: PolicyToShow, policies: flags.ListedPolicies = None, output: ShowOutput = None) -> None:
+def show_policy(
+    called: typer.Context,
+    name: PolicyToShow,
+    paths: flags.ListedPaths = None,
+    policies: flags.ListedPolicies = None,
+    output: ShowOutput = None,
+) -> None:
     """Print a policy with all defaults filled in.
 
     Exit code: 0, 2 invalid input, or no such policy.
     """
     targets = parse_targets(output, SHOW_FORMATS)
+    policies = flags.choose_policies(called, paths, policies)
     found = {each.name: each for each in load_policy_set(policies).policies}
     if name not in found:
         closest = closest_name(name, found)

@@ -72,12 +72,8 @@ SimulationNodes = Annotated[
         "demo.",
     ),
 ]
-SimulationPods = Annotated[
-    str,
-    typer.Option(
-        "--pods", "-f", "--filename", metavar="FILE|DIR|-", help="Pods in the openb format, or Kubernetes YAML."
-    ),
-]
+PodPaths = Annotated[list[str] | None, flags.paths_argument("Pods in the openb format, or Kubernetes YAML.")]
+PodFiles = Annotated[list[str] | None, flags.filename_option("The same as an argument. Repeatable.", "--pods")]
 Seed = Annotated[
     int,
     typer.Option("--seed", metavar="N", help="Seed for the order of a trace's pods and the choice among equal nodes."),
@@ -97,7 +93,8 @@ SimulationPolicyNamespace = Annotated[str, flags.policy_namespace_option("--node
 def simulate_command(
     called: typer.Context,
     nodes: SimulationNodes,
-    pods: SimulationPods,
+    paths: PodPaths = None,
+    filename: PodFiles = None,
     strategy: RankBy = ScoringStrategy.TAB,
     seed: Seed = 42,
     in_order: InOrder = False,
@@ -107,6 +104,7 @@ def simulate_command(
     context: flags.Context = None,
     policy_namespace: SimulationPolicyNamespace = "",
     namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
+    all_namespaces: flags.AllNamespaces = False,
     selector: SimulationSelector = "",
     fill: FillBy = FillOrder.PACK,
     scheduler_config: flags.SchedulerConfig = None,
@@ -127,9 +125,10 @@ def simulate_command(
 
     Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
-    targets = parse_targets(output, FORMATS)
-    if _is_trace(nodes) != _is_trace(pods):
-        exit_with_error("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
+    targets, pods = parse_targets(output, FORMATS), flags.require_paths(paths, filename)
+    if [_is_trace(nodes)] != list({_is_trace(each) for each in pods}) or (_is_trace(nodes) and len(pods) > 1):
+        exit_with_error("--nodes and the pods must both be one trace (.csv, .csv.gz), or both Kubernetes YAML")
+    namespace, shown_pods = DEFAULT_NAMESPACE if all_namespaces else namespace, sanitize(", ".join(pods))
     access = ClusterFlags(kubeconfig, context)
     if _is_trace(nodes):
         if flags.is_written(called, "policies") or scheduler_config or access != DEFAULT_ACCESS:
@@ -139,7 +138,7 @@ def simulate_command(
         if any(target.form == "name" for target in targets):
             exit_with_error("-o name: must be used with Kubernetes pods, found a trace. Write -o json")
         try:
-            site, demands = ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods))
+            site, demands = ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods[0]))
         except RightsliceError as error:
             exit_with_error(str(error))
         rng = np.random.default_rng(seed)
@@ -165,13 +164,13 @@ def simulate_command(
         selection = select_objects(selector=selector)
         selection.note_none_of(sources)
         chosen = [each for each in sources if selection.selects(each.data)]
-        arriving = _read_arriving_pods(pods, chosen, evaluation, placement)
+        arriving = _read_arriving_pods(shown_pods, chosen, evaluation, placement)
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
         expected = sum(each.replicas for each in arriving)
     with show_progress(steps, expected) as shown:
         last = deque(shown, maxlen=1)
     if not last:
-        exit_with_error(f"{sanitize(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
+        exit_with_error(f"{shown_pods}: no pods here. Name a trace, or files with Pods or Deployments")
     result = last[0].result()
     paint = paint_for(no_color=no_color)
     reports = {
@@ -187,9 +186,9 @@ def _is_trace(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".csv")
 
 
-def _read_sources(path: str, evaluation: EvaluationContext) -> list[SourceObject]:
+def _read_sources(paths: Sequence[str], evaluation: EvaluationContext) -> list[SourceObject]:
     """Return the objects of some files. Exits if a file is broken."""
-    documents = list(reject_unplaceable(read_objects([path]), evaluation))
+    documents = list(reject_unplaceable(read_objects(paths), evaluation))
     reject_broken_files(documents)
     return [each for each in documents if isinstance(each, SourceObject)]
 
@@ -203,9 +202,9 @@ def _simulated_object(source: SourceObject, namespace: str) -> SimulatedObject:
 
 
 def _read_arriving_pods(
-    path: str, sources: Sequence[SourceObject], evaluation: EvaluationContext, placement: PlacementInput
+    name: str, sources: Sequence[SourceObject], evaluation: EvaluationContext, placement: PlacementInput
 ) -> list[ArrivingReplicas]:
-    """Return the pods of some files, replicas included."""
+    """Return the pods of the named files, replicas included."""
     arriving: list[ArrivingReplicas] = []
     pods = 0
     unsimulated: Counter[str] = Counter()
@@ -219,7 +218,7 @@ def _read_arriving_pods(
             pods += admitted.replicas
             if pods > MAX_PODS:
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
-                exit_with_error(f"{sanitize(path)}: {must}")
+                exit_with_error(f"{name}: {must}")
             arriving.append(arriving_replicas(admitted)._replace(owner=_simulated_object(source, evaluation.namespace)))
             evaluation = structs.replace(evaluation, view=admitted.view)
             unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod, placement), admitted.replicas))

@@ -19,12 +19,13 @@ from webhook.cli.output import (
     EXIT_INVALID_INPUT,
     EXIT_OK,
     exit_with_error,
+    join_lines,
     parse_targets,
     print_note,
     write_reports,
 )
-from webhook.cli.references import parse_reference, read_live_object, select_live_pods
-from webhook.cli.selection import select_objects
+from webhook.cli.references import read_live_object, select_live_pods, split_pods_and_files
+from webhook.cli.selection import choose_namespace, select_objects
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
@@ -51,49 +52,48 @@ RECREATE_HINT = (
 
 NOTHING_TO_UNDO = "None of these objects has a record that Rightslice changed its GPUs."
 
-FORMATS = ("yaml", "json")
+FORMATS = ("yaml", "json", "name")
 UndoOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
-PodName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="POD|KIND/NAME",
-        help="A pod of the cluster, also as NAMESPACE/POD, one of the pods of a workload (deployment/serve), or a "
-        "claim (resourceclaim/large).",
-        show_default=False,
+ChangedObjects = Annotated[
+    list[str] | None,
+    flags.paths_argument(
+        "Pods of the cluster, also as NAMESPACE/POD, one of the pods of a workload (deployment/serve), or claims "
+        "(resourceclaim/large); or files with pods and claims, as written by kubectl get -o yaml.",
+        "POD|KIND/NAME|FILE|DIR|-",
     ),
-]
-
-UndoFiles = Annotated[
-    list[str] | None, flags.filename_option("Pods and resource claims, as written by kubectl get -o yaml.")
 ]
 
 
 def undo_command(
-    pod: PodName = None,
-    file: UndoFiles = None,
+    changed: ChangedObjects = None,
+    filename: flags.Filenames = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     namespace: flags.PodNamespace = None,
+    all_namespaces: flags.SelectedNamespaces = False,
     selector: flags.Selector = "",
     output: UndoOutput = None,
 ) -> None:
     """Print the original resources of a changed pod or claim.
 
-    The output is YAML for its manifest; as JSON also the object and the policies. Nothing is changed in the cluster.
+    The output is YAML for its manifest; as JSON also the object and the policies; -o name prints the changed objects.
+    Nothing is changed in the cluster.
 
     Exit code: 0 printed, 1 Rightslice changed no GPUs or the original request is unknown, 2 invalid input or no such
     pod, 3 the cluster did not answer.
     """
     targets = parse_targets(output, FORMATS)
-    if bool(pod) + bool(file) + bool(selector and not file) != 1:
-        found = "several" if pod else "none"
-        must = "undo takes a pod of the cluster, -l or -f FILE"
+    namespace = choose_namespace(namespace, all_namespaces)
+    pods, file = split_pods_and_files(changed, namespace, filename)
+    if bool(pods) + bool(file) + bool(selector and not file) != 1:
+        found = "several" if pods else "none"
+        must = "undo takes pods of the cluster, -l or files"
         exit_with_error(f"{must}, found {found}. Write undo team-vision/notebook-0")
     if not file:
         with open_live_cluster(ClusterFlags(kubeconfig, context)) as cluster:
             sources = (
-                [read_live_object(cluster, parse_reference(pod, namespace))]
-                if pod
+                [read_live_object(cluster, each) for each in pods]
+                if pods
                 else select_live_pods(cluster, namespace, selector)
             )
         broken = False
@@ -107,6 +107,7 @@ def undo_command(
     unknown = [each for each in requests if isinstance(each, UnknownOriginal)]
     reports = {
         "yaml": lambda: "---\n".join(map(str, originals)),
+        "name": lambda: join_lines(sanitize(f"{each.kind.lower()}/{each.name}") for each in originals),
         "json": lambda: json_text({"objects": [each.to_document() for each in originals]}),
     }
     write_reports(targets, reports)
