@@ -279,6 +279,26 @@ def test_find_full_quota(quotas: list[ResourceQuota], want: str) -> None:
     assert find_full_quota(quotas, parse_pod(make_pod().build()), SLICE) == want
 
 
+HELD = {
+    "pods hold less than the quota has counted": (1, 0, ""),
+    "pods hold as much as the quota has counted": (1, 1, ""),
+    "pods hold the rest, which the quota has not counted yet": (0, 2, "team"),
+    "the quota has counted pods that are not known here": (2, 0, "team"),
+}
+
+
+@pytest.mark.parametrize(("used", "held", "want"), HELD.values(), ids=HELD)
+def test_what_pods_hold_counts_where_the_usage_of_a_quota_lags_behind(used: int, held: int, want: str) -> None:
+    limit = quota({f"requests.{SLICE}": "2"}, {f"requests.{SLICE}": str(used)})
+    assert find_full_quota([limit], parse_pod(make_pod().build()), SLICE, 1, lambda _quota: held) == want
+
+
+def test_a_quota_is_full_for_a_pod_that_needs_more_units_than_are_left() -> None:
+    limit = quota({f"requests.{SLICE}": "2"}, {f"requests.{SLICE}": "1"})
+    pod = parse_pod(make_pod().build())
+    assert [find_full_quota([limit], pod, SLICE, units) for units in (1, 2)] == ["", "team"]
+
+
 def test_a_quota_on_the_accounting_resource_covers_both_forms() -> None:
     both = quota({f"requests.{GPU}": "8", "requests.rightslice.dev/gpu-milli": "8000"})
     pod = parse_pod(make_pod().build())

@@ -147,6 +147,41 @@ def test_a_pod_that_takes_a_slice_leaves_another_to_the_next() -> None:
     assert slices_given(0, 7, direct=2) == 5
 
 
+def stale_quota(limit: int) -> Json:
+    """Return a quota of slices that has counted none of the namespace's pods yet."""
+    hard = {f"requests.{SMALL}": str(limit), "requests.nvidia.com/gpu": "100"}
+    status = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+    metadata = {"name": "slices", "namespace": "team"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}, "status": status}
+
+
+def given_under_quota(limit: int, *others: Json, replicas: int = 1) -> int:
+    """Return how many of six pods get one of seven slices under a stale quota, beside other objects."""
+    view = view_of(make_namespace("team"), mig_node(small=7, large=0), stale_quota(limit), *others)
+    state = AdmissionState(POLICY, view.with_replicas(replicas), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        bodies = [review(make_pod(f"p-{n}").gpus(1).needs("8Gi").build(), uid=f"u-{n}") for n in range(6)]
+        return sum("patch" in site.evaluate(body, "/mutate").response for body in bodies)
+
+
+def test_no_more_pods_get_slices_than_a_quota_admits_that_has_not_counted_them_yet() -> None:
+    assert [given_under_quota(limit) for limit in (0, 1, 3, 20)] == [0, 1, 3, 6]
+
+
+def test_pods_that_are_stored_count_where_a_quota_has_not_counted_them_yet() -> None:
+    stored = [gpu_pod(f"stored-{n}").namespace("team").spec(nodeName="mig").build() for n in range(2)]
+    assert given_under_quota(3, *stored) == 1
+
+
+def test_pods_of_other_namespaces_do_not_count_in_a_quota() -> None:
+    other = gpu_pod("other").namespace("other").spec(nodeName="mig").build()
+    assert given_under_quota(1, make_namespace("other"), other) == 1
+
+
+def test_replicas_that_decide_at_the_same_time_share_a_quota() -> None:
+    assert [given_under_quota(limit, replicas=2) for limit in (1, 2, 3, 5)] == [1, 1, 2, 2]
+
+
 def test_cpu_of_a_right_sized_pod_is_assumed_too() -> None:
     with serve_site(decide, state=state_with(7)) as site:
         pods = [make_pod(name).gpus(1).requests("cpu", "40").needs("8Gi").build() for name in ("a", "b")]

@@ -132,6 +132,13 @@ class AssumedPods:
         """The units of all pods."""
         return self._units
 
+    def count_units(self, namespace: str, resource: str) -> int:
+        """Return the units of a resource of the pods of a namespace."""
+        if resource not in self._units:
+            return 0
+        pods = (pod for pod in self.all_pods() if pod.resource == resource and pod.pod_name[0] == namespace)
+        return sum(pod.count * pod.times for pod in pods)
+
     def count_port_holders(self, ports: Collection[HostPort]) -> int:
         """Return how many pods may hold a host port that conflicts with one of these, whatever their addresses."""
         numbers = {port[:2] for port in (*ports, EVERY_PORT)}

@@ -55,6 +55,7 @@ from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, OwnerReference, Pod, PodLabelSelector
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
+from webhook.model.quantity import NANO
 from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
@@ -238,6 +239,11 @@ class ClusterView(CapacityView):
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """Return the pods that use a quota's resource, the largest first."""
         return self._usage.quota_users(quota, namespace, what)
+
+    def quota_units_held(self, namespace: str, resource: str, quota: ResourceQuota) -> int:
+        """Return the units of a resource of the namespace's pods: stored ones that a quota counts, and assumed ones."""
+        users = self.quota_users(quota, namespace, CountedResource(resource, "requests"))
+        return sum(user.amount for user in users) // NANO + self._assumed.count_units(namespace, resource)
 
     def claim_context(self, namespace: str) -> ClaimContext:
         """Return the claim templates of the namespace, and the DeviceClasses."""

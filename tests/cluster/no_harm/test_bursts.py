@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from tests.cluster.installation import Installation
+from tests.cluster.no_harm.admission_trials import GPU
 from tests.cluster.no_harm.scheduling_trials import (
+    SETTLED_SECONDS,
     SLICE,
     BurstResult,
     burst_pod,
@@ -25,6 +28,7 @@ from tests.cluster.no_harm.scheduling_trials import (
     trial_nodes,
 )
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.replicas import two_replicas
 
 BURSTS = int(os.environ.get("RIGHTSLICE_BURSTS", "4"))
@@ -62,6 +66,26 @@ def test_no_pod_of_a_burst_stays_pending_in_its_new_form(burst_site: Installatio
 
     assert total.harmed == ()
     assert total.right_sized > total.pods / 20, total
+
+
+def limit_slices(plane: Plane, team: str, slices: int) -> None:
+    """Add a quota of slices to a namespace, and wait until it is counted."""
+    path = f"/api/v1/namespaces/{team}/resourcequotas"
+    quota = {"metadata": {"name": "slices"}, "spec": {"hard": {f"requests.{SLICE}": slices, f"requests.{GPU}": 100}}}
+    plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    eventually(lambda: plane.api.get(f"{path}/slices"), until=lambda found: "used" in found.get("status", {}))
+    time.sleep(SETTLED_SECONDS)
+
+
+@pytest.mark.parametrize("clients", [1, 8])
+def test_a_quota_of_slices_refuses_no_pod_of_a_burst(burst_site: Installation, team: str, clients: int) -> None:
+    limit_slices(burst_site.plane, team, 9)
+    total = BurstResult()
+    for _ in range(BURSTS):
+        pods = [burst_pod(f"small-{number}", team).gpus(1).needs("8Gi").build() for number in range(16)]
+        total = total.plus(run_burst(burst_site.plane, pods, (), clients))
+
+    assert total.right_sized > BURSTS * 4, total
 
 
 def test_two_small_pods_and_one_direct_taker_race_for_one_slice(burst_site: Installation, team: str) -> None:

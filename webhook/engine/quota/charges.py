@@ -8,7 +8,7 @@ Check that a smaller GPU stays covered by the quotas that count the original req
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -130,10 +130,17 @@ def _subtract_usage(
     return replace(quota, status=replace(quota.status, used={**quota.status.used, **remaining}))
 
 
-def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
-    """Return the name of the first quota with less than one unit of `target` left; "" if there is none.
+HeldUnits = Callable[[ResourceQuota], int]
+"""Returns the units of one resource that a quota counts or will count. See `ClusterView.quota_units_held`."""
 
-    A quota whose amounts cannot be read is skipped.
+
+def find_full_quota(
+    quotas: Sequence[ResourceQuota], pod: Pod, target: str, units: int = 1, held: HeldUnits = lambda _quota: 0
+) -> str:
+    """Return the name of the first quota with fewer than so many units of `target` left; "" if there is none.
+
+    A quota's own usage lags behind: the API server counts a pod after `/mutate`, and a watch shows it still later. So
+    what its pods hold counts where that is more. A quota whose amounts cannot be read is skipped.
     """
     key = f"requests.{target}"
     for quota in quotas:
@@ -141,10 +148,10 @@ def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> s
         if hard is None or not quota_matches_pod(quota, pod):
             continue
         try:
-            remaining = parse_units(hard) - parse_units(quota.status.used.get(key, 0))
+            limit, used = parse_units(hard), parse_units(quota.status.used.get(key, 0))
         except QuantityError:
             continue
-        if remaining < 1:
+        if limit - used < units or limit - held(quota) < units:
             return quota.metadata.name or "without a name"
     return ""
 
@@ -196,7 +203,9 @@ def _quota_keys(resource: str, served: ClassByResource, view: ClusterView) -> se
     return {f"requests.{resource}", *claim_charge(claim, view.classes)} - {CLAIM_COUNT_KEY}
 
 
-def find_full_quota_by_class(quotas: Sequence[ResourceQuota], pod: Pod, target: str, view: ClusterView) -> str:
+def find_full_quota_by_class(
+    quotas: Sequence[ResourceQuota], pod: Pod, target: str, view: ClusterView, held: HeldUnits
+) -> str:
     """Return the first quota that may refuse a pod with a device of a class, or the claim that is made for it.
 
     Claims are made later than pods, so that those of pods that wait must fit too.
@@ -212,7 +221,7 @@ def find_full_quota_by_class(quotas: Sequence[ResourceQuota], pod: Pod, target: 
         )
         if not waiting:
             return quota.metadata.name or "without a name"
-    return find_full_quota(quotas, pod, target)
+    return find_full_quota(quotas, pod, target, held=held)
 
 
 def _units_left(quota: ResourceQuota, key: str) -> int | None:
