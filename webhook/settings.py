@@ -24,11 +24,11 @@ CLIENT_CA_FOLDER = Path("/etc/rightslice/client-ca")
 LIVE_CLUSTER = "live"
 """Value of --cluster for the live cluster instead of a snapshot."""
 
-FLAG_REQUIRED = "--{}: is required, as a flag or as RIGHTSLICE_{}"
+FLAG_REQUIRED = "--{}: must be given, found none. Write --{} {}, or set RIGHTSLICE_{}"
 _COMBINATION = "combination"
 """Error type of flags that do not fit together."""
 
-LIVE_CLUSTER_REQUIRED = "--kubeconfig and --context require --cluster live"
+LIVE_CLUSTER_REQUIRED = "--kubeconfig and --context: must be used with --cluster live, found a snapshot. Leave them out"
 
 
 class SettingsError(Exception):
@@ -89,7 +89,7 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _check_client_name(self) -> Self:
         if self.client_name and self.client_ca is None:
-            raise _combination_error("--client-name requires --client-ca, which verifies the name")
+            raise _combination_error("--client-name: must be used with --client-ca, found none. Write --client-ca FILE")
         return self
 
     @property
@@ -137,11 +137,13 @@ class ExtenderSettings(ServerSettings):
     @model_validator(mode="after")
     def _check_cluster(self) -> Self:
         if not self.cluster:
-            raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
+            raise _combination_error(FLAG_REQUIRED.format("cluster", "cluster", "live", "CLUSTER"))
         if not self.is_live and (self.kubeconfig or self.context):
             raise _combination_error(LIVE_CLUSTER_REQUIRED)
         if not self.is_live and self.fair_share is not None:
-            raise _combination_error("--fair-share requires --cluster live, because it is computed from running pods")
+            raise _combination_error(
+                "--fair-share: must be used with --cluster live, whose pods are counted, found a snapshot. Leave it out"
+            )
         return self
 
     @model_validator(mode="after")
@@ -206,16 +208,18 @@ class WebhookSettings(ServerSettings):
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
         if not self.is_live and not self.policies:
-            raise _combination_error(FLAG_REQUIRED.format("policies", "POLICIES"))
+            raise _combination_error(FLAG_REQUIRED.format("policies", "policies", "DIR", "POLICIES"))
         for flag, file, content in (
             ("--kueue-config", self.kueue_config, "Configuration"),
             ("--node-groups", self.node_groups, "NodeGroups"),
             ("--scheduler-config", self.scheduler_config, "object"),
         ):
             if not self.is_live and file is not None:
-                raise _combination_error(f"{flag} requires --cluster live; a snapshot may contain the {content}")
+                raise _combination_error(
+                    f"{flag}: must be used with --cluster live, found a snapshot. Add the {content} to the snapshot"
+                )
         if not self.cluster:
-            raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
+            raise _combination_error(FLAG_REQUIRED.format("cluster", "cluster", "live", "CLUSTER"))
         if not self.uses_api_server and (self.kubeconfig or self.context):
             raise _combination_error(LIVE_CLUSTER_REQUIRED)
         return self
@@ -230,13 +234,15 @@ class WebhookSettings(ServerSettings):
             found = "one of the two files" if files else "none of them"
             raise ValueError(f"must have --tls-cert and --tls-key, or --managed-tls, or --self-signed, found {found}")
         if self.tls_names and not self.manages_tls:
-            raise _combination_error("--tls-names requires --managed-tls or --tls-secret")
+            raise _combination_error(
+                "--tls-names: must be used with --managed-tls or --tls-secret, found neither. Write --managed-tls"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_usage_source(self) -> Self:
         if self.prometheus is not None and self.usage is not None:
-            raise _combination_error("--usage and --prometheus cannot be combined")
+            raise _combination_error("--usage and --prometheus: must not be used together, found both. Leave one out")
         return self
 
     @property

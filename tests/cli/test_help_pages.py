@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tests.cli.conftest import INPUTS, Run, all_commands
 from tests.conftest import ROOT
 from webhook import __version__
 from webhook.cli.help_pages import EXAMPLES
-from webhook.cli.main import COMPLETION_VARIABLE
+from webhook.cli.main import COMPLETER, COMPLETION_VARIABLE
 from webhook.cli.unsupported_flags import UNSUPPORTED
 
 ALL_COMMANDS = {" ".join(words): (command, context) for words, command, context in all_commands()}
@@ -108,6 +109,20 @@ def test_a_shell_completes(words: list[str], completions: list[str], monkeypatch
     monkeypatch.setenv("COMP_CWORD", str(len(words)))
     monkeypatch.setenv(COMPLETION_VARIABLE, "complete_bash")
     assert output_of([]).split() == completions
+
+
+def test_the_plugin_prints_the_program_by_which_kubectl_completes_it(tmp_path: Path) -> None:
+    plugin, completer = tmp_path / "kubectl-rightslice", tmp_path / COMPLETER
+    plugin.write_text(f"#!{sys.executable}\nfrom webhook.cli.main import run\nrun()\n")
+    plugin.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    printed = subprocess.check_output([plugin, "completion", "zsh"], env=environment, text=True)
+    completer.write_text(printed)
+    completer.chmod(0o755)
+
+    assert f"kubectl rightslice completion bash > ~/.local/bin/{COMPLETER}" in printed
+    completed = subprocess.check_output([completer, "capacity", "--sor"], env=environment, text=True)
+    assert completed.split() == ["--sort-by"]
 
 
 FILES_BY_COMMAND = {

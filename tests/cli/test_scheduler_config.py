@@ -78,4 +78,4 @@ def test_a_trace_has_no_scheduler(rightslice: Run, files: Path) -> None:
     result = rightslice(*trace, "--scheduler-config", str(files / "scheduler.json"))
 
     assert result.code == 2
-    assert "cannot be used with a trace" in result.err
+    assert "must be used with Kubernetes pods" in result.err

@@ -44,4 +44,4 @@ def test_fair_shares_need_a_live_cluster(rightslice: Run) -> None:
     result = rightslice("serve", "extender", "--cluster", "demo", "--self-signed", "--fair-share", "x.yaml")
 
     assert result.code == 2
-    assert "--fair-share requires --cluster live" in result.err
+    assert "--fair-share: must be used with --cluster live" in result.err

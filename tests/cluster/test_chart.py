@@ -21,6 +21,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.test_manifests import kustomize_build
 from tests.conftest import ROOT
 from tests.house.checkout import read_checkout_file
+from tests.release.__main__ import CHART as CHART_ARCHIVE
 from tests.release.__main__ import write_chart
 from tests.upgrade.earlier_version import export_earlier
 from webhook import __version__
@@ -211,7 +212,12 @@ def parts_of(item: object) -> Iterator[Json]:
 
 
 def test_files_among_the_values_are_mounted_where_the_settings_name_them(tmp_path: Path) -> None:
-    files = {name: json.dumps({"kind": name}) for name in ("kueue_config", "node_groups", "scheduler_config")}
+    kinds = {
+        "kueue_config": "Configuration",
+        "node_groups": "NodeGroups",
+        "scheduler_config": "KubeSchedulerConfiguration",
+    }
+    files = {name: json.dumps({"kind": kind}) for name, kind in kinds.items()}
     (tmp_path / "values.json").write_text(json.dumps({"webhook": {"files": files}}))
     objects = {display_name(item): item for item in render(f"--values={tmp_path / 'values.json'}")}
 
@@ -310,7 +316,7 @@ def test_the_documented_values_are_accepted(tmp_path: Path) -> None:
 def test_the_packed_chart_is_that_of_helm_package_and_renders_the_same(plane: Plane, tmp_path: Path) -> None:
     write_chart(tmp_path, datetime(2026, 6, 1, tzinfo=UTC))
     helm(plane, "package", str(CHART), f"--destination={tmp_path / 'by-helm'}")
-    ours, by_helm = (folder / f"rightslice-{__version__}.tgz" for folder in (tmp_path, tmp_path / "by-helm"))
+    ours, by_helm = tmp_path / CHART_ARCHIVE, tmp_path / "by-helm" / f"rightslice-{__version__}.tgz"
 
     assert contents(ours) == contents(by_helm)
     assert render(ENFORCE, chart=ours) == render(ENFORCE)

@@ -70,6 +70,18 @@ REJECTED = {
     "a misspelled setting": ("webhook.settings.log_lvl=debug", "additional properties 'log_lvl' not allowed"),
     "a setting that is out of bounds": ("webhook.settings.prometheus_days=365", "maximum: got 365, want 90"),
     "a file that no flag names": ("webhook.files.prices=1", "at '/webhook/files': additional properties 'prices'"),
+    "a file of queues that has no object": (
+        "webhook.files.kueue_config=garbage",
+        "at '/webhook/files/kueue_config': 'garbage' does not match pattern",
+    ),
+    "a file of node groups with another object": (
+        "webhook.files.node_groups=kind: Configuration",
+        "at '/webhook/files/node_groups': 'kind: Configuration' does not match pattern",
+    ),
+    "a file of a scheduler with a misspelled kind": (
+        "webhook.files.scheduler_config=kind: SchedulerConfiguration",
+        "at '/webhook/files/scheduler_config'",
+    ),
     "a text for a switch": ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
     "an unknown field of a policy": ("policies.x.securty=1", "at '/policies/x': additional properties 'securty'"),
     "an unknown mode of a policy": ("policies.x.mode=on", "at '/policies/x/mode': value must be one of 'enforce'"),
@@ -148,7 +160,19 @@ def test_an_invalid_value_is_rejected_with_its_place(value: str, message: str) -
     assert message in done.stderr
 
 
+LINTED = {name: REJECTED[name] for name in REJECTED if name.startswith("a file of")}
+
+
+@pytest.mark.parametrize(("value", "message"), LINTED.values(), ids=LINTED)
+def test_a_file_with_which_the_server_would_not_start_is_rejected_by_lint_too(value: str, message: str) -> None:
+    done = run_helm("lint", str(CHART), f"--set={value}")
+
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
+
+
 ACCEPTED = [
+    "webhook.files.node_groups=kind: NodeGroups",
     "image.repository=reg.example.com:5000/team/x",
     "image.tag=1.2.3-rc.1",
     "networkPolicy.apiServerCIDRs={10.0.0.0/28,192.168.255.7/32,fd00::/8,::/0}",
@@ -370,7 +394,7 @@ def test_an_issuer_that_exists_issues_the_certificate() -> None:
 
 def test_every_object_has_the_labels_of_the_release_and_no_selector_has_them() -> None:
     names = ("agent", "scheduler", "prometheus", "tracing", "certManager", "dashboards", "monitoring.alerts")
-    objects = rendered(*(f"{name}.enabled=true" for name in names), "webhook.files.node_groups=x")
+    objects = rendered(*(f"{name}.enabled=true" for name in names), "webhook.files.node_groups=kind: NodeGroups")
 
     labels = RELEASE_LABELS.items()
     assert {name for name, item in objects.items() if not labels <= item["metadata"]["labels"].items()} == set()

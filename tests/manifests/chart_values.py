@@ -59,9 +59,9 @@ def values_page() -> str:
         "<!-- Generated from charts/rightslice/values.yaml by `make manifests`. -->\n\n"
         "# Values of the Helm chart\n\n"
         "```\nhelm install rightslice CHART --namespace rightslice-system --create-namespace --set mode=audit\n```\n\n"
-        "CHART is `charts/rightslice` in a checkout, or the file `rightslice-VERSION.tgz` of a release. Helm rejects a "
-        "value that is not in this list,\nhas another type, or is empty (`image:` with comments below), unless it is a "
-        "list or a map of yours, such as `policies`.\n\n"
+        "CHART is `charts/rightslice` in a checkout, or the file `rightslice-chart-VERSION.tgz` of a release. Helm "
+        "rejects a value that is not in this list,\nhas another type, or is empty (`image:` with comments below), "
+        "unless it is a list or a map of yours, such as `policies`.\n\n"
         "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
     )
 
@@ -157,8 +157,12 @@ _ISSUER = {
 _SETTINGS = ("drain_seconds", "log_level", "max_connections", "max_in_flight", "prometheus_days",
              "prometheus_selector", "usage_minutes")  # fmt: skip
 """Settings of the webhook that neither the chart sets nor need a file."""
-_FILES = ("kueue_config", "node_groups", "scheduler_config")
-"""Settings whose value is a file."""
+_FILES = {
+    "kueue_config": "Configuration",
+    "node_groups": "NodeGroups",
+    "scheduler_config": "KubeSchedulerConfiguration",
+}
+"""Settings whose value is a file, and the kind of its object: the server does not start with another."""
 
 
 def _constraints() -> dict[str, Json]:
@@ -166,7 +170,7 @@ def _constraints() -> dict[str, Json]:
     [spec] = [_strict(_spec_schema(crd)) for crd in policy_crds() if crd["spec"]["names"]["kind"] == "GPUPolicy"]
     fields = WebhookSettings.model_json_schema()["properties"]
     settings = {name: _without_null(fields[name]) for name in _SETTINGS}
-    files = {name: {"type": "string", "minLength": 1} for name in _FILES}
+    files = {name: {"type": "string", "pattern": f"kind[\"']?:\\s*[\"']?{kind}\\b"} for name, kind in _FILES.items()}
     return {
         "mode": {"enum": ["audit", "enforce"]},
         "availability": {"enum": ["standard", "single-node", "high"]},

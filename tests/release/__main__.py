@@ -35,6 +35,8 @@ MANIFESTS = ("install.yaml", "install-enforce.yaml")
 CHECKSUMS = "SHA256SUMS"
 BINARY = f"rightslice-{__version__}-linux-amd64"
 IMAGE = f"rightslice-{__version__}-oci.tar"
+CHART = f"rightslice-chart-{__version__}.tgz"
+"""Not named as `helm package` names it: the source distribution of Python is rightslice-VERSION.tar.gz."""
 BILL = f"rightslice-{__version__}.cdx.json"
 """Bill of materials of what we install: for the image of the Dockerfile, whose bases have their own."""
 RUNTIME_BILL = f"{BINARY}.cdx.json"
@@ -106,7 +108,7 @@ def write_chart(folder: Path, time: datetime) -> None:
     lines = (chart / ".helmignore").read_text(encoding="utf-8").splitlines()
     ignored = [line for line in lines if line and not line.startswith("#")]
     with (
-        gzip.GzipFile(folder / f"rightslice-{__version__}.tgz", "wb", mtime=time.timestamp()) as compressed,
+        gzip.GzipFile(folder / CHART, "wb", mtime=time.timestamp()) as compressed,
         tarfile.open(fileobj=compressed, mode="w", dereference=True) as archive,
     ):
         for path in sorted(

@@ -66,7 +66,7 @@ def test_an_ipv6_address_loses_its_brackets() -> None:
 
 
 def test_a_client_s_name_needs_an_authority() -> None:
-    with pytest.raises(SettingsError, match="--client-name requires --client-ca"):
+    with pytest.raises(SettingsError, match="--client-name: must be used with --client-ca"):
         load_settings(WebhookSettings, **GIVEN, client_name="kube-apiserver")
     settings = load_settings(WebhookSettings, **GIVEN, client_name="kube-apiserver", client_ca="ca.pem")
     assert settings.client_name == "kube-apiserver"

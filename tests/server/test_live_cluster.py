@@ -96,7 +96,7 @@ def test_the_process_keeps_serving_while_the_cluster_does_not_respond(tmp_path: 
 
 def test_in_a_pod_the_default_cluster_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(SettingsError, match="--cluster: is required"):
+    with pytest.raises(SettingsError, match="--cluster: must be given"):
         load_settings(WebhookSettings, self_signed=True, policies=[Path("policies")])
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert load_settings(WebhookSettings, self_signed=True).is_live, "policies may be in the cluster"

@@ -216,12 +216,18 @@ def test_the_server_starts_fast_and_uses_little_memory(tmp_path: Path) -> None:
 DEMO = ["--policies", "policies", "--cluster", "demo"]
 
 WRONG = {
-    "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is required"),
+    "no policies": (
+        ["--cluster", "demo", "--self-signed"],
+        "--policies: must be given, found none. Write --policies DIR",
+    ),
     "missing policies": (
         ["--policies", "nowhere", "--cluster", "demo", "--self-signed"],
         "nowhere: must be a folder or file of policies",
     ),
-    "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is required"),
+    "no cluster": (
+        ["--policies", "policies", "--self-signed"],
+        "--cluster: must be given, found none. Write --cluster live",
+    ),
     "a missing cluster": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
     "no certificate": (
         ["--policies", "policies", "--cluster", "demo"],
@@ -233,7 +239,7 @@ WRONG = {
     ),
     "a kubeconfig for a snapshot": (
         ["--policies", "policies", "--cluster", "demo", "--kubeconfig", "x", "--self-signed"],
-        "--kubeconfig and --context require --cluster live",
+        "--kubeconfig and --context: must be used with --cluster live",
     ),
     "two certificates": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--tls-cert", "x", "--tls-key", "y"],
@@ -254,7 +260,7 @@ WRONG = {
     ),
     "names without a managed certificate": (
         [*DEMO, "--self-signed", "--tls-names", "x"],
-        "--tls-names requires --managed-tls",
+        "--tls-names: must be used with --managed-tls",
     ),
     "managed certificates without access to a cluster": (
         [*DEMO, "--managed-tls", "--kubeconfig", "nowhere"],

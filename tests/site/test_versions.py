@@ -76,8 +76,28 @@ def test_the_root_leads_to_the_latest_version_and_its_selector_to_the_others(
         links = page.evaluate(f"return [...{SELECTOR}].map(link => new URL(link.href).pathname)")
         assert links == [f"/{__version__}/", f"/{EARLIER}/"]
         page.evaluate(f"setTimeout(() => {SELECTOR}[1].click())")
-        page.wait(f"return location.pathname === '/{EARLIER}/' && document.readyState === 'complete'")
+        page.wait(f"return location.pathname === '/{EARLIER}/index.html' && document.readyState === 'complete'")
         assert [each for each in page.requests if not each.startswith((f"GET {address}/", "GET data:"))] == []
+        assert page.errors == []
+
+
+SAME_PAGES = {
+    "the same page, if the other version has it": ("recipes/kueue.html#configuration", "recipes/kueue.html"),
+    "the start page, if it does not": ("install.html", ""),
+}
+
+
+@pytest.mark.parametrize(("page_here", "page_there"), SAME_PAGES.values(), ids=SAME_PAGES)
+def test_the_selector_leads_to(
+    browser: BrowserProcess, address: str, folder: Path, page_here: str, page_there: str
+) -> None:
+    (folder / EARLIER / "install.html").unlink(missing_ok=True)
+    index_versions(folder)
+    with browser.open() as page:
+        page.go(f"{address}/latest/{page_here}")
+        page.wait(f"return {SELECTOR}.length === 2")
+        page.evaluate(f"setTimeout(() => {SELECTOR}[1].click())")
+        page.wait(f"return location.pathname === '/{EARLIER}/{page_there}' && document.readyState === 'complete'")
         assert page.errors == []
 
 

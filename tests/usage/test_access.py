@@ -123,7 +123,7 @@ INVALID_SOURCES = {
     "a missing token file": (PrometheusSource("http://a", token="/none"), "/none: cannot be read"),
     "a token and a user": (
         PrometheusSource("http://a", token="/none", user="ana", password="/none"),
-        "--prometheus-token-file and --prometheus-user: are mutually exclusive, found both",
+        "--prometheus-token-file and --prometheus-user: must not be used together, found both",
     ),
     "a user without a password": (PrometheusSource("http://a", user="ana"), "must be given together, found one"),
 }

@@ -154,7 +154,7 @@ INVALID_SETTINGS = {
     "no URL": (["--prometheus", "prometheus:9090"], "must be an http or https URL, found 'prometheus:9090'"),
     "a file and a Prometheus": (
         ["--prometheus", "http://a", "--usage", "b"],
-        "--usage and --prometheus cannot be combined",
+        "--usage and --prometheus: must not be used together",
     ),
     "a user without a password": (["--prometheus", "http://a", "--prometheus-user", "ana"], "must be given together"),
     "zero days": (["--prometheus", "http://a", "--prometheus-days", "0"], "--prometheus-days: must be greater"),

@@ -91,7 +91,7 @@ class AuditFlags(EvaluationFlags, frozen=True, kw_only=True):
         from webhook.cli.usage_records import ClusterUsage  # numpy is slow to import
 
         if self.usage is not None and self.prometheus is not None:
-            exit_with_error("--usage and --prometheus: are mutually exclusive, found both. Use only one")
+            exit_with_error("--usage and --prometheus: must not be used together, found both. Leave one out")
         if self.prometheus is not None and self.prometheus != NO_PROMETHEUS:
             from webhook.cli.usage_inputs import read_prometheus  # the HTTP client is slow to import
 

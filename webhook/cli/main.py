@@ -68,8 +68,8 @@ def run() -> None:
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
-    if Path(sys.argv[0]).name == COMPLETER:
-        _ask_as_bash(sys.argv[1:])
+    if Path(sys.argv[0]).name == COMPLETER or sys.argv[1:2] == ["__complete"]:
+        _ask_as_bash(sys.argv[1 + (sys.argv[1:2] == ["__complete"]) :])
     completing = bool(os.environ.get(COMPLETION_VARIABLE))
     arguments = sys.argv[1:]
     if arguments in (["version"], ["--version"]) and not completing:

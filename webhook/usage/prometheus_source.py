@@ -112,7 +112,7 @@ class PrometheusSource(msgspec.Struct, frozen=True):
         """
         if self.token and (self.user or self.password):
             raise UsageError(
-                "--prometheus-token-file and --prometheus-user: are mutually exclusive, found both. Use only one"
+                "--prometheus-token-file and --prometheus-user: must not be used together, found both. Leave one out"
             )
         if self.token:
             return f"Bearer {read_secret_file(self.token)}"

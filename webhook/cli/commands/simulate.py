@@ -132,7 +132,10 @@ def simulate_command(
     access = ClusterFlags(kubeconfig, context)
     if _is_trace(nodes):
         if flags.is_written(called, "policies") or scheduler_config or access != DEFAULT_ACCESS:
-            exit_with_error("--policies, --scheduler-config, --kubeconfig and --context cannot be used with a trace")
+            exit_with_error(
+                "--policies, --scheduler-config, --kubeconfig and --context: must be used with Kubernetes pods, found "
+                "a trace. Leave them out"
+            )
         if selector or namespace != DEFAULT_NAMESPACE:
             exit_with_error("-n and -l: must be used with Kubernetes pods, found a trace. Leave them out")
         if any(target.form == "name" for target in targets):
