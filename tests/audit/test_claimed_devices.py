@@ -18,7 +18,7 @@ from tests.example_cluster import NOW, parse_documents, policies_of, policy, vie
 from webhook.audit.evaluate import EvaluationContext, evaluate_all
 from webhook.audit.pod_audit import evaluate_for_explain
 from webhook.report.explain import explain_lines
-from webhook.report.results import CheckResult
+from webhook.report.results import CheckResult, CheckVerdict
 
 LARGE = f"{MEMORY}.compareTo(quantity('30Gi')) >= 0"
 NOT_ON_A10 = "none (cannot allocate all claims) on 1 node (a10)"
@@ -65,6 +65,29 @@ def devices_of(objects: list[Json], *cluster: Json) -> list[str]:
 @pytest.mark.parametrize(("objects", "devices"), CASES.values(), ids=CASES)
 def test_devices_are_explained(objects: list[Json], devices: list[str]) -> None:
     assert devices_of(objects, *CLUSTER) == devices
+
+
+OUTCOMES: dict[str, tuple[list[Json], list[Json], str]] = {
+    "a template that is not known": ([NAMED.build()], CLUSTER, "it is not known what its claims request: gpu"),
+    "a claim that is not known": ([pod_with_claim().build()], CLUSTER, "it is not known what its claims request: gpu"),
+    "a cluster without devices": ([NAMED.build()], [], "it is not known what its claims request: gpu"),
+    "a known template": (
+        [NAMED.build(), template(request())],
+        CLUSTER,
+        "it requests its GPUs by claims, and only a claim may be right-sized, when it is created",
+    ),
+    "no claim": ([make_pod().build()], CLUSTER, "it does not use GPUs"),
+}
+
+
+@pytest.mark.parametrize(("objects", "cluster", "outcome"), OUTCOMES.values(), ids=OUTCOMES)
+def test_what_the_claims_of_a_pod_request_is_known_or_said_to_be_unknown(
+    objects: list[Json], cluster: list[Json], outcome: str
+) -> None:
+    context = EvaluationContext(policies_of(), view_of(*cluster), NOW, namespace="team")
+    result = next(iter(evaluate_for_explain(parse_documents(objects), context)))
+    assert f"  Outcome   {outcome}" in list(explain_lines(result))
+    assert (result.verdict is CheckVerdict.NO_GPU) == ("does not use" in outcome)
 
 
 def test_a_device_that_a_pod_requests_by_the_name_of_its_class_is_listed() -> None:

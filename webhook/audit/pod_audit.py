@@ -50,7 +50,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION, parse_decision_record
 from webhook.model.claims import CLAIM_VERSIONS
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import CLAIMED, Decision, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource, GpuForm, PolicyMode
 from webhook.model.field_paths import map_at
 from webhook.model.filters.inter_pod_affinity import NOT_EXCLUDED
@@ -455,7 +455,9 @@ def _with_claimed_milli(result: CheckResult, milli: int) -> CheckResult:
         return result
     decision = result.decision
     before, after = decision.gpu_milli_before + milli, decision.gpu_milli_after + milli
-    outcome = CLAIMED if decision.outcome == NO_GPU_REQUEST else decision.outcome
+    without_gpus = (KeepReason.NO_GPU_REQUEST, KeepReason.UNKNOWN_CLAIM)
+    is_kept = isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in without_gpus
+    outcome = CLAIMED if is_kept else decision.outcome
     changes = {"gpu_milli_before": before, "gpu_milli_after": after, "outcome": outcome, "involves_gpus": True}
     return msgspec.structs.replace(result, decision=msgspec.structs.replace(decision, **changes))
 

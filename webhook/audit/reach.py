@@ -46,6 +46,7 @@ spec:
 INHERENT_REASONS = frozenset(
     {
         KeepReason.NO_GPU_REQUEST,
+        KeepReason.UNKNOWN_CLAIM,
         KeepReason.NO_WHOLE_GPU,
         KeepReason.MULTIPLE_GPUS,
         KeepReason.GANG_MEMBER,

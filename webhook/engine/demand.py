@@ -109,8 +109,11 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
 def _reason_by_claims(context: PodContext) -> KeepRequest:
     """Return why a pod keeps its request that has no GPUs but those of claims and device classes, if any."""
     claimed = context.claimed
-    if not claimed.units or not any(claimed.classes.values()):
-        return CLAIMED if claimed.units else NO_GPU_REQUEST
+    if not claimed.units:
+        unknown = _unknown_claims(context) if context.pod.spec.resource_claims else []
+        return KeepRequest(KeepReason.UNKNOWN_CLAIM, ", ".join(unknown)) if unknown else NO_GPU_REQUEST
+    if not any(claimed.classes.values()):
+        return CLAIMED
     if WHOLE_GPU not in claimed.units:
         return KeepRequest(KeepReason.NO_WHOLE_GPU)
     resource = str(claimed.fields[WHOLE_GPU][-1])
@@ -120,6 +123,16 @@ def _reason_by_claims(context: PodContext) -> KeepRequest:
         return NO_RIGHT_SIZING
     opts_out = is_opted_out(context.pod.metadata)
     return KeepRequest(KeepReason.OPTED_OUT) if opts_out else KeepRequest(KeepReason.REQUESTED_BY_CLASS, resource)
+
+
+def _unknown_claims(context: PodContext) -> list[str]:
+    """Return the claims of a pod, by the names that it gives them, of which no claim or template is known."""
+    known = context.view.namespace_claims(context.request.namespace)
+    sources = [
+        (one.name, one.resource_claim_name, one.resource_claim_template_name)
+        for one in context.pod.spec.resource_claims
+    ]
+    return [name for name, claim, template in sources if known.spec_of(claim, template) is None]
 
 
 def is_opted_out(metadata: ObjectMeta) -> bool:

@@ -45,6 +45,7 @@ class KeepReason(StrEnum):
     UPDATE = ("Update", "it can be right-sized only when it is created", "Create it again.")
     NO_GPU_REQUEST = ("NoGPURequest", "it requests no GPU")
     CLAIMED = ("ClaimedGPUs", "it requests its GPUs by claims, and only a claim may be right-sized, when it is created")
+    UNKNOWN_CLAIM = ("UnknownClaim", "it is not known what its claims request", "Create them, or their templates.")
     REQUESTED_BY_CLASS = (
         "RequestedByDeviceClass",
         "it requests a whole GPU by the name of a device class, and only nvidia.com/gpu is right-sized",
@@ -579,6 +580,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     pending_use: PendingUse = NO_USE
     involves_gpus: bool = False
     templates: tuple[tuple[str, int, Decision], ...] = ()
+
+    @property
+    def may_involve_gpus(self) -> bool:
+        """Whether the pod uses GPUs, or has claims of which that is not known."""
+        is_unknown = isinstance(self.outcome, KeepRequest) and self.outcome.reason is KeepReason.UNKNOWN_CLAIM
+        return self.involves_gpus or is_unknown
 
     @property
     def keep_reason(self) -> str:

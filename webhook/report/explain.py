@@ -42,7 +42,9 @@ NO_UIDS: KnownUids = MappingProxyType({})
 
 INDENT = "  "
 
-NOTHING_TO_SIZE = frozenset({KeepReason.NO_GPU_REQUEST, KeepReason.CLAIMED, KeepReason.ALREADY_SIZED})
+NOTHING_TO_SIZE = frozenset(
+    {KeepReason.NO_GPU_REQUEST, KeepReason.CLAIMED, KeepReason.UNKNOWN_CLAIM, KeepReason.ALREADY_SIZED}
+)
 """Reasons that are the whole outcome: nothing is kept that could be smaller."""
 
 OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
@@ -116,7 +118,7 @@ def _known_outcome_lines(result: CheckResult, decision: Decision) -> Iterator[st
 
 def outcome_lines(decision: Decision) -> Iterator[str]:
     """Yield the outcome for the GPU request."""
-    if not decision.involves_gpus:
+    if not decision.may_involve_gpus:
         yield "Outcome   it does not use GPUs"
         return
     choice = decision.outcome

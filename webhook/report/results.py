@@ -174,7 +174,7 @@ def decision_verdict(decision: Decision) -> CheckVerdict:
         return CheckVerdict.DENIED
     if decision.warnings:
         return CheckVerdict.WARNED
-    return CheckVerdict.ALLOWED if decision.involves_gpus else CheckVerdict.NO_GPU
+    return CheckVerdict.ALLOWED if decision.may_involve_gpus else CheckVerdict.NO_GPU
 
 
 class CheckSummary(msgspec.Struct, frozen=True):
