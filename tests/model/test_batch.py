@@ -308,6 +308,54 @@ SIGNS: dict[str, tuple[PodMaker, str]] = {
         make_pod().spec(initContainers=[{"name": "i", "env": [{"name": "WORLD_SIZE", "value": "4"}]}]),
         "WORLD_SIZE=4",
     ),
+    "ranks of PyTorch's ImageNet example": (
+        make_pod().command("python", "main.py", "--dist-url", "tcp://a:1", "--world-size", "16", "--rank", "0"),
+        "--world-size=16",
+    ),
+    "one rank of it": (make_pod().command("python", "main.py", "--dist-url", "tcp://a:1", "--world-size=1"), ""),
+    "an address of TCP without a number": (
+        make_pod().command("python", "t.py", "--dist-url", "tcp://a:1"),
+        "--dist-url=tcp://a:1",
+    ),
+    "an address that variables state": (make_pod().command("python", "t.py", "--dist-url=env://"), ""),
+    "a method to initialize weights": (make_pod().command("python", "t.py", "--init-method", "xavier"), ""),
+    "nodes of Lightning": (make_pod().command("t.py", "--trainer.num_nodes=4"), "--trainer.num-nodes=4"),
+    "nodes of Hydra": (make_pod().command("t.py", "trainer.num_nodes=4"), "trainer.num_nodes=4"),
+    "an added property of Hydra": (make_pod().command("t.py", "+trainer.num_nodes=4"), "trainer.num_nodes=4"),
+    "ranks of Hydra": (make_pod().command("t.py", "distributed.world_size=4"), "distributed.world_size=4"),
+    "one node of Hydra": (make_pod().label(KUBEFLOW, "x").command("t.py", "trainer.num_nodes=1"), ""),
+    "ranks of fairseq": (make_pod().command("t", "--distributed-world-size", "4"), "--distributed-world-size=4"),
+    "ranks of Composer": (make_pod().command("composer", "--world_size", "4", "t.py"), "--world-size=4"),
+    "hosts of DeepSpeed in a file": (make_pod().command("deepspeed", "--hostfile=/h", "t.py"), "--hostfile=/h"),
+    "DeepSpeed without its file": (make_pod().command("deepspeed", "--hostfile=/dev/null", "t.py"), ""),
+    "parts of a model in Megatron": (
+        make_pod().command("p.py", "--tensor-model-parallel-size", "2"),
+        "--tensor-model-parallel-size=2",
+    ),
+    "a number of parts that the server chooses": (make_pod().command("s", "--tensor-parallel-size=auto"), ""),
+    "ranks of PRRTE": (make_pod().command("prterun", "-np", "4", "x"), "prterun"),
+    "workers of MXNet": (make_pod().env("DMLC_NUM_WORKER", "4"), "DMLC_NUM_WORKER=4"),
+    "processes in a variable": (make_pod().env("NUM_PROCESSES", "4"), "NUM_PROCESSES=4"),
+    "one process in a variable": (make_pod().env("NUM_PROCESSES", "1"), ""),
+    "flags in a variable": (make_pod().env("ARGS", "--nnodes=4 t.py"), "--nnodes=4"),
+    "a variable of a shell command": (make_pod().command("sh", "-c", "WORLD_SIZE=4 python t.py"), "WORLD_SIZE=4"),
+    "a flag as the default of the shell": (make_pod().command("sh", "-c", "run ${A:---nnodes=4}"), "--nnodes=4"),
+    "nodes in inline Python": (make_pod().command("python", "-c", "Trainer(num_nodes = 4)"), "num_nodes=4"),
+    "ranks that inline Python sets": (
+        make_pod().command("python", "-c", "import os; os.environ['WORLD_SIZE'] = '4'"),
+        "WORLD_SIZE=4",
+    ),
+    "ranks that inline Python reads": (
+        make_pod().command("python", "-c", "import os; world_size = int(os.environ['WORLD_SIZE'])"),
+        "",
+    ),
+    "a comparison in inline Python": (make_pod().command("python", "-c", "assert world_size == 4"), ""),
+    "words in a path": (make_pod().command("t.py", "--data=/d/num_nodes=4/world_size=2", "s3://b/num_nodes=4"), ""),
+    "words in an address": (make_pod().command("t.py", "http://h/q?num_nodes=4"), ""),
+    "a rank of LoRA": (make_pod().command("t.py", "--rank", "16", "--lora_rank=16"), ""),
+    "workers that load data": (make_pod().command("t.py", "--num_workers=8", "trainer.num_workers=8"), ""),
+    "ranks of this pod": (make_pod().env("LOCAL_WORLD_SIZE", "4").command("t.py", "--nproc-per-node=1"), ""),
+    "nodes of a graph": (make_pod().command("t.py", "--max-num-nodes=100"), ""),
     "a scheduling group": (make_pod().spec(schedulingGroup={"podGroupName": "g"}), "schedulingGroup"),
     **{
         f"a worker that a {kind} created, without a label": (created_by(kind), f"owner {kind}")
@@ -377,7 +425,7 @@ def test_the_page_names_every_sign_of_a_gang(name: str) -> None:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("arguments", [["main " * 600_000], ["main " * 13_000] * 44], ids=["one", "many"])
+@pytest.mark.parametrize("arguments", [["main " * 600_000], ["main " * 13_000] * 44, ["-" * 130_000], ["${" * 65_000]])
 def test_megabytes_of_arguments_take_milliseconds(arguments: list[str]) -> None:
     pod = parse_pod(make_pod().command("sh", "-c", *arguments).build())
     with CpuTimer() as timer:

@@ -9,27 +9,19 @@ group, in addition to the scheduler or instead of it.
 Sources: scheduler-plugins (coscheduling), Kueue, LeaderWorkerSet, JobSet, Kubeflow's training operator, KubeRay,
 Kubernetes (Indexed Jobs, PodGroup), Grove, torchrun (`PET_NNODES`), the first MPI operator, Volcano, YuniKorn,
 Koordinator, KAI-Scheduler (also under its older name), TorchX, Determined, SkyPilot.
-
-Numbers of ranks that a pod's program and variables state: it is one of several workers if there is more than one. An
-address where workers meet counts too, unless it is the pod's own or a number says that there is one worker.
-
-A number that is stated and cannot be read here (`valueFrom`, a shell variable) counts as several. `$(NAME)` is expanded
-as the kubelet does.
-
-Sources: torchrun, accelerate, JAX, TensorFlow (`TF_CONFIG`), Slurm, Open MPI, Horovod, Ray, vLLM and SGLang.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
 from webhook.model.filters.inter_pod_affinity import PodAffinityTerm, parse_affinity_term
 from webhook.model.node_labels import CLIQUE_LABEL, parse_count
-from webhook.model.pods import DEFAULT_NAMESPACE, Container, OwnerReference, Pod, PodLabelSelector, expand_references
+from webhook.model.pods import DEFAULT_NAMESPACE, OwnerReference, Pod, PodLabelSelector
+from webhook.model.stated_ranks import NODES_VARIABLE, RankKind, stated_ranks
 
 QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler", "koord-scheduler"})
 """Values of spec.schedulerName for schedulers with queues."""
@@ -219,15 +211,15 @@ def gang_sign(pod: Pod) -> str:
 def _stated_sign(pod: Pod) -> str | None:
     """Return the sign of several workers in variables and commands; "" if they state one, None if they state nothing.
 
-    A rendezvous address counts only without a number.
+    An address counts only without a number.
     """
     ranks = stated_ranks(pod)
     if not ranks:
         return None
-    several = next((sign for sign, count in ranks if count > 1 and not _is_address(sign)), "")
-    if several or any(states_one_pod(sign) for sign, _ in ranks):
+    several = next((rank.text for rank in ranks if rank.ranks > 1 and rank.kind is not RankKind.ADDRESS), "")
+    if several or any(rank.kind is RankKind.PODS for rank in ranks):
         return several
-    return next((sign for sign, _ in ranks if _is_address(sign)), None)
+    return next((rank.text for rank in ranks if rank.kind is RankKind.ADDRESS), None)
 
 
 def _parse_gang_size(text: str) -> int:
@@ -309,168 +301,3 @@ def _find_sign(pod: Pod, schedulers: Collection[str], prefixes: tuple[str, ...])
         if annotation.startswith(prefixes):
             return f"annotation {annotation}"
     return ""
-
-
-NODES_VARIABLE = "PET_NNODES"
-"""The number of pods that torchrun waits for; training operators set it."""
-
-RANK_VARIABLES = frozenset(
-    {
-        NODES_VARIABLE,
-        "NNODES",
-        "WORLD_SIZE",
-        "JAX_NUM_PROCESSES",
-        "SLURM_NTASKS",
-        "SLURM_NNODES",
-        "SLURM_JOB_NUM_NODES",
-        "SLURM_NPROCS",
-        "OMPI_COMM_WORLD_SIZE",
-        "MV2_COMM_WORLD_SIZE",
-        "PMI_SIZE",
-        "HOROVOD_SIZE",
-        "PADDLE_TRAINERS_NUM",
-    }
-)
-"""Variables with the number of pods of a job whose pods have one GPU each."""
-
-INDEX_VARIABLES = frozenset(
-    {
-        *("NODE_RANK", "PET_NODE_RANK", "GROUP_RANK", "RANK", "JAX_PROCESS_ID", "SLURM_PROCID", "SLURM_NODEID"),
-        *("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "PADDLE_TRAINER_ID"),
-    }
-)
-"""Variables with the number of this pod among them, from 0."""
-
-CLUSTER_VARIABLE = "TF_CONFIG"
-"""The addresses of all workers; only distributed TensorFlow has it."""
-
-ADDRESS_VARIABLES = frozenset(
-    {
-        *("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "NCCL_COMM_ID", "JAX_COORDINATOR_ADDRESS"),
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
-    }
-)
-"""Variables with the address where the workers of a job meet."""
-
-ADDRESS_FLAGS = frozenset(
-    {
-        *("--rdzv-endpoint", "--master-addr", "--main-process-ip", "--dist-init-addr", "--coordinator-address"),
-        "--data-parallel-address",
-    }
-)
-"""Flags of torchrun, accelerate, SGLang, JAX programs and vLLM with this address."""
-
-_OWN_ADDRESSES = ("localhost", "127.0.0.1", "::1")
-
-NODE_FLAGS = frozenset({"--nnodes", "--num-machines", "--num-nodes"})
-"""Flags of torchrun, accelerate and others with the number of pods of a job; "1:8" for an elastic one."""
-
-INDEX_FLAGS = frozenset({"--node-rank", "--machine-rank"})
-"""Flags of the same programs with the number of this pod, from 0."""
-
-PARALLEL_FLAGS = frozenset(
-    {
-        *("--tensor-parallel-size", "-tp", "--tp", "--tp-size"),
-        *("--pipeline-parallel-size", "-pp", "--pp-size"),
-        *("--data-parallel-size", "-dp", "--dp-size"),
-    }
-)
-"""Flags of inference servers with the number of GPUs of one model or of its copies, at least one for each rank."""
-
-LAUNCHERS = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
-"""Programs that start several ranks, as many as `LAUNCH_FLAGS` say."""
-
-LAUNCH_FLAGS = frozenset({"-np", "-n", "--np", "--ntasks"})
-
-SEVERAL = 2
-"""Stands for a number that cannot be read."""
-
-MAX_RANKS = 100_000
-"""A larger number counts as unreadable."""
-
-_PARTS = (
-    *("nnodes", "-num", "parallel", "-tp", "-pp", "-dp", "rank", "mpi", "horovodrun", "srun", "ray "),
-    *("rdzv", "master", "main", "-init", "coordinator"),
-)
-_SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
-_LONGEST_COMMAND = 131_072
-"""Characters: Linux starts no process with a longer argument."""
-
-
-def stated_ranks(pod: Pod) -> list[tuple[str, int]]:
-    """Return the numbers of ranks that variables and commands state, each with its text."""
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    return [found for container in containers for found in _ranks_of_container(container)]
-
-
-def states_one_pod(sign: str) -> bool:
-    """Return whether a sign with the number 1 says that the pod is the only one of its job."""
-    return sign.partition("=")[0] in RANK_VARIABLES | NODE_FLAGS
-
-
-def _is_address(sign: str) -> bool:
-    return sign.partition("=")[0] in ADDRESS_VARIABLES | ADDRESS_FLAGS
-
-
-def _names_another_host(address: str) -> bool:
-    """Return whether an address, with or without scheme and port, is or may be one outside the pod.
-
-    >>> [_names_another_host(each) for each in ("tcp://train-0:29500", "[::1]:29500", "localhost", "")]
-    [True, False, False, False]
-    """
-    host = address.rpartition("//")[2]
-    return bool(host) and not host.removeprefix("[").startswith(_OWN_ADDRESSES)
-
-
-def parse_ranks(text: str) -> int:
-    """Return a number of ranks, the largest of a range such as "1:8"; `SEVERAL` if it cannot be read."""
-    found = parse_count(text.rpartition(":")[2])
-    return found if found is not None and 0 < found <= MAX_RANKS else SEVERAL
-
-
-def _ranks_of_container(container: Container) -> Iterator[tuple[str, int]]:
-    values: dict[str, str] = {}
-    for env in container.env:
-        value = expand_references(env.value, values)
-        values[env.name] = value
-        if env.name in RANK_VARIABLES:
-            yield (f"{env.name}={value}", parse_ranks(value)) if env.value_from is None else (env.name, SEVERAL)
-        elif env.name in ADDRESS_VARIABLES and (env.value_from is not None or _names_another_host(value)):
-            yield f"{env.name}={value}", SEVERAL
-        elif (env.name in INDEX_VARIABLES and value != "0") or env.name == CLUSTER_VARIABLE:
-            yield env.name, SEVERAL
-    if not (container.command or container.args):
-        return
-    command = list(_first_texts(container.command + container.args))
-    text = " ".join(command)
-    if any(part in text for part in _PARTS):
-        yield from _ranks_in_command([expand_references(each, values) for each in command])
-
-
-def _first_texts(command: Sequence[str]) -> Iterator[str]:
-    """Return the arguments of a command up to `_LONGEST_COMMAND`."""
-    left = _LONGEST_COMMAND
-    for text in command:
-        yield text[:left]
-        left -= len(text)
-        if left <= 0:
-            return
-
-
-def _ranks_in_command(command: Sequence[str]) -> Iterator[tuple[str, int]]:
-    words = [word for text in command for word in _SHELL_WORD.findall(text) if word != "\\"]
-    launcher = next((name for word in words if (name := word.rpartition("/")[2]) in LAUNCHERS), "")
-    launched = 0
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        name, separator, value = word.partition("=")
-        flag, value = name.replace("_", "-"), value if separator else following
-        if flag in NODE_FLAGS or flag in PARALLEL_FLAGS:
-            yield f"{flag}={value}", parse_ranks(value)
-        elif (flag in INDEX_FLAGS and value != "0") or (flag in ADDRESS_FLAGS and _names_another_host(value)):
-            yield f"{flag}={value}", SEVERAL
-        elif launcher and not launched and flag in LAUNCH_FLAGS:
-            launched = parse_ranks(value)
-        elif flag == "--address" and "start" in words and any(one.rpartition("/")[2] == "ray" for one in words):
-            yield "ray start --address", SEVERAL
-    if launcher:
-        yield launcher, launched or SEVERAL
